@@ -1,0 +1,2 @@
+#![forbid(unsafe_code)]
+//! The PMI-1 wire protocol.

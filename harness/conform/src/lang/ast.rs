@@ -1,0 +1,360 @@
+//! What a scenario file says, as data. The same tree serves a server under test (we play `C:`), a client
+//! under test (we play `S:`) and a library (we make the `A:` calls).
+
+use std::sync::Arc;
+
+/// Where in its file something stands: byte offsets into [`Source::text`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// A scenario or fragment file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Path as shown to the user, relative to the suite's root for embedded files.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+}
+
+impl Source {
+    /// 1-based line number of a byte offset.
+    pub fn line_of(&self, offset: usize) -> usize {
+        1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
+    }
+}
+
+/// Something with its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spanned<T> {
+    /// The thing.
+    pub value: T,
+    /// Its place.
+    pub span: Span,
+}
+
+/// One scenario or fragment.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Stable name: the path below the suite without its ending, e.g. `kvs/put-visible-after-barrier`.
+    pub name: String,
+    /// The leading comment block, joined to one paragraph.
+    pub summary: String,
+    /// Requirements that it tests. The first is cited where a step names none.
+    pub requires: Vec<Spanned<String>>,
+    /// What the implementation must offer for the scenario to apply.
+    pub needs: Vec<Spanned<Need>>,
+    /// Size of the first process group.
+    pub ranks: u32,
+    /// Number of nodes that the first process group is spread over.
+    pub nodes: u32,
+    /// The steps.
+    pub body: Vec<Stmt>,
+    /// The file it came from.
+    pub source: Arc<Source>,
+}
+
+/// A capability that an implementation may lawfully lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Need {
+    /// `spawn`: the spawn operation.
+    Spawn,
+    /// `names`: publish, unpublish and lookup.
+    Names,
+}
+
+/// A statement of the body.
+#[derive(Debug, Clone)]
+pub enum Stmt {
+    /// `use NAME`: the fragment's steps stand here.
+    Use(Spanned<String>),
+    /// `let $name = TEMPLATE`.
+    Let {
+        /// Variable, without `$`.
+        name: Spanned<String>,
+        /// What it stands for, expanded when the statement is reached.
+        value: Template,
+    },
+    /// `repeat COUNT [as $name]` ... `end`.
+    Repeat {
+        /// How often.
+        count: Expr,
+        /// Counts from 0.
+        var: Option<Spanned<String>>,
+        /// What is repeated.
+        body: Vec<Stmt>,
+        /// The `repeat` line.
+        span: Span,
+    },
+    /// A step.
+    Step(Step),
+}
+
+/// One line of the transcript, with its continuation lines.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Whom it concerns.
+    pub who: Who,
+    /// Which party acts.
+    pub role: Role,
+    /// The requirement that the step cites (`S[id]:`).
+    pub cites: Option<Spanned<String>>,
+    /// What happens.
+    pub action: Action,
+    /// The whole step.
+    pub span: Span,
+}
+
+/// The ranks a step is about, in the order in which it is played.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// The job as a whole (role `J`).
+    Job,
+    /// Ranks of one process group.
+    Ranks {
+        /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
+        group: u32,
+        /// Which ranks.
+        set: RankSet,
+    },
+}
+
+/// A set of ranks, in playing order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RankSet {
+    /// `*`: all, ascending.
+    All,
+    /// `2,0,1` or `1-3`: inclusive ranges in the order written.
+    Ranges(Vec<(u32, u32)>),
+}
+
+/// The party that a step is about, in the letters of RFC 13 and three of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `C`: the client (process) sends.
+    Client,
+    /// `S`: the server (process manager) sends.
+    Server,
+    /// `A`: the application calls the PMI library.
+    Api,
+    /// `P`: the process itself: environment, arguments, its end.
+    Process,
+    /// `J`: the job: exit status, what it logged.
+    Job,
+}
+
+/// What a step does or expects.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// `C:`/`S:` one or more messages in one write, or one message expected per line.
+    Message {
+        /// How it is written.
+        mode: WriteMode,
+        /// One template a line; every line ends with LF unless `mode.partial` takes the last one's.
+        lines: Vec<Template>,
+    },
+    /// `C: close`, `S: close`: the party ends the connection.
+    Close,
+    /// `S: empty`: a message of nothing but a newline (RFC 13's `S:abort`).
+    Empty,
+    /// `S: silence`: nothing is sent, although something was asked.
+    Silence,
+    /// `S: one of`: acceptable outcomes, each with the verdict that it earns.
+    OneOf(Vec<Alternative>),
+    /// `P:` and `J:` steps.
+    Process(ProcessAction),
+    /// `A:` steps.
+    Call(Call),
+}
+
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteMode {
+    /// `bytewise`: one write per byte.
+    pub bytewise: bool,
+    /// `partial`: the last line's newline is left out.
+    pub partial: bool,
+}
+
+/// One line of `one of`.
+#[derive(Debug, Clone)]
+pub struct Alternative {
+    /// What it earns.
+    pub grade: Grade,
+    /// Requirement cited when `grade` is not [`Grade::Pass`].
+    pub cites: Option<Spanned<String>>,
+    /// [`Action::Message`], [`Action::Close`], [`Action::Empty`] or [`Action::Silence`].
+    pub action: Action,
+    /// The line.
+    pub span: Span,
+}
+
+/// What an outcome earns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Grade {
+    /// Lawful.
+    Pass,
+    /// Lawful, worth telling.
+    Note,
+    /// Breaks a SHOULD.
+    Warn,
+    /// Breaks a MUST.
+    Fail,
+}
+
+/// `P:` and `J:` steps.
+#[derive(Debug, Clone)]
+pub enum ProcessAction {
+    /// `P: started`: the process has started.
+    Started,
+    /// `P: env NAME=MATCHER`.
+    Env(Spanned<String>, Template),
+    /// `P: args TEMPLATE`: its arguments, separated by blanks; none if the template is empty.
+    Args(Template),
+    /// `P: ended`: the process manager has ended the process.
+    Ended,
+    /// `P: exit N`: the process exits (an action of ours).
+    Exit(u8),
+    /// `P: kill N`: the process dies of signal N (an action of ours).
+    Kill(u8),
+    /// `J: exit STATUS`: the job ends, with this status.
+    JobExit(ExitPattern),
+    /// `J: logged`: the job wrote something to stderr or stdout.
+    Logged,
+}
+
+/// A pattern for a job's exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitPattern {
+    /// `any`.
+    Any,
+    /// `nonzero`.
+    NonZero,
+    /// A number.
+    Code(u8),
+}
+
+/// `A: NAME(ARGS) = RESULT OUT=...`; the call and its return may stand on lines of their own with the wire
+/// lines between them.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// `PMI_KVS_Get`; `None` on the line that only tells what a call returns.
+    pub function: Option<Spanned<String>>,
+    /// The arguments.
+    pub args: Vec<Arg>,
+    /// `= PMI_SUCCESS`; `None` on the line that only begins a call.
+    pub result: Option<Spanned<String>>,
+    /// `size=4`: what the named out arguments hold afterwards.
+    pub outs: Vec<(Spanned<String>, Template)>,
+}
+
+/// An argument of a library call.
+#[derive(Debug, Clone)]
+pub enum Arg {
+    /// `"text"`.
+    Text(Template),
+    /// A number.
+    Number(Expr),
+    /// `NULL`.
+    Null,
+    /// `&name`: an out argument; `&name[64]` with a buffer of 64 bytes.
+    Out(Spanned<String>, Option<Expr>),
+}
+
+/// Text with holes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Template {
+    /// In order.
+    pub pieces: Vec<Piece>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Bytes as they are (also from `<sp>`, `<tab>`, `<0xNN>`, `<<`, `$$`). `quoted` bytes never separate
+    /// tuples or start a comment.
+    Literal {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Whether they came from `<...>` or a doubled character.
+        quoted: bool,
+    },
+    /// `$name`.
+    Var(String),
+    /// `$name:type`: in an expectation, checks the type and binds the name.
+    Capture(String, Kind),
+    /// `<calc EXPR>`: the number in decimal.
+    Calc(Expr),
+    /// `<fill EXPR>`: that many bytes of a fixed pattern of letters and digits.
+    Fill(Expr),
+    /// `<junk EXPR>`: that many bytes of a fixed pseudo-random sequence over all 256 values but LF.
+    Junk(Expr),
+    /// `<|>`: a write ends here.
+    Cut,
+    /// `<uint>`, `<word>` ...: in an expectation, anything of this type.
+    Typed(Kind),
+}
+
+/// Types of values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, within the bounds.
+    Uint(Option<Expr>, Option<Expr>),
+    /// `int`.
+    Int,
+    /// `intlist`.
+    IntList,
+    /// `word`.
+    Word,
+    /// `string`: printable characters, blanks and tabs, at least one.
+    String,
+    /// `mapping`: a process mapping in RFC 13's grammar.
+    Mapping,
+    /// `empty`.
+    Empty,
+    /// `absent`: the key must not be there.
+    Absent,
+    /// `any`: whatever it holds.
+    Any,
+    /// `ok`, written `rc=ok`: absent or 0.
+    RcOk,
+    /// `fail`, written `rc=fail`: present and not 0.
+    RcFail,
+}
+
+/// An arithmetic expression over numbers and variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expr {
+    /// A number.
+    Number(i64),
+    /// `$name`.
+    Var(Spanned<String>),
+    /// `a + b` and so on.
+    Binary(Box<Expr>, BinOp, Box<Expr>),
+}
+
+/// Operators; `*` and `%` bind tighter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BinOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `%`
+    Rem,
+}
+
+// Spans do not take part in what a template means.
+impl PartialEq for Stmt {
+    fn eq(&self, other: &Self) -> bool {
+        super::format::stmt(self) == super::format::stmt(other)
+    }
+}

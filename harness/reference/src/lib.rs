@@ -1,1 +1,10 @@
-//! reference
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod placement;
+pub mod reply;
+pub mod server;
+
+pub use placement::place;
+pub use server::{Action, Config, GroupId, GroupSpec, ProcId, Server};

@@ -1,0 +1,214 @@
+//! What happened: the one stream of facts that every mode makes and the judge reads.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A process: process group and rank in it. Group 0 is the one that the launcher starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Proc {
+    /// Process group.
+    pub group: u32,
+    /// Rank.
+    pub rank: u32,
+}
+
+impl fmt::Display for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            0 => write!(f, "{}", self.rank),
+            1 => write!(f, "child:{}", self.rank),
+            n => write!(f, "child{n}:{}", self.rank),
+        }
+    }
+}
+
+/// Bytes, in JSON as a string with everything but printable ASCII escaped (`\n`, `\x00`).
+#[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Bytes(pub Vec<u8>);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        unescape(&text).map(Bytes).ok_or_else(|| serde::de::Error::custom("bad escape in bytes"))
+    }
+}
+
+/// The inverse of [`slice::escape_ascii`].
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(b) = rest.next() {
+        out.push(match b {
+            b'\\' => match rest.next()? {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'x' => {
+                    let digits = [rest.next()?, rest.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                other => other,
+            },
+            other => other,
+        });
+    }
+    Some(out)
+}
+
+/// How a process or job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// Exit status.
+    Code(i32),
+    /// Died of this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
+/// Why it is said that no answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SilenceProof {
+    /// The server has read everything and every process of it waits without a time limit.
+    Idle,
+    /// The step's time was up.
+    Timeout,
+}
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// From 0, without gaps within a scenario.
+    pub seq: u64,
+    /// Microseconds since the scenario began, by a monotonic clock. Never judged.
+    pub time_us: u64,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// The implementation was started and asked for a process group of this shape.
+    Launched {
+        /// The command, as run; empty in memory.
+        command: Vec<String>,
+        /// Ranks asked for.
+        ranks: u32,
+        /// Nodes asked for.
+        nodes: u32,
+    },
+    /// A process of the group reported to the runner.
+    Started {
+        /// Which.
+        proc: Proc,
+        /// Its `PMI_*` environment.
+        env: BTreeMap<String, String>,
+        /// Its arguments.
+        args: Vec<Bytes>,
+        /// What is wrong with the descriptor that PMI_FD names, if anything.
+        bad_fd: Option<String>,
+    },
+    /// Bytes from the client to the server, as written.
+    ToServer {
+        /// By whom.
+        proc: Proc,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Bytes from the server to the client, as read.
+    FromServer {
+        /// To whom.
+        proc: Proc,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The client closed its connection.
+    ClosedByClient {
+        /// Whose.
+        proc: Proc,
+    },
+    /// The server closed the connection.
+    ClosedByServer {
+        /// Whose.
+        proc: Proc,
+    },
+    /// The process is gone: of its own (`exit`, `kill` steps) or ended by the process manager.
+    Ended {
+        /// Which.
+        proc: Proc,
+        /// Whether we ended it.
+        ours: bool,
+    },
+    /// An answer was waited for and did not come.
+    NoAnswer {
+        /// To whom.
+        proc: Proc,
+        /// How that is known.
+        proof: SilenceProof,
+    },
+    /// A line that the implementation wrote.
+    Output {
+        /// `true` for stderr.
+        stderr: bool,
+        /// The line without its newline, cut if long.
+        line: Bytes,
+    },
+    /// The launcher has ended.
+    JobExited {
+        /// How.
+        exit: Exit,
+    },
+    /// A process of the implementation died of a signal.
+    Crashed {
+        /// Its command name.
+        name: String,
+        /// The signal.
+        signal: i32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_survive_json() {
+        let all = Bytes((0..=255).collect());
+        let json = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), all);
+        assert!(serde_json::from_str::<Bytes>(r#""\\x4""#).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! What a keyval space may hold, as far as the wire shows.
+
+use std::collections::HashMap;
+
+use super::monitor::PRINTABLE_LIMIT;
+
+/// One put of a key.
+#[derive(Debug, Clone)]
+struct Put {
+    value: Vec<u8>,
+    /// Barrier rounds the writer had entered when the put was acknowledged; every process that has left more rounds
+    /// than this must see the value. `None` while unacknowledged.
+    acknowledged_in: Option<u64>,
+}
+
+/// The puts seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Kvs {
+    puts: HashMap<Vec<u8>, Vec<Put>>,
+}
+
+/// What a get of a key may answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Nobody has put the key: an error.
+    Missing,
+    /// One of these values, or an error as well if `must` is false.
+    OneOf {
+        /// Escaped for people.
+        shown: String,
+        must: bool,
+        fits: bool,
+    },
+}
+
+impl Kvs {
+    /// A pair that was there before the processes started.
+    pub(super) fn preput(&mut self, key: &[u8], value: &[u8]) {
+        // Visible from the start: as if put and committed before round 0, which all have left by being started.
+        self.puts.entry(key.to_vec()).or_default().push(Put { value: value.to_vec(), acknowledged_in: Some(0) });
+    }
+
+    pub(super) fn sent(&mut self, key: &[u8], value: &[u8]) {
+        self.puts.entry(key.to_vec()).or_default().push(Put { value: value.to_vec(), acknowledged_in: None });
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        self.puts.contains_key(key)
+    }
+
+    pub(super) fn acknowledged(&mut self, key: &[u8], value: &[u8], round: u64) {
+        if let Some(put) = self.find(key, value) {
+            put.acknowledged_in = Some(round);
+        }
+    }
+
+    /// The server refused the put: its value should not be seen, unless another put has it too.
+    pub(super) fn refused(&mut self, key: &[u8], value: &[u8]) {
+        if let Some(puts) = self.puts.get_mut(key) {
+            if let Some(at) = puts.iter().position(|p| p.value == value && p.acknowledged_in.is_none()) {
+                puts.remove(at);
+            }
+            if puts.is_empty() {
+                self.puts.remove(key);
+            }
+        }
+    }
+
+    fn find(&mut self, key: &[u8], value: &[u8]) -> Option<&mut Put> {
+        self.puts.get_mut(key)?.iter_mut().find(|p| p.value == value && p.acknowledged_in.is_none())
+    }
+
+    /// What a process that has left `left` barrier rounds may read.
+    pub(super) fn expected(&self, key: &[u8], left: u64, seen: Option<&[u8]>) -> Expected {
+        let Some(puts) = self.puts.get(key) else { return Expected::Missing };
+        let mut shown: Vec<String> = puts
+            .iter()
+            .map(|p| format!("\"{}\"", p.value[..p.value.len().min(PRINTABLE_LIMIT)].escape_ascii()))
+            .collect();
+        shown.dedup();
+        Expected::OneOf {
+            shown: shown.join(" or "),
+            must: puts.iter().any(|p| p.acknowledged_in.is_some_and(|round| round < left)),
+            fits: puts.iter().any(|p| Some(p.value.as_slice()) == seen),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `PMI_process_mapping`: which ranks share a node (RFC 13, "Local Process Group Information").
+
+use crate::grammar::parse_uint;
+use std::fmt;
+use thiserror::Error;
+
+/// A block of a mapping: nodes that follow each other, each with the same number of consecutive ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// The first node's id.
+    pub first_node: u64,
+    /// The number of nodes.
+    pub nodes: u64,
+    /// The number of processes on each node.
+    pub ppn: u64,
+}
+
+/// A mapping of ranks to nodes: rank 0 is the first process of the first block, and so on.
+///
+/// Its `Display` is the RFC's form, which [`ProcessMapping::parse`] reads; without blocks it is empty, as the RFC has
+/// an unknown mapping.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ProcessMapping {
+    /// The blocks in order.
+    pub blocks: Vec<Block>,
+}
+
+/// Where a value stops being a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected {expected} at offset {at}")]
+pub struct MappingError {
+    /// The offset in bytes.
+    pub at: usize,
+    /// What the grammar wants there.
+    pub expected: &'static str,
+}
+
+/// A mapping says nothing about some ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the mapping covers {covered} ranks only")]
+pub struct TooFew {
+    /// The number of ranks it covers, from 0.
+    pub covered: u64,
+}
+
+/// What the value of `PMI_process_mapping` turns out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappingForm {
+    /// A mapping in the RFC's form.
+    Rfc(ProcessMapping),
+    /// The empty value: the mapping is unknown.
+    Unknown,
+    /// Not in the RFC's form, but read by MPICH, which skips white space between the parts.
+    Mpich(ProcessMapping),
+    /// No mapping, by the RFC's grammar and at this place.
+    NotAMapping(MappingError),
+}
+
+impl MappingForm {
+    /// Reads a value of `PMI_process_mapping` by all known forms.
+    pub fn classify(value: &[u8]) -> Self {
+        if value.is_empty() {
+            return Self::Unknown;
+        }
+        match ProcessMapping::parse(value) {
+            Ok(mapping) => Self::Rfc(mapping),
+            Err(error) => parse(value, true).map_or(Self::NotAMapping(error), Self::Mpich),
+        }
+    }
+}
+
+impl ProcessMapping {
+    /// Reads the RFC's form, strictly: no white space, at least one block.
+    ///
+    /// # Errors
+    ///
+    /// The first place where the value leaves the grammar. Numbers must be below 2^64.
+    pub fn parse(value: &[u8]) -> Result<Self, MappingError> {
+        parse(value, false)
+    }
+
+    /// The node of each of `size` ranks. Ranks beyond `size` are cut off.
+    ///
+    /// Takes time and memory in proportion to `size` and the number of blocks, whatever the blocks say.
+    ///
+    /// # Errors
+    ///
+    /// [`TooFew`] if there are fewer ranks than `size`. Nodes with ids from 2^32 on count as not there.
+    pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFew> {
+        let covered = self.covered();
+        if covered < u64::from(size) { Err(TooFew { covered }) } else { Ok(self.nodes(size as usize)) }
+    }
+
+    /// Like [`expand`](Self::expand), but starts over with the first block after the last, as MPICH does.
+    ///
+    /// # Errors
+    ///
+    /// [`TooFew`] if the blocks cover no rank at all, or nodes from 2^32 on before `size` is reached.
+    pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFew> {
+        let covered = self.covered();
+        let cut = self.blocks.iter().any(|block| block.usable() < block.nodes);
+        if covered >= u64::from(size) {
+            return Ok(self.nodes(size as usize));
+        }
+        if covered == 0 || cut {
+            return Err(TooFew { covered });
+        }
+        let round = self.nodes(covered as usize);
+        Ok(round.iter().copied().cycle().take(size as usize).collect())
+    }
+
+    /// A short mapping for ranks on these nodes: neighbouring ranks of a node form runs, and runs of the same length
+    /// on nodes that follow each other form blocks.
+    pub fn compress(nodes: &[u32]) -> Self {
+        let mut blocks: Vec<Block> = Vec::new();
+        for run in nodes.chunk_by(|a, b| a == b) {
+            let (node, ppn) = (u64::from(run[0]), run.len() as u64);
+            match blocks.last_mut() {
+                Some(block) if block.ppn == ppn && block.first_node + block.nodes == node => block.nodes += 1,
+                _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
+            }
+        }
+        Self { blocks }
+    }
+
+    /// The ranks covered up to the first node whose id does not fit 32 bits.
+    fn covered(&self) -> u64 {
+        let mut covered = 0u64;
+        for block in &self.blocks {
+            covered = covered.saturating_add(block.usable().saturating_mul(block.ppn));
+            if block.usable() < block.nodes {
+                break;
+            }
+        }
+        covered
+    }
+
+    /// The nodes of the first `size` ranks, which must be covered.
+    fn nodes(&self, size: usize) -> Vec<u32> {
+        let mut nodes = Vec::with_capacity(size);
+        for block in self.blocks.iter().filter(|block| block.ppn > 0) {
+            for offset in 0..block.usable() {
+                let room = size - nodes.len();
+                if room == 0 {
+                    return nodes;
+                }
+                let count = usize::try_from(block.ppn).map_or(room, |ppn| ppn.min(room));
+                nodes.resize(nodes.len() + count, (block.first_node + offset) as u32);
+            }
+        }
+        nodes
+    }
+}
+
+impl Block {
+    /// The number of nodes with ids that fit 32 bits; of a block without processes, all.
+    fn usable(&self) -> u64 {
+        if self.ppn == 0 {
+            return self.nodes;
+        }
+        self.nodes.min((1u64 << 32).saturating_sub(self.first_node))
+    }
+}
+
+impl fmt::Display for ProcessMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        f.write_str("(vector")?;
+        for Block { first_node, nodes, ppn } in &self.blocks {
+            write!(f, ",({first_node},{nodes},{ppn})")?;
+        }
+        f.write_str(")")
+    }
+}
+
+fn parse(value: &[u8], skip_blanks: bool) -> Result<ProcessMapping, MappingError> {
+    let mut reader = Reader { value, at: 0, skip_blanks };
+    reader.expect("(", "\"(vector,\"")?;
+    reader.expect("vector", "\"vector,\"")?;
+    reader.expect(",", "\",\"")?;
+    let mut blocks = Vec::new();
+    loop {
+        reader.expect("(", "\"(\" of a block")?;
+        let first_node = reader.uint()?;
+        reader.expect(",", "\",\"")?;
+        let nodes = reader.uint()?;
+        reader.expect(",", "\",\"")?;
+        let ppn = reader.uint()?;
+        reader.expect(")", "\")\" of a block")?;
+        blocks.push(Block { first_node, nodes, ppn });
+        if reader.expect(",", "").is_err() {
+            break;
+        }
+    }
+    reader.expect(")", "\",\" or \")\"")?;
+    reader.skip();
+    if reader.at < value.len() {
+        return Err(MappingError { at: reader.at, expected: "the end of the value" });
+    }
+    Ok(ProcessMapping { blocks })
+}
+
+struct Reader<'a> {
+    value: &'a [u8],
+    at: usize,
+    skip_blanks: bool,
+}
+
+impl Reader<'_> {
+    fn skip(&mut self) {
+        if self.skip_blanks {
+            self.at += self.value[self.at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        }
+    }
+
+    fn expect(&mut self, literal: &str, expected: &'static str) -> Result<(), MappingError> {
+        self.skip();
+        if !self.value[self.at..].starts_with(literal.as_bytes()) {
+            return Err(MappingError { at: self.at, expected });
+        }
+        self.at += literal.len();
+        Ok(())
+    }
+
+    fn uint(&mut self) -> Result<u64, MappingError> {
+        self.skip();
+        let rest = &self.value[self.at..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let number = parse_uint(&rest[..digits])
+            .ok_or(MappingError { at: self.at, expected: "an unsigned integer below 2^64" })?;
+        self.at += digits;
+        Ok(number)
+    }
+}

@@ -1,0 +1,234 @@
+//! Responses: what the server (the process manager) may send.
+
+use crate::grammar::{is_visible, is_word, parse_int, parse_intlist, parse_uint};
+use crate::request::{UINT, WORD, put_more, put_tuple, put_version};
+use crate::{Message, MessageError, Operation, ValueReading, Version};
+use thiserror::Error;
+
+/// What get_maxes returns. Lengths in bytes; the API's section counts the terminating NUL in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Maxes {
+    /// The longest name of a keyval space.
+    pub kvsname_max: u64,
+    /// The longest key.
+    pub keylen_max: u64,
+    /// The longest value.
+    pub vallen_max: u64,
+}
+
+/// The part of a response that depends on the operation. `None` where the optional tuples of the rule are absent,
+/// as they are in most errors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Body<'a> {
+    /// `cmd=response_to_init`: the version that this connection will use.
+    Init(Option<Version>),
+    /// `cmd=maxes`.
+    Maxes(Option<Maxes>),
+    /// The empty line that answers abort.
+    AbortAck,
+    /// `cmd=finalize_ack`.
+    Finalize,
+    /// `cmd=universe_size`, a number of processes.
+    Universe(Option<u64>),
+    /// `cmd=appnum`.
+    Appnum(Option<u64>),
+    /// `cmd=put_result`.
+    Put,
+    /// `cmd=my_kvsname`, a `word`.
+    Kvsname(Option<&'a [u8]>),
+    /// `cmd=barrier_out`.
+    Barrier,
+    /// `cmd=get_result`: the value, a `string` that may be empty (see [`Request::Put`](crate::Request::Put)).
+    Get(Option<&'a [u8]>),
+    /// `cmd=publish_result`.
+    Publish,
+    /// `cmd=unpublish_result`.
+    Unpublish,
+    /// `cmd=lookup_result`: the port, visible characters (see [`Request::Publish`](crate::Request::Publish)).
+    Lookup(Option<&'a [u8]>),
+    /// `cmd=spawn_result`: one error code for each process.
+    Spawn(Option<Vec<i64>>),
+}
+
+/// A response: the `S:` rules of RFC 13's "Protocol Definition".
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Response<'a> {
+    /// `rc`, not 0 on error ("Error Handling").
+    pub rc: Option<i64>,
+    /// `msg`, a `string`. The RFC has it in the name service's responses; Hydra adds it to others.
+    pub msg: Option<&'a [u8]>,
+    /// The rest.
+    pub body: Body<'a>,
+}
+
+/// Why a line is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ResponseError {
+    /// The line is no series of tuples.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// There is no `cmd`.
+    #[error("no command: the key \"cmd\" is missing")]
+    NoCommand,
+    /// `cmd` names no response of PMI-1.1.
+    #[error("not a response of PMI-1.1")]
+    UnknownCommand,
+    /// A key is missing though others that it belongs with are there.
+    #[error("the key \"{0}\" is missing")]
+    MissingKey(&'static str),
+    /// The value of a key does not follow its rule.
+    #[error("the value of \"{key}\" is not {expected}")]
+    BadValue {
+        /// The key.
+        key: &'static str,
+        /// What the value should have been, to follow "is not".
+        expected: &'static str,
+    },
+    /// A key of the response's rule appears more than once.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(&'static str),
+}
+
+impl<'a> Response<'a> {
+    /// Reads a line, given without its newline. Allocates for `errcodes` only.
+    ///
+    /// Tuples may stand in any order and among keys that the rule does not have. Whether tuples that the rule leaves
+    /// optional should have been there is for the caller to judge.
+    ///
+    /// # Errors
+    ///
+    /// See [`ResponseError`].
+    pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, ResponseError> {
+        if line.is_empty() {
+            return Ok(Self { rc: None, msg: None, body: Body::AbortAck });
+        }
+        let message = Message::parse(line, reading)?;
+        let cmd = message.cmd().ok_or(ResponseError::NoCommand)?;
+        let operation = Operation::from_response_cmd(cmd).ok_or(ResponseError::UnknownCommand)?;
+        // The longest rule has three keys of its own; none is empty, so "" matches nothing.
+        let own = &operation.response_keys()[1..];
+        let key = |i: usize| own.get(i).copied().unwrap_or("");
+        let [_, rc, msg, first, second, third] = message
+            .fields(["cmd", "rc", "msg", key(0), key(1), key(2)])
+            .map_err(ResponseError::RepeatedKey)?;
+
+        let rc = checked("rc", rc, parse_int, "an integer (RFC 13: int)")?;
+        let uint = |i: usize, value| checked(key(i), value, parse_uint, UINT);
+        let missing = |i: usize| ResponseError::MissingKey(key(i));
+        let body = match operation {
+            Operation::Init => Body::Init(match (uint(0, first)?, uint(1, second)?) {
+                (None, None) => None,
+                (version, subversion) => Some(Version {
+                    version: version.ok_or(missing(0))?,
+                    subversion: subversion.ok_or(missing(1))?,
+                }),
+            }),
+            Operation::Maxes => Body::Maxes(match (uint(0, first)?, uint(1, second)?, uint(2, third)?) {
+                (None, None, None) => None,
+                (kvsname, key, value) => Some(Maxes {
+                    kvsname_max: kvsname.ok_or(missing(0))?,
+                    keylen_max: key.ok_or(missing(1))?,
+                    vallen_max: value.ok_or(missing(2))?,
+                }),
+            }),
+            Operation::Abort => Body::AbortAck,
+            Operation::Finalize => Body::Finalize,
+            Operation::Universe => Body::Universe(uint(0, first)?),
+            Operation::Appnum => Body::Appnum(uint(0, first)?),
+            Operation::Put => Body::Put,
+            Operation::Kvsname => {
+                Body::Kvsname(checked(key(0), first, |name| is_word(name).then_some(name), WORD)?)
+            }
+            Operation::Barrier => Body::Barrier,
+            Operation::Get => Body::Get(first),
+            Operation::Publish => Body::Publish,
+            Operation::Unpublish => Body::Unpublish,
+            Operation::Lookup => {
+                let visible = "one or more visible characters";
+                Body::Lookup(checked(key(0), first, |port| is_visible(port).then_some(port), visible)?)
+            }
+            Operation::Spawn => {
+                let list = "a comma-separated list of integers (RFC 13: intlist)";
+                Body::Spawn(checked(key(0), first, parse_intlist, list)?)
+            }
+        };
+        Ok(Self { rc, msg, body })
+    }
+
+    /// Whether the response reports success: `rc` absent or 0 (RFC 13, "Error Handling").
+    pub fn is_success(&self) -> bool {
+        self.rc.is_none_or(|rc| rc == 0)
+    }
+
+    /// The operation answered.
+    pub fn operation(&self) -> Operation {
+        match self.body {
+            Body::Init(_) => Operation::Init,
+            Body::Maxes(_) => Operation::Maxes,
+            Body::AbortAck => Operation::Abort,
+            Body::Finalize => Operation::Finalize,
+            Body::Universe(_) => Operation::Universe,
+            Body::Appnum(_) => Operation::Appnum,
+            Body::Put => Operation::Put,
+            Body::Kvsname(_) => Operation::Kvsname,
+            Body::Barrier => Operation::Barrier,
+            Body::Get(_) => Operation::Get,
+            Body::Publish => Operation::Publish,
+            Body::Unpublish => Operation::Unpublish,
+            Body::Lookup(_) => Operation::Lookup,
+            Body::Spawn(_) => Operation::Spawn,
+        }
+    }
+
+    /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
+    ///
+    /// `msg` comes last, except before the value of `get_result`, which runs to the end of the line. The answer to abort
+    /// has no room for `rc` and `msg`.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let Some(cmd) = self.operation().response_cmd() else {
+            out.push(b'\n');
+            return;
+        };
+        put_tuple(out, "cmd", cmd);
+        if let Some(rc) = self.rc {
+            put_more(out, "rc", rc.to_string());
+        }
+        let mut msg = self.msg;
+        match &self.body {
+            Body::Init(Some(version)) => put_version(out, version),
+            Body::Maxes(Some(maxes)) => {
+                put_more(out, "kvsname_max", maxes.kvsname_max.to_string());
+                put_more(out, "keylen_max", maxes.keylen_max.to_string());
+                put_more(out, "vallen_max", maxes.vallen_max.to_string());
+            }
+            Body::Universe(Some(size)) => put_more(out, "size", size.to_string()),
+            Body::Appnum(Some(appnum)) => put_more(out, "appnum", appnum.to_string()),
+            Body::Kvsname(Some(kvsname)) => put_more(out, "kvsname", kvsname),
+            Body::Get(Some(value)) => {
+                if let Some(msg) = msg.take() {
+                    put_more(out, "msg", msg);
+                }
+                put_more(out, "value", value);
+            }
+            Body::Lookup(Some(port)) => put_more(out, "port", port),
+            Body::Spawn(Some(codes)) => {
+                let codes: Vec<String> = codes.iter().map(i64::to_string).collect();
+                put_more(out, "errcodes", codes.join(","));
+            }
+            _ => {}
+        }
+        if let Some(msg) = msg {
+            put_more(out, "msg", msg);
+        }
+        out.push(b'\n');
+    }
+}
+
+fn checked<'a, T>(
+    key: &'static str,
+    value: Option<&'a [u8]>,
+    parse: impl FnOnce(&'a [u8]) -> Option<T>,
+    expected: &'static str,
+) -> Result<Option<T>, ResponseError> {
+    value.map(|value| parse(value).ok_or(ResponseError::BadValue { key, expected })).transpose()
+}

@@ -1,0 +1,414 @@
+//! The spawn request, the only one of several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
+
+use crate::grammar::{first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint};
+use crate::request::{UINT, WORD, put_tuple};
+use memchr::memchr;
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// One program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct SpawnProgram {
+    /// The number of processes wanted.
+    pub nprocs: u64,
+    /// The program, a `string`.
+    pub execname: Vec<u8>,
+    /// The number of programs in the request.
+    pub totspawns: u64,
+    /// The number of this program, from 1.
+    pub spawnssofar: u64,
+    /// The arguments with their index as written, in order of the index.
+    pub args: Vec<(u64, Vec<u8>)>,
+    /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0.
+    pub preput: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Info keys and values, in order of their index, which begins with 0.
+    pub info: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl SpawnProgram {
+    /// The index of the first argument: 0 by the RFC, 1 from MPICH.
+    pub fn args_base(&self) -> Option<u64> {
+        self.args.first().map(|(index, _)| *index)
+    }
+
+    /// Appends the block, newlines included, in the order of the RFC's rule. The bytes of the fields are not checked.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let mut line = |key: &str, value: &[u8]| {
+            put_tuple(out, key, value);
+            out.push(b'\n');
+        };
+        let number = |number: usize| number.to_string().into_bytes();
+        line("mcmd", b"spawn");
+        line("nprocs", self.nprocs.to_string().as_bytes());
+        line("execname", &self.execname);
+        line("totspawns", self.totspawns.to_string().as_bytes());
+        line("spawnssofar", self.spawnssofar.to_string().as_bytes());
+        for (index, arg) in &self.args {
+            line(&format!("arg{index}"), arg);
+        }
+        line("argcnt", &number(self.args.len()));
+        for (name, pairs) in [("preput", &self.preput), ("info", &self.info)] {
+            line(&format!("{name}_num"), &number(pairs.len()));
+            for (index, (key, value)) in pairs.iter().enumerate() {
+                line(&format!("{name}_key_{index}"), key);
+                line(&format!("{name}_val_{index}"), value);
+            }
+        }
+        out.extend_from_slice(b"endcmd\n");
+    }
+}
+
+/// A whole spawn request: its programs in order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct SpawnRequest {
+    /// The programs; there is at least one in a request that was read.
+    pub programs: Vec<SpawnProgram>,
+}
+
+/// Bounds on a spawn request, so that a peer cannot make its reader grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpawnLimits {
+    /// The most bytes in a program's block, newlines included.
+    pub max_bytes: usize,
+    /// The most arguments, preput and info elements in a block, each.
+    pub max_elements: u64,
+    /// The most programs in a request.
+    pub max_programs: u64,
+}
+
+impl Default for SpawnLimits {
+    /// 1 MiB and 65536 elements for each of up to 1024 programs.
+    fn default() -> Self {
+        Self { max_bytes: 1 << 20, max_elements: 1 << 16, max_programs: 1 << 10 }
+    }
+}
+
+/// Why lines are no spawn request, and on which line of the block it showed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line} of the spawn request: {fault}")]
+pub struct SpawnError {
+    /// The line within the block, from 1 (`mcmd=spawn`). What is missing shows at `endcmd`.
+    pub line: usize,
+    /// What is wrong.
+    pub fault: SpawnFault,
+}
+
+/// What is wrong with a spawn request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SpawnFault {
+    /// A line came before `mcmd=spawn`.
+    #[error("the block does not begin with \"mcmd=spawn\"")]
+    OutsideBlock,
+    /// A message of another operation, or another `mcmd`, came before `endcmd`. The RFC rules that out.
+    #[error("another message before \"endcmd\"")]
+    Interspersed,
+    /// A byte is neither blank, tab nor visible ASCII.
+    #[error("byte 0x{byte:02x} at offset {at} is neither blank, tab nor visible ASCII")]
+    BadByte {
+        /// The byte's offset in the line.
+        at: usize,
+        /// The byte.
+        byte: u8,
+    },
+    /// A line has no `=`, or nothing before it.
+    #[error("the line is neither key=value nor \"endcmd\"")]
+    Malformed,
+    /// A value does not follow its rule.
+    #[error("the value of \"{key}\" is not {expected}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// What the value should have been, to follow "is not".
+        expected: &'static str,
+    },
+    /// The index in a key such as `arg-1` is no number from 0.
+    #[error("the index in \"{0}\" is not a number from 0 and below 2^64")]
+    BadIndex(String),
+    /// A key appears more than once.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(String),
+    /// A key is missing: one of the rule's, one between two indices, or the other half of a pair.
+    #[error("the key \"{0}\" is missing")]
+    MissingKey(String),
+    /// A count disagrees with the number of elements.
+    #[error("\"{key}\" says {declared}, but there are {seen}")]
+    CountMismatch {
+        /// The count's key.
+        key: &'static str,
+        /// Its value.
+        declared: u64,
+        /// The number of elements.
+        seen: u64,
+    },
+    /// A bound of [`SpawnLimits`] is exceeded.
+    #[error("more than {limit} {what}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The bound.
+        limit: u64,
+    },
+    /// `totspawns` or `spawnssofar` does not continue the request.
+    #[error("\"{key}\" is {found} where {expected} is expected")]
+    Numbering {
+        /// The key.
+        key: &'static str,
+        /// The value that would continue the request.
+        expected: u64,
+        /// The value found.
+        found: u64,
+    },
+}
+
+/// Reads the lines of one block, which may come in any order between the first and the last.
+///
+/// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error the next `mcmd=spawn`
+/// begins a new block.
+#[derive(Debug, Clone)]
+pub struct SpawnAssembler {
+    limits: SpawnLimits,
+    block: Option<Draft>,
+    /// Of the current block.
+    lines: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Draft {
+    bytes: usize,
+    execname: Option<Vec<u8>>,
+    /// By position in [`NUMBERS`].
+    numbers: [Option<u64>; NUMBERS.len()],
+    /// By position in [`INDEXED`].
+    indexed: [BTreeMap<u64, Vec<u8>>; INDEXED.len()],
+}
+
+const NUMBERS: [&str; 6] = ["nprocs", "totspawns", "spawnssofar", "argcnt", "preput_num", "info_num"];
+const INDEXED: [&str; 5] = ["arg", "preput_key_", "preput_val_", "info_key_", "info_val_"];
+
+impl SpawnAssembler {
+    /// An assembler that accepts blocks within these bounds.
+    pub fn new(limits: SpawnLimits) -> Self {
+        Self { limits, block: None, lines: 0 }
+    }
+
+    /// Whether a line, given without its newline, begins a spawn request.
+    pub fn is_spawn_start(line: &[u8]) -> bool {
+        line.trim_ascii() == b"mcmd=spawn"
+    }
+
+    /// Whether a block has begun and not ended.
+    pub fn in_block(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// Takes a line, without its newline; returns the program at `endcmd`.
+    ///
+    /// # Errors
+    ///
+    /// See [`SpawnFault`]; the block is then given up.
+    pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnError> {
+        if self.block.is_none() {
+            self.lines = 0;
+        }
+        self.lines += 1;
+        self.take(line).map_err(|fault| {
+            self.block = None;
+            SpawnError { line: self.lines, fault }
+        })
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnFault> {
+        let Some(draft) = &mut self.block else {
+            if !Self::is_spawn_start(line) {
+                return Err(SpawnFault::OutsideBlock);
+            }
+            self.block = Some(Draft { bytes: line.len() + 1, ..Draft::default() });
+            return Ok(None);
+        };
+        draft.bytes = draft.bytes.saturating_add(line.len() + 1);
+        if draft.bytes > self.limits.max_bytes {
+            return Err(SpawnFault::TooMany { what: "bytes", limit: self.limits.max_bytes as u64 });
+        }
+        if line.trim_ascii() == b"endcmd" {
+            return match self.block.take() {
+                Some(draft) => draft.finish().map(Some),
+                None => Ok(None),
+            };
+        }
+        draft.line(line, &self.limits).map(|()| None)
+    }
+}
+
+impl Draft {
+    fn line(&mut self, line: &[u8], limits: &SpawnLimits) -> Result<(), SpawnFault> {
+        if let Some(at) = first_bad_byte(line) {
+            return Err(SpawnFault::BadByte { at, byte: line[at] });
+        }
+        let blanks = line.iter().take_while(|byte| is_blank(**byte)).count();
+        let line = &line[blanks..];
+        let equals = memchr(b'=', line).filter(|at| *at > 0).ok_or(SpawnFault::Malformed)?;
+        let (key, value) = (&line[..equals], &line[equals + 1..]);
+        if matches!(key, b"cmd" | b"mcmd") {
+            return Err(SpawnFault::Interspersed);
+        }
+        let name = || String::from_utf8_lossy(key).into_owned();
+        if key == b"execname" {
+            if !is_string(value) {
+                return Err(SpawnFault::BadValue { key: name(), expected: "one or more characters" });
+            }
+            return fill(&mut self.execname, value.to_vec(), name);
+        }
+        if let Some(i) = NUMBERS.iter().position(|number| number.as_bytes() == key) {
+            let number = parse_uint(value.trim_ascii())
+                .ok_or_else(|| SpawnFault::BadValue { key: name(), expected: UINT })?;
+            let (what, limit) = match NUMBERS[i] {
+                "totspawns" => ("programs", limits.max_programs),
+                "argcnt" => ("arguments", limits.max_elements),
+                "preput_num" => ("preput elements", limits.max_elements),
+                "info_num" => ("info elements", limits.max_elements),
+                _ => ("", u64::MAX),
+            };
+            if number > limit {
+                return Err(SpawnFault::TooMany { what, limit });
+            }
+            return fill(&mut self.numbers[i], number, name);
+        }
+        let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
+            let index = key.strip_prefix(prefix.as_bytes())?;
+            // "argument" is a key of its own, an extra one; "arg-1" is a bad index.
+            index.last()?.is_ascii_digit().then_some((i, index))
+        });
+        let Some((i, index)) = indexed else {
+            return Ok(());
+        };
+        // The rule for arguments has an `int` where the others have a `uint`.
+        let index = match INDEXED[i] {
+            "arg" => parse_int(index).and_then(|index| u64::try_from(index).ok()),
+            _ => parse_uint(index),
+        };
+        let index = index.ok_or_else(|| SpawnFault::BadIndex(name()))?;
+        if INDEXED[i] == "preput_key_" && !is_word(value) {
+            return Err(SpawnFault::BadValue { key: name(), expected: WORD });
+        }
+        if self.indexed[i].len() as u64 >= limits.max_elements {
+            return Err(SpawnFault::TooMany { what: "elements", limit: limits.max_elements });
+        }
+        match self.indexed[i].insert(index, value.to_vec()) {
+            None => Ok(()),
+            Some(_) => Err(SpawnFault::RepeatedKey(name())),
+        }
+    }
+
+    fn finish(self) -> Result<SpawnProgram, SpawnFault> {
+        let missing = |key: &str| SpawnFault::MissingKey(key.to_owned());
+        let [args, preput_keys, preput_vals, info_keys, info_vals] = self.indexed;
+        let mut numbers = [0; NUMBERS.len()];
+        for ((number, found), key) in numbers.iter_mut().zip(self.numbers).zip(NUMBERS) {
+            *number = found.ok_or_else(|| missing(key))?;
+        }
+        let [nprocs, totspawns, spawnssofar, argcnt, preput_num, info_num] = numbers;
+        let base = u64::from(!args.contains_key(&0));
+        contiguous(&args, base, "arg")?;
+        count("argcnt", argcnt, args.len())?;
+        Ok(SpawnProgram {
+            nprocs,
+            execname: self.execname.ok_or_else(|| missing("execname"))?,
+            totspawns,
+            spawnssofar,
+            args: args.into_iter().collect(),
+            preput: pairs("preput", preput_num, preput_keys, preput_vals)?,
+            info: pairs("info", info_num, info_keys, info_vals)?,
+        })
+    }
+}
+
+fn fill<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Result<(), SpawnFault> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(SpawnFault::RepeatedKey(name())),
+    }
+}
+
+fn contiguous(elements: &BTreeMap<u64, Vec<u8>>, base: u64, prefix: &str) -> Result<(), SpawnFault> {
+    match elements.keys().zip(base..).find(|(index, expected)| *index != expected) {
+        Some((_, expected)) => Err(SpawnFault::MissingKey(format!("{prefix}{expected}"))),
+        None => Ok(()),
+    }
+}
+
+fn count(key: &'static str, declared: u64, seen: usize) -> Result<(), SpawnFault> {
+    let seen = seen as u64;
+    if declared == seen { Ok(()) } else { Err(SpawnFault::CountMismatch { key, declared, seen }) }
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn pairs(
+    name: &str,
+    declared: u64,
+    keys: BTreeMap<u64, Vec<u8>>,
+    mut values: BTreeMap<u64, Vec<u8>>,
+) -> Result<Pairs, SpawnFault> {
+    if let Some(index) = values.keys().find(|index| !keys.contains_key(index)) {
+        return Err(SpawnFault::MissingKey(format!("{name}_key_{index}")));
+    }
+    contiguous(&keys, 0, &format!("{name}_key_"))?;
+    count(if name == "info" { "info_num" } else { "preput_num" }, declared, keys.len())?;
+    keys.into_iter()
+        .map(|(index, key)| match values.remove(&index) {
+            Some(value) => Ok((key, value)),
+            None => Err(SpawnFault::MissingKey(format!("{name}_val_{index}"))),
+        })
+        .collect()
+}
+
+/// Reads the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them.
+/// The RFC is silent on how several programs are sent.
+#[derive(Debug, Clone)]
+pub struct SpawnCollector {
+    assembler: SpawnAssembler,
+    programs: Vec<SpawnProgram>,
+}
+
+impl SpawnCollector {
+    /// A collector that accepts requests within these bounds.
+    pub fn new(limits: SpawnLimits) -> Self {
+        Self { assembler: SpawnAssembler::new(limits), programs: Vec::new() }
+    }
+
+    /// Whether a request has begun and not ended, so that the next line belongs to it.
+    pub fn in_request(&self) -> bool {
+        self.assembler.in_block() || !self.programs.is_empty()
+    }
+
+    /// Takes a line, without its newline; returns the request at the `endcmd` of its last program.
+    ///
+    /// # Errors
+    ///
+    /// See [`SpawnFault`]; the request is then given up, and the next `mcmd=spawn` begins another.
+    pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
+        let program = match self.assembler.push_line(line) {
+            Ok(Some(program)) => program,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                self.programs.clear();
+                return Err(error);
+            }
+        };
+        let number = self.programs.len() as u64 + 1;
+        let total = self.programs.first().map_or(program.totspawns.max(1), |first| first.totspawns);
+        let fault = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)]
+            .into_iter()
+            .find(|(_, expected, found)| expected != found);
+        if let Some((key, expected, found)) = fault {
+            self.programs.clear();
+            let fault = SpawnFault::Numbering { key, expected, found };
+            return Err(SpawnError { line: self.assembler.lines, fault });
+        }
+        self.programs.push(program);
+        if number < total {
+            return Ok(None);
+        }
+        Ok(Some(SpawnRequest { programs: std::mem::take(&mut self.programs) }))
+    }
+}

@@ -1,1 +1,4 @@
-//! conform
+//! Conformance test harness for PMI-1.
+
+pub mod event;
+pub mod judge;

@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pmi_wire::{
-    LineFramer, Operation, ProcessMapping, Request, RequestError, SpawnAssembler, SpawnCollector, SpawnProgram,
-    SpawnRequest, ValueReading, Version, is_spawn_start,
+    LineFramer, Operation, ProcessMapping, Request, SpawnAssembler, SpawnCollector, SpawnLimits,
+    SpawnProgram, SpawnRequest,
+    ValueReading, Version,
 };
 
 use crate::placement::place;
@@ -70,6 +71,8 @@ pub struct GroupSpec {
     pub programs: Vec<u32>,
     /// Pairs that are in the keyval space before the processes start.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether it was created by a spawn request.
+    pub spawned: bool,
 }
 
 /// What the driver must do, in order.
@@ -128,7 +131,7 @@ struct Proc {
     phase: Phase,
     waiting: Waiting,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
-    spawn: Option<Box<(SpawnAssembler, SpawnCollector)>>,
+    spawn: Option<Box<SpawnCollector>>,
 }
 
 #[derive(Debug)]
@@ -139,6 +142,7 @@ struct Group {
     programs: Vec<u32>,
     entered: u32,
     aborted: bool,
+    spawned: bool,
 }
 
 impl Group {
@@ -188,6 +192,7 @@ impl Server {
             programs: spec.programs,
             entered: 0,
             aborted: false,
+            spawned: spec.spawned,
         });
         id
     }
@@ -195,6 +200,21 @@ impl Server {
     /// Number of processes of a group.
     pub fn size(&self, group: GroupId) -> u32 {
         self.groups[group as usize].procs.len() as u32
+    }
+
+    /// Whether the group was spawned.
+    fn is_spawned(&self, group: GroupId) -> bool {
+        self.groups[group as usize].spawned
+    }
+
+    /// The variables that a process's environment must hold, except PMI_FD, whose number only the driver knows
+    /// (RFC 13, Environment).
+    pub fn environment(&self, p: ProcId) -> Vec<(&'static str, String)> {
+        let mut env = vec![("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", self.size(p.group).to_string())];
+        if self.is_spawned(p.group) {
+            env.push(("PMI_SPAWNED", "1".to_owned()));
+        }
+        env
     }
 
     /// What to do next.
@@ -301,12 +321,13 @@ impl Server {
             Waiting::Barrier => return self.protocol_error(from, "request while in the barrier", line),
             Waiting::Spawn => return self.protocol_error(from, "request while a spawn is answered", line),
         }
-        if self.proc(from).spawn.is_some() || is_spawn_start(line) {
+        if self.proc(from).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(from, line);
         }
         let request = match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(request) => request,
-            Err(error) => return self.bad_request(from, &error, line),
+            // RFC 13's grammar does not derive it: a protocol error.
+            Err(error) => return self.protocol_error(from, &error.to_string(), line),
         };
         match (self.proc(from).phase, request.operation()) {
             (Phase::New, Operation::Init) | (Phase::Joined, _) => {}
@@ -384,11 +405,6 @@ impl Server {
                 self.reply(from, reply);
             }
         }
-    }
-
-    /// Every request that RFC 13's grammar does not derive is a protocol error.
-    fn bad_request(&mut self, from: ProcId, error: &RequestError, line: &[u8]) {
-        self.protocol_error(from, &error.to_string(), line);
     }
 
     /// RFC 13, Version Negotiation. We speak 1.1 only: a client whose highest version is lower cannot be served and
@@ -470,13 +486,7 @@ impl Server {
                 return self.protocol_error(from, "request after finalize", line);
             }
         }
-        let parts = self.proc(from).spawn.get_or_insert_default();
-        let program = match parts.0.push_line(line) {
-            Ok(None) => return,
-            Ok(Some(program)) => program,
-            Err(error) => return self.protocol_error(from, &error.to_string(), line),
-        };
-        match parts.1.push(program) {
+        match self.proc(from).spawn.get_or_insert_with(|| Box::new(SpawnCollector::new(SpawnLimits::default()))).push_line(line) {
             Ok(None) => {}
             Ok(Some(request)) => {
                 self.proc(from).spawn = None;
@@ -501,7 +511,7 @@ impl Server {
             "preput value too long"
         } else {
             let programs = request.programs.iter().map(|p| p.nprocs as u32).collect();
-            let group = self.add_group(GroupSpec { programs, preput });
+            let group = self.add_group(GroupSpec { programs, preput, spawned: true });
             self.proc(by).waiting = Waiting::Spawn;
             self.spawns.push((group, by));
             self.actions.push_back(Action::Spawn { group, by, programs: request.programs });

@@ -15,6 +15,18 @@ pub enum Party {
     Client,
 }
 
+/// How bad it is: what the requirement's level makes of a breach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// A MAY, a de facto rule, or a point on which RFC 13 contradicts itself.
+    Note,
+    /// A SHOULD.
+    Warn,
+    /// A MUST or SHALL.
+    Fail,
+}
+
 /// A requirement broken at a place in a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
@@ -28,6 +40,9 @@ pub struct Finding {
     pub seq: u64,
     /// Line of the scenario whose step was played, 0 if none.
     pub line: usize,
+    /// The scenario allows the outcome and wants it told as no more than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<Severity>,
     /// What should have been.
     pub expected: String,
     /// What was.

@@ -4,5 +4,5 @@ pub mod finding;
 pub mod monitor;
 mod kvs;
 
-pub use finding::{Finding, Party};
+pub use finding::{Finding, Party, Severity};
 pub use monitor::Monitor;

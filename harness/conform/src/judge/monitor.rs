@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
     Body, LineFramer, MappingForm, Maxes, Operation, Request, RequestError, Response, ResponseError, SpawnAssembler,
-    SpawnCollector, SpawnRequest, ValueReading, Version, is_spawn_start,
+    SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
 };
 
 use super::finding::{Finding, Party};
@@ -59,7 +59,7 @@ impl Pending {
 struct Rank {
     to_server: LineFramer,
     from_server: LineFramer,
-    spawn: Option<(SpawnAssembler, SpawnCollector)>,
+    spawn: Option<SpawnCollector>,
     pending: VecDeque<Pending>,
     started: bool,
     joined: bool,
@@ -211,6 +211,7 @@ impl Monitor {
             proc: Some(p),
             seq: self.seq,
             line: 0,
+            at_most: None,
             expected,
             seen,
         });
@@ -273,7 +274,7 @@ impl Monitor {
     }
 
     fn request_line(&mut self, p: Proc, line: &[u8]) {
-        if self.rank(p).spawn.is_some() || is_spawn_start(line) {
+        if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
         match Request::parse(line, ValueReading::ToEndOfLine) {
@@ -376,23 +377,16 @@ impl Monitor {
         if first {
             self.order(p, Operation::Spawn, line);
         }
-        let mut parts = self.rank(p).spawn.take().unwrap_or_default();
-        let error = match parts.0.push_line(line) {
-            Ok(None) => None,
-            Ok(Some(program)) => match parts.1.push(program) {
-                Ok(None) => None,
-                Ok(Some(request)) => {
-                    self.spawn_sent(p, request);
-                    return;
-                }
-                Err(error) => Some(error.to_string()),
-            },
-            Err(error) => Some(error.to_string()),
-        };
-        match error {
-            None => self.rank(p).spawn = Some(parts),
-            Some(error) => {
-                self.rank(p).pending.push_back(Pending::Unknown);
+        match self.rank(p).spawn.get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default())).push_line(line) {
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                self.rank(p).spawn = None;
+                self.spawn_sent(p, request);
+            }
+            Err(error) => {
+                let rank = self.rank(p);
+                rank.spawn = None;
+                rank.pending.push_back(Pending::Unknown);
                 self.client(p, "rfc13.abnf.c-spawn", format!("a spawn request of RFC 13 ({error})"), show(line));
             }
         }

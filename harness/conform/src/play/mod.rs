@@ -1,0 +1,13 @@
+//! Plays a scenario against a peer, in memory or in processes.
+
+mod memory;
+mod pattern;
+mod peer;
+mod player;
+mod recorder;
+mod scope;
+
+pub use memory::MemoryPeer;
+pub use peer::{Incoming, Peer};
+pub use player::{Limits, Outcome, play};
+pub use recorder::{EventSink, Recorder};

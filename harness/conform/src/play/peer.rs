@@ -1,0 +1,36 @@
+//! What the player needs of whatever is at the other end.
+
+use std::time::Instant;
+
+use crate::event::{Proc, What};
+
+/// What came of waiting.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Something happened.
+    Event(What),
+    /// Nothing will ever come unless we act: the server has read everything that was sent and waits without a time
+    /// limit.
+    Idle,
+    /// The deadline has passed.
+    Deadline,
+}
+
+/// The implementation under test with its connections, and the processes that it started for us.
+///
+/// Nothing here judges: a peer carries bytes and facts.
+pub trait Peer {
+    /// Writes bytes, in one write if the connection takes them. A connection that is closed swallows them; the end
+    /// of the connection arrives as an event.
+    fn send(&mut self, to: Proc, bytes: &[u8]);
+    /// Closes our end.
+    fn close(&mut self, proc: Proc);
+    /// Lets the process exit with this status; closes our end.
+    fn exit(&mut self, proc: Proc, status: u8);
+    /// Lets the process die of this signal; closes our end.
+    fn kill(&mut self, proc: Proc, signal: u8);
+    /// Waits for the next event, until the deadline.
+    fn next(&mut self, deadline: Instant) -> Incoming;
+    /// A program for a spawn request that reports to us as process group `group`.
+    fn agent(&mut self, group: u32) -> Vec<u8>;
+}

@@ -1,0 +1,58 @@
+//! Numbers the events, keeps them, and shows them to the monitor.
+
+use std::time::Instant;
+
+use crate::event::{Event, What};
+use crate::judge::{Finding, Monitor};
+
+/// Gets every event as it happens.
+pub trait EventSink {
+    /// One event.
+    fn event(&mut self, event: &Event);
+}
+
+/// For those who need none.
+impl EventSink for () {
+    fn event(&mut self, _: &Event) {}
+}
+
+/// Most bytes of one read or write that are kept in the transcript; the monitor sees all of them.
+const KEEP: usize = 64 * 1024;
+
+/// See the module's documentation.
+pub struct Recorder<'a> {
+    start: Instant,
+    sink: &'a mut dyn EventSink,
+    monitor: Monitor,
+    /// Everything so far.
+    pub events: Vec<Event>,
+    /// What the monitor has found so far.
+    pub findings: Vec<Finding>,
+    /// Line of the scenario that is being played; findings get it.
+    pub line: usize,
+}
+
+impl<'a> Recorder<'a> {
+    /// Starts the clock.
+    pub fn new(sink: &'a mut dyn EventSink) -> Self {
+        Self { start: Instant::now(), sink, monitor: Monitor::new(), events: Vec::new(), findings: Vec::new(), line: 0 }
+    }
+
+    /// Takes an event in; returns its number.
+    pub fn record(&mut self, what: What) -> u64 {
+        let seq = self.events.len() as u64;
+        let time_us = self.start.elapsed().as_micros() as u64;
+        let mut event = Event { seq, time_us, what };
+        self.monitor.observe(&event);
+        for mut finding in self.monitor.take_findings() {
+            finding.line = self.line;
+            self.findings.push(finding);
+        }
+        if let What::FromServer { bytes, .. } | What::ToServer { bytes, .. } = &mut event.what {
+            bytes.0.truncate(KEEP);
+        }
+        self.sink.event(&event);
+        self.events.push(event);
+        seq
+    }
+}

@@ -1,0 +1,1 @@
+//! The client's half of PMI-1.

@@ -71,16 +71,13 @@ impl<'a> Message<'a> {
         if let Some(at) = first_bad_byte(line) {
             return Err(MessageError::BadByte { at, byte: line[at] });
         }
-        let mut cmd = None;
+        let mut tuples = Tuples::new(line, reading);
         let mut empty = true;
-        for tuple in Tuples::new(line, reading) {
-            let tuple = tuple.map_err(|at| MessageError::Malformed { at })?;
+        for tuple in &mut tuples {
+            tuple.map_err(|at| MessageError::Malformed { at })?;
             empty = false;
-            if tuple.key == b"cmd" {
-                cmd = cmd.or(Some(tuple.value));
-            }
         }
-        if empty { Err(MessageError::Empty) } else { Ok(Self { line, reading, cmd }) }
+        if empty { Err(MessageError::Empty) } else { Ok(Self { line, reading, cmd: tuples.cmd }) }
     }
 
     /// The tuples, in the order of the line.
@@ -110,6 +107,7 @@ impl<'a> Message<'a> {
     }
 
     /// The first value of each key; fails with the first key that is repeated.
+    #[inline]
     pub(crate) fn fields<const N: usize>(
         &self,
         keys: [&'static str; N],
@@ -130,71 +128,28 @@ struct Tuples<'a> {
     line: &'a [u8],
     at: usize,
     reading: ValueReading,
-    /// Whether `cmd` was met, and what it asks for.
-    cmd_seen: bool,
-    long_value: bool,
-    /// The keys of the response's rule, if it is one, and those of them already met, as bits.
-    response: Option<&'static [&'static str]>,
-    seen: u8,
+    /// The command, once it was met.
+    cmd: Option<&'a [u8]>,
 }
 
 impl<'a> Tuples<'a> {
     fn new(line: &'a [u8], reading: ValueReading) -> Self {
-        Self { line, at: 0, reading, cmd_seen: false, long_value: false, response: None, seen: 0 }
+        Self { line, at: 0, reading, cmd: None }
     }
 
-    fn value_end(&self, key: &[u8], value: &[u8]) -> usize {
-        if self.long_value && key == b"value" {
-            return value.len();
-        }
-        if let Some(keys) = self.response
-            && key == b"msg"
-        {
-            return self.msg_end(keys, value);
-        }
-        memchr2(b' ', b'\t', value).unwrap_or(value.len())
-    }
-
-    fn msg_end(&self, keys: &[&str], value: &[u8]) -> usize {
-        let mut run = 0;
-        for blank in memchr2_iter(b' ', b'\t', value) {
-            if blank == 0 || !is_blank(value[blank - 1]) {
-                run = blank;
+    /// The length of the value of the tuple that begins at `at`, given the rest of the line.
+    fn value_len(&self, at: usize, key: &[u8], rest: &[u8]) -> usize {
+        if let (ValueReading::ToEndOfLine, Some(cmd)) = (self.reading, self.cmd) {
+            if key == b"value" && matches!(cmd, b"put" | b"get_result") {
+                return rest.len();
             }
-            let next = &value[blank + 1..];
-            let starts_tuple = keys.iter().enumerate().any(|(i, key)| {
-                self.seen & (1 << i) == 0
-                    && next.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
-            });
-            if starts_tuple {
-                return run;
+            if key == b"msg"
+                && let Some(operation) = Operation::from_response_cmd(cmd)
+            {
+                return msg_len(operation.response_keys(), &self.line[..at], rest);
             }
         }
-        value.len()
-    }
-
-    fn note(&mut self, tuple: Tuple<'_>) {
-        if self.reading == ValueReading::ToBlank {
-            return;
-        }
-        if !self.cmd_seen && tuple.key == b"cmd" {
-            self.cmd_seen = true;
-            self.response = Operation::from_response_cmd(tuple.value).map(Operation::response_keys);
-            self.long_value = matches!(tuple.value, b"put" | b"get_result");
-            // Keys met before `cmd` count as met.
-            let before = &self.line[..self.at];
-            for earlier in Tuples::new(before, ValueReading::ToBlank).map_while(Result::ok) {
-                self.mark(earlier.key);
-            }
-        } else {
-            self.mark(tuple.key);
-        }
-    }
-
-    fn mark(&mut self, key: &[u8]) {
-        if let Some(i) = self.response.and_then(|keys| keys.iter().position(|k| k.as_bytes() == key)) {
-            self.seen |= 1 << i;
-        }
+        memchr2(b' ', b'\t', rest).unwrap_or(rest.len())
     }
 }
 
@@ -211,11 +166,36 @@ impl<'a> Iterator for Tuples<'a> {
             self.at = self.line.len();
             return Some(Err(at));
         };
-        let (key, value) = (&rest[..key_end], &rest[key_end + 1..]);
-        let end = self.value_end(key, value);
-        let tuple = Tuple { key, value: &value[..end] };
-        self.at = at + key_end + 1 + end;
-        self.note(tuple);
-        Some(Ok(tuple))
+        let (key, rest) = (&rest[..key_end], &rest[key_end + 1..]);
+        let value = &rest[..self.value_len(at, key, rest)];
+        self.at = at + key_end + 1 + value.len();
+        if self.cmd.is_none() && key == b"cmd" {
+            self.cmd = Some(value);
+        }
+        Some(Ok(Tuple { key, value }))
     }
+}
+
+/// Where `msg` ends: before the blanks before the first tuple whose key is one of `keys` and not on the line `before`.
+fn msg_len(keys: &[&str], before: &[u8], rest: &[u8]) -> usize {
+    let begins = |text: &[u8], key: &str| {
+        text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+    };
+    // No rule has more than four keys.
+    let mut unseen = [""; 4];
+    for (slot, key) in unseen.iter_mut().zip(keys) {
+        if !before.split(|byte| is_blank(*byte)).any(|text| begins(text, key)) {
+            *slot = key;
+        }
+    }
+    let mut end = 0;
+    for blank in memchr2_iter(b' ', b'\t', rest) {
+        if blank == 0 || !is_blank(rest[blank - 1]) {
+            end = blank;
+        }
+        if unseen.iter().any(|key| !key.is_empty() && begins(&rest[blank + 1..], key)) {
+            return end;
+        }
+    }
+    rest.len()
 }

@@ -199,3 +199,127 @@ fn msg_len(keys: &[&str], before: &[u8], rest: &[u8]) -> usize {
     }
     rest.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ValueReading::{ToBlank, ToEndOfLine};
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    /// The tuples, written `key=<value>`.
+    fn show(line: &str, reading: ValueReading) -> String {
+        match Message::parse(line.as_bytes(), reading) {
+            Ok(message) => message
+                .tuples()
+                .map(|Tuple { key, value }| {
+                    format!("{}=<{}>", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
+                })
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[rstest]
+    #[case("cmd=init pmi_version=1 pmi_subversion=1", "cmd=<init> pmi_version=<1> pmi_subversion=<1>")]
+    #[case(" \tcmd=get \t key=k  kvsname=s ", "cmd=<get> key=<k> kvsname=<s>")]
+    #[case("pmi_version=1 extra=x cmd=init", "pmi_version=<1> extra=<x> cmd=<init>")]
+    #[case("cmd=get key= kvsname=a=b", "cmd=<get> key=<> kvsname=<a=b>")]
+    #[case("cmd=my_kvsname value=a value=b", "cmd=<my_kvsname> value=<a> value=<b>")]
+    #[case("value=a cmd=put key=k", "value=<a> cmd=<put> key=<k>")]
+    #[case("msg=a cmd=get_result", "msg=<a> cmd=<get_result>")]
+    #[case("cmd=put msg=a key=k", "cmd=<put> msg=<a> key=<k>")]
+    #[case("cmd=put cmd=barrier_out value=a", "cmd=<put> cmd=<barrier_out> value=<a>")]
+    #[case("", "the line is empty")]
+    #[case(" \t ", "the line is empty")]
+    #[case("cmd=get key", "no key=value tuple at offset 8")]
+    #[case("cmd=get  =k", "no key=value tuple at offset 9")]
+    #[case("cmd", "no key=value tuple at offset 0")]
+    #[case("cmd=get\r", "byte 0x0d at offset 7 is neither blank, tab nor visible ASCII")]
+    #[case("bad \u{e9}", "byte 0xc3 at offset 4 is neither blank, tab nor visible ASCII")]
+    fn both_readings_agree_without_blanks_in_values(#[case] line: &str, #[case] tuples: &str) {
+        assert_eq!(show(line, ToEndOfLine), tuples);
+        assert_eq!(show(line, ToBlank), tuples);
+    }
+
+    #[rstest]
+    #[case(
+        "cmd=put key=k value=a b=c ",
+        "cmd=<put> key=<k> value=<a b=c >",
+        "cmd=<put> key=<k> value=<a> b=<c>"
+    )]
+    #[case("cmd=get_result value= a=1", "cmd=<get_result> value=< a=1>", "cmd=<get_result> value=<> a=<1>")]
+    // Hydra 4.2
+    #[case(
+        "cmd=get_result rc=0 value=V found=TRUE",
+        "cmd=<get_result> rc=<0> value=<V found=TRUE>",
+        "cmd=<get_result> rc=<0> value=<V> found=<TRUE>"
+    )]
+    #[case("cmd=put value=a b", "cmd=<put> value=<a b>", "no key=value tuple at offset 16")]
+    #[case(
+        "cmd=publish_result rc=1 msg=no such service",
+        "cmd=<publish_result> rc=<1> msg=<no such service>",
+        "no key=value tuple at offset 31"
+    )]
+    fn values_with_blanks_depend_on_the_reading(
+        #[case] line: &str,
+        #[case] to_end: &str,
+        #[case] to_blank: &str,
+    ) {
+        assert_eq!(show(line, ToEndOfLine), to_end);
+        assert_eq!(show(line, ToBlank), to_blank);
+    }
+
+    #[rstest]
+    // Hydra 4.0
+    #[case("cmd=get_result rc=0 msg=success value=V", "cmd=<get_result> rc=<0> msg=<success> value=<V>")]
+    #[case(
+        "cmd=get_result rc=-1 msg=key k not found value=unknown",
+        "cmd=<get_result> rc=<-1> msg=<key k not found> value=<unknown>"
+    )]
+    #[case("cmd=lookup_result msg=a port b  \tport=p", "cmd=<lookup_result> msg=<a port b> port=<p>")]
+    #[case("cmd=lookup_result port=p msg=a port=q", "cmd=<lookup_result> port=<p> msg=<a port=q>")]
+    #[case("rc=0 cmd=put_result msg=a rc=1", "rc=<0> cmd=<put_result> msg=<a rc=1>")]
+    #[case("cmd=put_result msg=a rc=1 msg=b ", "cmd=<put_result> msg=<a> rc=<1> msg=<b >")]
+    #[case("cmd=put_result msg= rc=1", "cmd=<put_result> msg=<> rc=<1>")]
+    #[case("cmd=put_result msg=a src=1 rcx=1", "cmd=<put_result> msg=<a src=1 rcx=1>")]
+    #[case(
+        "cmd=maxes msg=m kvsname_max=1 keylen_max=2 vallen_max=3",
+        "cmd=<maxes> msg=<m> kvsname_max=<1> keylen_max=<2> vallen_max=<3>"
+    )]
+    fn msg_ends_before_a_tuple_that_the_rule_still_wants(#[case] line: &str, #[case] tuples: &str) {
+        assert_eq!(show(line, ToEndOfLine), tuples);
+    }
+
+    #[test]
+    fn tuples_can_be_asked_for() {
+        let line = b"cmd=get key=a key=b";
+        let message = Message::parse(line, ToBlank).unwrap();
+        assert_eq!(message.get("key"), Some(&b"a"[..]));
+        assert_eq!(message.get(b"kvsname"), None);
+        assert_eq!((message.count("key"), message.count(b"none")), (2, 0));
+        assert_eq!(message.cmd(), Some(&b"get"[..]));
+        assert_eq!(message.line(), line);
+    }
+
+    #[test]
+    fn no_input_makes_it_panic_and_tuples_lie_on_the_line_in_order() {
+        let parts =
+            ["cmd=", "put", "get_result", "put_result", " ", "\t", "=", "msg=", "value=", "rc=", "a", "\0"];
+        let mut prng = Prng(8);
+        for _ in 0..50_000 {
+            let line: String = (0..prng.below(12)).map(|_| parts[prng.below(12) as usize]).collect();
+            for reading in [ToBlank, ToEndOfLine] {
+                let Ok(message) = Message::parse(line.as_bytes(), reading) else { continue };
+                let mut rest = &line[..];
+                for Tuple { key, value } in message.tuples() {
+                    let text = [key, b"=", value].concat();
+                    let text = std::str::from_utf8(&text).unwrap();
+                    rest = rest.trim_start_matches([' ', '\t']).strip_prefix(text).expect(&line);
+                }
+                assert_eq!(rest.trim_matches([' ', '\t']), "", "{line}");
+            }
+        }
+    }
+}

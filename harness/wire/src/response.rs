@@ -182,8 +182,8 @@ impl<'a> Response<'a> {
 
     /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
     ///
-    /// `msg` comes last, except before the value of `get_result`, which runs to the end of the line. The answer to abort
-    /// has no room for `rc` and `msg`.
+    /// `msg` comes last, except that the value of `get_result` does, as it runs to the end of the line. The answer to
+    /// abort has no room for `rc` and `msg`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let Some(cmd) = self.operation().response_cmd() else {
             out.push(b'\n');

@@ -68,7 +68,7 @@ pub struct SpawnRequest {
 /// Bounds on a spawn request, so that a peer cannot make its reader grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLimits {
-    /// The most bytes in a program's block, newlines included.
+    /// The most bytes in a block, and in the blocks of a request together, newlines included.
     pub max_bytes: usize,
     /// The most arguments, preput and info elements in a block, each.
     pub max_elements: u64,
@@ -77,7 +77,7 @@ pub struct SpawnLimits {
 }
 
 impl Default for SpawnLimits {
-    /// 1 MiB and 65536 elements for each of up to 1024 programs.
+    /// 1 MiB, 1024 programs, and 65536 elements of each kind in a program.
     fn default() -> Self {
         Self { max_bytes: 1 << 20, max_elements: 1 << 16, max_programs: 1 << 10 }
     }
@@ -368,12 +368,14 @@ fn pairs(
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
+    /// Of the current request, which as a whole must keep to the limit.
+    bytes: usize,
 }
 
 impl SpawnCollector {
     /// A collector that accepts requests within these bounds.
     pub fn new(limits: SpawnLimits) -> Self {
-        Self { assembler: SpawnAssembler::new(limits), programs: Vec::new() }
+        Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
     /// Whether a request has begun and not ended, so that the next line belongs to it.
@@ -387,21 +389,29 @@ impl SpawnCollector {
     ///
     /// See [`SpawnFault`]; the request is then given up, and the next `mcmd=spawn` begins another.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
-        let program = match self.assembler.push_line(line) {
-            Ok(Some(program)) => program,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                self.programs.clear();
-                return Err(error);
-            }
-        };
+        if !self.in_request() {
+            self.bytes = 0;
+        }
+        self.take(line).inspect_err(|_| {
+            self.assembler.block = None;
+            self.programs.clear();
+        })
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
+        self.bytes = self.bytes.saturating_add(line.len() + 1);
+        let limit = self.assembler.limits.max_bytes;
+        if self.bytes > limit {
+            let fault = SpawnFault::TooMany { what: "bytes", limit: limit as u64 };
+            let line = if self.assembler.in_block() { self.assembler.lines + 1 } else { 1 };
+            return Err(SpawnError { line, fault });
+        }
+        let Some(program) = self.assembler.push_line(line)? else { return Ok(None) };
         let number = self.programs.len() as u64 + 1;
         let total = self.programs.first().map_or(program.totspawns.max(1), |first| first.totspawns);
-        let fault = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)]
-            .into_iter()
-            .find(|(_, expected, found)| expected != found);
-        if let Some((key, expected, found)) = fault {
-            self.programs.clear();
+        let order = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)];
+        if let Some((key, expected, found)) = order.into_iter().find(|(_, expected, found)| expected != found)
+        {
             let fault = SpawnFault::Numbering { key, expected, found };
             return Err(SpawnError { line: self.assembler.lines, fault });
         }
@@ -521,7 +531,7 @@ mod tests {
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k")], 10, r#""preput_val_0" is missing"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_val_0=k")], 10, r#""preput_key_0" is missing"#)]
     #[case(&[("preput_num=0", "preput_num=1\npreput_key_1=k\npreput_val_1=v")], 11, r#""preput_key_0" is missing"#)]
-    #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k k")], 8, r#"the value of "preput_key_0" is not one or more"#)]
+    #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k k")], 8, r#""preput_key_0" is not one or more"#)]
     #[case(&[("info_num=0", "info_num=2\ninfo_key_0=k\ninfo_val_0=v")], 11, r#""info_num" says 2, but there are 1"#)]
     #[case(&[("nprocs=1", "nprocs=-1")], 2, r#"the value of "nprocs" is not an unsigned"#)]
     #[case(&[("nprocs=1\n", "")], 8, r#"the key "nprocs" is missing"#)]
@@ -587,6 +597,24 @@ mod tests {
             assert_eq!(assembler.push_line(line.as_bytes()), Ok(None));
         }
         assert!(assembler.push_line(b"endcmd").unwrap().is_some());
+    }
+
+    #[test]
+    fn the_programs_of_a_request_share_its_bytes() {
+        let block = MINIMAL.join("\n") + "\n";
+        let limits = SpawnLimits { max_bytes: block.len() * 2, ..SpawnLimits::default() };
+        let text = |total: usize| -> String {
+            (1..=total)
+                .map(|i| {
+                    block
+                        .replace("totspawns=1", &format!("totspawns={total}"))
+                        .replace("far=1", &format!("far={i}"))
+                })
+                .collect()
+        };
+        assert!(collect(limits, &text(2)).is_ok());
+        let error = collect(limits, &text(3)).unwrap_err();
+        assert!(matches!(error.fault, SpawnFault::TooMany { what: "bytes", .. }), "{error}");
     }
 
     #[test]

@@ -1,3 +1,101 @@
+//! How fast KVS traffic and process mappings are read.
+
+use divan::counter::{BytesCount, ItemsCount};
+use divan::{Bencher, black_box};
+use pmi_wire::{Body, LineFramer, Message, ProcessMapping, Request, Response, ValueReading};
+
+const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
+/// Lengths of values: an address, a long business card, nearly Hydra's vallen_max.
+const LENGTHS: [usize; 3] = [32, 256, 1000];
+
 fn main() {
     divan::main();
+}
+
+/// About a mebibyte of lines.
+fn traffic(length: usize, mut write: impl FnMut(&[u8], &[u8], &mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let value = b"0123456789ABCDEF".repeat(length.div_ceil(16));
+    for i in 0.. {
+        if bytes.len() >= 1 << 20 {
+            break;
+        }
+        write(format!("P{i}-businesscard").as_bytes(), &value[..length], &mut bytes);
+    }
+    bytes
+}
+
+fn puts(length: usize) -> Vec<u8> {
+    traffic(length, |key, value, out| Request::Put { kvsname: b"kvs_4711_0", key, value }.write_to(out))
+}
+
+fn get_results(length: usize) -> Vec<u8> {
+    traffic(length, |_, value, out| {
+        Response { rc: Some(0), msg: Some(b"success"), body: Body::Get(Some(value)) }.write_to(out);
+    })
+}
+
+fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
+    READINGS.into_iter().flat_map(|reading| LENGTHS.map(|length| (reading, length)))
+}
+
+/// Bytes as a socket would hand them over, cut into lines.
+fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
+    let mut framer = LineFramer::new(4096);
+    for chunk in bytes.chunks(1 << 16) {
+        framer.push(chunk);
+        while let Some(line) = framer.next_line() {
+            each(line.unwrap());
+        }
+    }
+}
+
+#[divan::bench(args = LENGTHS)]
+fn frame(bencher: Bencher, length: usize) {
+    let bytes = puts(length);
+    bencher.counter(BytesCount::of_slice(&bytes)).bench(|| lines(&bytes, |line| _ = black_box(line)));
+}
+
+#[divan::bench(args = cases())]
+fn frame_and_message(bencher: Bencher, (reading, length): (ValueReading, usize)) {
+    let bytes = puts(length);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench(|| lines(&bytes, |line| _ = black_box(Message::parse(line, reading).unwrap())));
+}
+
+#[divan::bench(args = cases())]
+fn frame_and_request(bencher: Bencher, (reading, length): (ValueReading, usize)) {
+    let bytes = puts(length);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench(|| lines(&bytes, |line| _ = black_box(Request::parse(line, reading).unwrap())));
+}
+
+#[divan::bench(args = cases())]
+fn frame_and_response(bencher: Bencher, (reading, length): (ValueReading, usize)) {
+    let bytes = get_results(length);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench(|| lines(&bytes, |line| _ = black_box(Response::parse(line, reading).unwrap())));
+}
+
+const RANKS: u32 = 4096 * 256;
+
+#[divan::bench]
+fn mapping_expand_block(bencher: Bencher) {
+    let mapping = ProcessMapping::parse(b"(vector,(0,4096,256))").unwrap();
+    bencher.counter(ItemsCount::new(RANKS)).bench(|| black_box(&mapping).expand(RANKS));
+}
+
+#[divan::bench]
+fn mapping_compress_block(bencher: Bencher) {
+    let nodes: Vec<u32> = (0..RANKS).map(|rank| rank / 256).collect();
+    bencher.counter(ItemsCount::new(RANKS)).bench(|| ProcessMapping::compress(black_box(&nodes)));
+}
+
+#[divan::bench]
+fn mapping_compress_cyclic(bencher: Bencher) {
+    let nodes: Vec<u32> = (0..RANKS).map(|rank| rank % 4096).collect();
+    bencher.counter(ItemsCount::new(RANKS)).bench(|| ProcessMapping::compress(black_box(&nodes)));
 }

@@ -95,3 +95,95 @@ impl LineFramer {
         self.searched = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+
+    /// Owned copies of all lines there are.
+    fn drain(framer: &mut LineFramer) -> Vec<Result<Vec<u8>, Overlong>> {
+        std::iter::from_fn(|| framer.next_line().map(|line| line.map(<[u8]>::to_vec))).collect()
+    }
+
+    #[test]
+    fn lines_come_out_as_they_went_in_however_they_are_cut() {
+        let mut prng = Prng(5);
+        for _ in 0..500 {
+            let lines: Vec<Vec<u8>> =
+                (0..prng.below(20)).map(|_| vec![b'x'; prng.below(30) as usize]).collect();
+            let mut bytes = lines.join(&b'\n');
+            bytes.push(b'\n');
+            let mut framer = LineFramer::new(16);
+            let mut seen = Vec::new();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (chunk, tail) = rest.split_at((prng.below(40) as usize).min(rest.len()));
+                rest = tail;
+                framer.push(chunk);
+                assert!(framer.buffer.len() <= 16 + chunk.len());
+                seen.extend(drain(&mut framer));
+            }
+            let lines = if lines.is_empty() { vec![Vec::new()] } else { lines };
+            let expected: Vec<_> = lines
+                .into_iter()
+                .map(|line| if line.len() < 16 { Ok(line) } else { Err(Overlong { limit: 16 }) })
+                .collect();
+            assert_eq!(seen, expected);
+            assert_eq!(framer.partial(), b"");
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_the_newline() {
+        let mut framer = LineFramer::new(4);
+        framer.push(b"abc\nabcd\n");
+        assert_eq!(drain(&mut framer), [Ok(b"abc".to_vec()), Err(Overlong { limit: 4 })]);
+    }
+
+    #[test]
+    fn an_overlong_line_is_reported_before_its_end_and_only_once() {
+        let mut framer = LineFramer::new(4);
+        framer.push(b"abcd");
+        assert_eq!(drain(&mut framer), [Err(Overlong { limit: 4 })]);
+        for _ in 0..100 {
+            framer.push(b"eeeeeeee");
+            assert_eq!(framer.partial(), b"");
+            assert_eq!(drain(&mut framer), []);
+            assert_eq!(framer.buffer.len(), 0);
+        }
+        framer.push(b"e\nok\nr");
+        assert_eq!(framer.partial(), b"r");
+        assert_eq!(drain(&mut framer), [Ok(b"ok".to_vec())]);
+        assert_eq!(framer.partial(), b"r");
+    }
+
+    #[test]
+    fn a_flood_without_newline_holds_no_more_than_a_line_and_a_chunk() {
+        let mut framer = LineFramer::new(1 << 10);
+        let mut reports = 0;
+        for _ in 0..10_000 {
+            framer.push(&[b'x'; 4096]);
+            assert!(framer.buffer.len() <= (1 << 10) + 4096);
+            reports += drain(&mut framer).len();
+        }
+        assert_eq!(reports, 1);
+    }
+
+    #[test]
+    fn a_limit_of_zero_still_takes_empty_lines() {
+        let mut framer = LineFramer::new(0);
+        framer.push(b"\na\n\n");
+        assert_eq!(drain(&mut framer), [Ok(vec![]), Err(Overlong { limit: 1 }), Ok(vec![])]);
+    }
+
+    #[test]
+    fn the_rest_is_what_follows_the_last_newline_even_undrained() {
+        let mut framer = LineFramer::new(64);
+        framer.push(b"a\nb\ncd");
+        assert_eq!(framer.partial(), b"cd");
+        framer.push(b"e");
+        assert_eq!(framer.next_line(), Some(Ok(&b"a"[..])));
+        assert_eq!(framer.partial(), b"cde");
+    }
+}

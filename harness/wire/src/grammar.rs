@@ -62,6 +62,14 @@ pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
+/// Without the SP and HTAB before and behind, and nothing else that Rust takes for white space.
+pub(crate) fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
 /// The offset of the first byte that is neither SP, HTAB nor VCHAR.
 pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
     fn bad(byte: u8) -> bool {
@@ -72,5 +80,119 @@ pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
         bytes.iter().position(|byte| bad(*byte))
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(b"a", true, true)]
+    #[case(b"P0-businesscard", true, true)]
+    #[case(b"!~<>", true, true)]
+    #[case(b"a=b", false, true)]
+    #[case(b"a b", false, true)]
+    #[case(b"\t", false, true)]
+    #[case(b"", false, false)]
+    #[case(b"a\x7f", false, false)]
+    #[case(b"a\0", false, false)]
+    #[case("\u{e9}".as_bytes(), false, false)]
+    #[case(b"a\r", false, false)]
+    fn words_and_strings(#[case] bytes: &[u8], #[case] word: bool, #[case] string: bool) {
+        assert_eq!((is_word(bytes), is_string(bytes)), (word, string));
+    }
+
+    #[test]
+    fn every_byte_alone_is_classified_by_the_rfcs_ranges() {
+        for byte in 0..=u8::MAX {
+            let word = matches!(byte, 0x21..=0x3c | 0x3e..=0x7e);
+            assert_eq!(is_word(&[byte]), word, "{byte:#x}");
+            assert_eq!(is_visible(&[byte]), word || byte == b'=', "{byte:#x}");
+            assert_eq!(is_string(&[byte]), word || matches!(byte, b'=' | b' ' | b'\t'), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn a_bad_byte_is_found_wherever_it_is() {
+        for len in 1..100 {
+            for at in 0..len {
+                let mut bytes = vec![b'v'; len];
+                bytes[at] = 0x80;
+                assert_eq!(first_bad_byte(&bytes), Some(at));
+            }
+        }
+    }
+
+    #[rstest]
+    #[case(b"0", Some(0))]
+    #[case(b"007", Some(7))]
+    #[case(b"18446744073709551615", Some(u64::MAX))]
+    #[case(b"18446744073709551616", None)]
+    #[case(b"99999999999999999999999", None)]
+    #[case(b"", None)]
+    #[case(b"-1", None)]
+    #[case(b"+1", None)]
+    #[case(b"1 ", None)]
+    #[case(b"0x1", None)]
+    fn uints(#[case] bytes: &[u8], #[case] value: Option<u64>) {
+        assert_eq!(parse_uint(bytes), value);
+    }
+
+    #[test]
+    fn a_uint_may_be_too_long_for_a_number() {
+        assert!(is_uint(b"99999999999999999999999"));
+        assert!(!is_uint(b""));
+        assert!(!is_uint(b"1a"));
+    }
+
+    #[rstest]
+    #[case(b"0", Some(0))]
+    #[case(b"+0", Some(0))]
+    #[case(b"-0", Some(0))]
+    #[case(b"-1", Some(-1))]
+    #[case(b"+1", Some(1))]
+    #[case(b"9223372036854775807", Some(i64::MAX))]
+    #[case(b"9223372036854775808", None)]
+    #[case(b"-9223372036854775808", Some(i64::MIN))]
+    #[case(b"-9223372036854775809", None)]
+    #[case(b"+-1", None)] // all that the RFC's rule derives with a sign, read literally
+    #[case(b"--1", None)]
+    #[case(b"-", None)]
+    #[case(b"", None)]
+    fn ints(#[case] bytes: &[u8], #[case] value: Option<i64>) {
+        assert_eq!(parse_int(bytes), value);
+    }
+
+    #[rstest]
+    #[case(b"0", Some(vec![0]))]
+    #[case(b"0,-1,+2", Some(vec![0, -1, 2]))]
+    #[case(b"", None)]
+    #[case(b"0,", None)]
+    #[case(b",0", None)]
+    #[case(b"0, 1", None)]
+    fn intlists(#[case] bytes: &[u8], #[case] value: Option<Vec<i64>>) {
+        assert_eq!(parse_intlist(bytes), value);
+    }
+
+    #[test]
+    fn printed_integers_are_read_back() {
+        let mut prng = Prng(1);
+        for _ in 0..10_000 {
+            let value = prng.next() >> prng.below(64);
+            assert_eq!(parse_uint(value.to_string().as_bytes()), Some(value));
+            let value = value as i64;
+            assert_eq!(parse_int(value.to_string().as_bytes()), Some(value));
+        }
+    }
+
+    #[rstest]
+    #[case(b" \ta b\t ", b"a b")]
+    #[case(b"\ra\n", b"\ra\n")]
+    #[case(b"  ", b"")]
+    fn blanks_are_trimmed(#[case] bytes: &[u8], #[case] trimmed: &[u8]) {
+        assert_eq!(trim_blanks(bytes), trimmed);
     }
 }

@@ -234,3 +234,146 @@ impl Reader<'_> {
         Ok(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    fn expand(mapping: &str, size: u32) -> Result<Vec<u32>, TooFew> {
+        ProcessMapping::parse(mapping.as_bytes()).unwrap().expand(size)
+    }
+
+    // The RFC's table of examples.
+    #[rstest]
+    #[case("(vector,(0,2,2))", &[0, 0, 1, 1])]
+    #[case("(vector,(0,2,1),(0,2,1))", &[0, 1, 0, 1])]
+    #[case("(vector,(0,2,4))", &[0, 0, 0, 0, 1, 1, 1, 1])]
+    #[case("(vector,(0,2,1),(0,2,1),(0,2,1),(0,2,1))", &[0, 1, 0, 1, 0, 1, 0, 1])]
+    #[case("(vector,(0,2,2),(2,2,4))", &[0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3])]
+    #[case("(vector,(0,4,1),(0,4,1),(2,2,1),(2,2,1))", &[0, 1, 2, 3, 0, 1, 2, 3, 2, 3, 2, 3])]
+    fn the_rfcs_examples(#[case] text: &str, #[case] nodes: &[u32]) {
+        let mapping = ProcessMapping::parse(text.as_bytes()).unwrap();
+        assert_eq!(mapping.expand(nodes.len() as u32).unwrap(), nodes);
+        assert_eq!(ProcessMapping::compress(nodes), mapping);
+        assert_eq!(mapping.to_string(), text);
+    }
+
+    #[test]
+    fn the_rfcs_large_example() {
+        let nodes = expand("(vector,(0,4096,256))", 4096 * 256).unwrap();
+        assert!(nodes.iter().enumerate().all(|(rank, node)| rank / 256 == *node as usize));
+        assert_eq!(ProcessMapping::compress(&nodes).to_string(), "(vector,(0,4096,256))");
+    }
+
+    #[rstest]
+    #[case("", 0, r#""(vector,""#)]
+    #[case("vector,(0,1,1)", 0, r#""(vector,""#)]
+    #[case("(matrix,(0,1,1))", 1, r#""vector,""#)]
+    #[case("(vector)", 7, r#"",""#)]
+    #[case("(vector,)", 8, r#""(" of a block"#)]
+    #[case("(vector,0)", 8, r#""(" of a block"#)]
+    #[case("(vector,(0,1))", 12, r#"",""#)]
+    #[case("(vector,(0,1,))", 13, "an unsigned integer below 2^64")]
+    #[case("(vector,(0,-1,1))", 11, "an unsigned integer below 2^64")]
+    #[case("(vector,(0,18446744073709551616,1))", 11, "an unsigned integer below 2^64")]
+    #[case("(vector,(0,1,1,1))", 14, r#"")" of a block"#)]
+    #[case("(vector,(0,1,1)", 15, r#""," or ")""#)]
+    #[case("(vector,(0,1,1),)", 16, r#""(" of a block"#)]
+    #[case("(vector,(0,2,1)x2)", 15, r#""," or ")""#)]
+    #[case("(vector,(0,1,1)) ", 16, "the end of the value")]
+    #[case("(vector, (0,1,1))", 8, r#""(" of a block"#)]
+    fn errors_say_where(#[case] text: &str, #[case] at: usize, #[case] expected: &'static str) {
+        assert_eq!(ProcessMapping::parse(text.as_bytes()), Err(MappingError { at, expected }));
+    }
+
+    #[rstest]
+    #[case("(vector,(0,1,1))", "rfc")]
+    #[case("", "unknown")]
+    #[case("(vector, (0,1,1), (1,5,3), (6,2, 5))", "mpich")] // from MPICH's own tests
+    #[case(" (vector,(0,1,1))\t", "mpich")]
+    #[case("(vector, (1,1,1), (0,2,2),)", "none")]
+    #[case("(vector, (1.11, 2,2))", "none")]
+    #[case("XXX, (1,1))", "none")]
+    #[case(" ", "none")]
+    fn forms(#[case] text: &str, #[case] form: &str) {
+        let found = match MappingForm::classify(text.as_bytes()) {
+            MappingForm::Rfc(_) => "rfc",
+            MappingForm::Unknown => "unknown",
+            MappingForm::Mpich(_) => "mpich",
+            MappingForm::NotAMapping(_) => "none",
+        };
+        assert_eq!(found, form);
+    }
+
+    #[test]
+    fn too_few_ranks_are_counted_and_too_many_cut_off() {
+        assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFew { covered: 4 }));
+        assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
+        assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));
+        assert_eq!(expand("(vector,(0,0,5),(0,5,0),(3,1,1))", 1), Ok(vec![3]));
+    }
+
+    #[test]
+    fn wrapping_starts_over() {
+        let mapping = ProcessMapping::parse(b"(vector,(0,3,1),(5,1,2))").unwrap();
+        assert_eq!(mapping.expand_wrapping(12).unwrap(), [0, 1, 2, 5, 5, 0, 1, 2, 5, 5, 0, 1]);
+        assert_eq!(mapping.expand_wrapping(2).unwrap(), [0, 1]);
+        let nothing = ProcessMapping::parse(b"(vector,(0,0,1),(0,1,0))").unwrap();
+        assert_eq!(nothing.expand_wrapping(1), Err(TooFew { covered: 0 }));
+        assert_eq!(nothing.expand_wrapping(0), Ok(vec![]));
+    }
+
+    #[test]
+    fn huge_numbers_cost_nothing() {
+        const MAX: u64 = u64::MAX;
+        for (blocks, size, expected) in [
+            (vec![(0, MAX, MAX)], 3, Ok(vec![0, 0, 0])),
+            (vec![(0, MAX, 1)], 3, Ok(vec![0, 1, 2])),
+            (vec![(MAX, MAX, 0), (7, 1, MAX)], 2, Ok(vec![7, 7])),
+            (vec![(MAX, 0, MAX), (7, 1, MAX)], 2, Ok(vec![7, 7])),
+            (vec![(0, 1, 1), (MAX, MAX, MAX), (0, 9, 9)], 2, Err(TooFew { covered: 1 })),
+            (vec![(u64::from(u32::MAX), 2, 1)], 1, Ok(vec![u32::MAX])),
+            (vec![(u64::from(u32::MAX), 2, 1)], 2, Err(TooFew { covered: 1 })),
+            (vec![(0, 1, 1)], u32::MAX, Err(TooFew { covered: 1 })),
+        ] {
+            let blocks =
+                blocks.into_iter().map(|(first_node, nodes, ppn)| Block { first_node, nodes, ppn }).collect();
+            let mapping = ProcessMapping { blocks };
+            assert_eq!(mapping.expand(size), expected, "{mapping}");
+            if mapping.covered() > 1 {
+                assert_eq!(mapping.expand_wrapping(size), expected, "{mapping}");
+            }
+            assert_eq!(ProcessMapping::parse(mapping.to_string().as_bytes()), Ok(mapping));
+        }
+    }
+
+    #[test]
+    fn compressed_nodes_expand_to_themselves() {
+        let mut prng = Prng(6);
+        for _ in 0..2000 {
+            let spread = 1 + prng.below(6);
+            let nodes: Vec<u32> = (0..prng.below(60)).map(|_| prng.below(spread) as u32).collect();
+            let mapping = ProcessMapping::compress(&nodes);
+            assert_eq!(mapping.expand(nodes.len() as u32), Ok(nodes));
+        }
+        assert_eq!(ProcessMapping::compress(&[]).to_string(), "");
+        assert_eq!(ProcessMapping::compress(&[u32::MAX, 0]).blocks.len(), 2);
+    }
+
+    #[test]
+    fn no_input_makes_it_panic() {
+        let mut prng = Prng(7);
+        for _ in 0..20_000 {
+            let mut text = b"(vector,(0,2,1),(3,4,5))".to_vec();
+            for _ in 0..prng.below(4) {
+                let at = prng.below(text.len() as u64) as usize;
+                text[at] = prng.pick(b"(),0 9v\0\xff");
+            }
+            if let MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) = MappingForm::classify(&text) {
+                let _ = (mapping.expand(20), mapping.expand_wrapping(20));
+            }
+        }
+    }
+}

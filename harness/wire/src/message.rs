@@ -71,16 +71,13 @@ impl<'a> Message<'a> {
         if let Some(at) = first_bad_byte(line) {
             return Err(MessageError::BadByte { at, byte: line[at] });
         }
-        let mut cmd = None;
+        let mut tuples = Tuples::new(line, reading);
         let mut empty = true;
-        for tuple in Tuples::new(line, reading) {
-            let tuple = tuple.map_err(|at| MessageError::Malformed { at })?;
+        for tuple in &mut tuples {
+            tuple.map_err(|at| MessageError::Malformed { at })?;
             empty = false;
-            if tuple.key == b"cmd" {
-                cmd = cmd.or(Some(tuple.value));
-            }
         }
-        if empty { Err(MessageError::Empty) } else { Ok(Self { line, reading, cmd }) }
+        if empty { Err(MessageError::Empty) } else { Ok(Self { line, reading, cmd: tuples.cmd }) }
     }
 
     /// The tuples, in the order of the line.
@@ -110,6 +107,7 @@ impl<'a> Message<'a> {
     }
 
     /// The first value of each key; fails with the first key that is repeated.
+    #[inline]
     pub(crate) fn fields<const N: usize>(
         &self,
         keys: [&'static str; N],
@@ -130,71 +128,28 @@ struct Tuples<'a> {
     line: &'a [u8],
     at: usize,
     reading: ValueReading,
-    /// Whether `cmd` was met, and what it asks for.
-    cmd_seen: bool,
-    long_value: bool,
-    /// The keys of the response's rule, if it is one, and those of them already met, as bits.
-    response: Option<&'static [&'static str]>,
-    seen: u8,
+    /// The command, once it was met.
+    cmd: Option<&'a [u8]>,
 }
 
 impl<'a> Tuples<'a> {
     fn new(line: &'a [u8], reading: ValueReading) -> Self {
-        Self { line, at: 0, reading, cmd_seen: false, long_value: false, response: None, seen: 0 }
+        Self { line, at: 0, reading, cmd: None }
     }
 
-    fn value_end(&self, key: &[u8], value: &[u8]) -> usize {
-        if self.long_value && key == b"value" {
-            return value.len();
-        }
-        if let Some(keys) = self.response
-            && key == b"msg"
-        {
-            return self.msg_end(keys, value);
-        }
-        memchr2(b' ', b'\t', value).unwrap_or(value.len())
-    }
-
-    fn msg_end(&self, keys: &[&str], value: &[u8]) -> usize {
-        let mut run = 0;
-        for blank in memchr2_iter(b' ', b'\t', value) {
-            if blank == 0 || !is_blank(value[blank - 1]) {
-                run = blank;
+    /// The length of the value of the tuple that begins at `at`, given the rest of the line.
+    fn value_len(&self, at: usize, key: &[u8], rest: &[u8]) -> usize {
+        if let (ValueReading::ToEndOfLine, Some(cmd)) = (self.reading, self.cmd) {
+            if key == b"value" && matches!(cmd, b"put" | b"get_result") {
+                return rest.len();
             }
-            let next = &value[blank + 1..];
-            let starts_tuple = keys.iter().enumerate().any(|(i, key)| {
-                self.seen & (1 << i) == 0
-                    && next.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
-            });
-            if starts_tuple {
-                return run;
+            if key == b"msg"
+                && let Some(operation) = Operation::from_response_cmd(cmd)
+            {
+                return msg_len(operation.response_keys(), &self.line[..at], rest);
             }
         }
-        value.len()
-    }
-
-    fn note(&mut self, tuple: Tuple<'_>) {
-        if self.reading == ValueReading::ToBlank {
-            return;
-        }
-        if !self.cmd_seen && tuple.key == b"cmd" {
-            self.cmd_seen = true;
-            self.response = Operation::from_response_cmd(tuple.value).map(Operation::response_keys);
-            self.long_value = matches!(tuple.value, b"put" | b"get_result");
-            // Keys met before `cmd` count as met.
-            let before = &self.line[..self.at];
-            for earlier in Tuples::new(before, ValueReading::ToBlank).map_while(Result::ok) {
-                self.mark(earlier.key);
-            }
-        } else {
-            self.mark(tuple.key);
-        }
-    }
-
-    fn mark(&mut self, key: &[u8]) {
-        if let Some(i) = self.response.and_then(|keys| keys.iter().position(|k| k.as_bytes() == key)) {
-            self.seen |= 1 << i;
-        }
+        memchr2(b' ', b'\t', rest).unwrap_or(rest.len())
     }
 }
 
@@ -211,11 +166,160 @@ impl<'a> Iterator for Tuples<'a> {
             self.at = self.line.len();
             return Some(Err(at));
         };
-        let (key, value) = (&rest[..key_end], &rest[key_end + 1..]);
-        let end = self.value_end(key, value);
-        let tuple = Tuple { key, value: &value[..end] };
-        self.at = at + key_end + 1 + end;
-        self.note(tuple);
-        Some(Ok(tuple))
+        let (key, rest) = (&rest[..key_end], &rest[key_end + 1..]);
+        let value = &rest[..self.value_len(at, key, rest)];
+        self.at = at + key_end + 1 + value.len();
+        if self.cmd.is_none() && key == b"cmd" {
+            self.cmd = Some(value);
+        }
+        Some(Ok(Tuple { key, value }))
+    }
+}
+
+/// Where `msg` ends: before the blanks before the first tuple whose key is one of `keys` and not on the line `before`.
+fn msg_len(keys: &[&str], before: &[u8], rest: &[u8]) -> usize {
+    let begins = |text: &[u8], key: &str| {
+        text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+    };
+    // No rule has more than four keys.
+    let mut unseen = [""; 4];
+    for (slot, key) in unseen.iter_mut().zip(keys) {
+        if !before.split(|byte| is_blank(*byte)).any(|text| begins(text, key)) {
+            *slot = key;
+        }
+    }
+    let mut end = 0;
+    for blank in memchr2_iter(b' ', b'\t', rest) {
+        if blank == 0 || !is_blank(rest[blank - 1]) {
+            end = blank;
+        }
+        if unseen.iter().any(|key| !key.is_empty() && begins(&rest[blank + 1..], key)) {
+            return end;
+        }
+    }
+    rest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ValueReading::{ToBlank, ToEndOfLine};
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    /// The tuples, written `key=<value>`.
+    fn show(line: &str, reading: ValueReading) -> String {
+        match Message::parse(line.as_bytes(), reading) {
+            Ok(message) => message
+                .tuples()
+                .map(|Tuple { key, value }| {
+                    format!("{}=<{}>", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
+                })
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[rstest]
+    #[case("cmd=init pmi_version=1 pmi_subversion=1", "cmd=<init> pmi_version=<1> pmi_subversion=<1>")]
+    #[case(" \tcmd=get \t key=k  kvsname=s ", "cmd=<get> key=<k> kvsname=<s>")]
+    #[case("pmi_version=1 extra=x cmd=init", "pmi_version=<1> extra=<x> cmd=<init>")]
+    #[case("cmd=get key= kvsname=a=b", "cmd=<get> key=<> kvsname=<a=b>")]
+    #[case("cmd=my_kvsname value=a value=b", "cmd=<my_kvsname> value=<a> value=<b>")]
+    #[case("value=a cmd=put key=k", "value=<a> cmd=<put> key=<k>")]
+    #[case("msg=a cmd=get_result", "msg=<a> cmd=<get_result>")]
+    #[case("cmd=put msg=a key=k", "cmd=<put> msg=<a> key=<k>")]
+    #[case("cmd=put cmd=barrier_out value=a", "cmd=<put> cmd=<barrier_out> value=<a>")]
+    #[case("", "the line is empty")]
+    #[case(" \t ", "the line is empty")]
+    #[case("cmd=get key", "no key=value tuple at offset 8")]
+    #[case("cmd=get  =k", "no key=value tuple at offset 9")]
+    #[case("cmd", "no key=value tuple at offset 0")]
+    #[case("cmd=get\r", "byte 0x0d at offset 7 is neither blank, tab nor visible ASCII")]
+    #[case("bad \u{e9}", "byte 0xc3 at offset 4 is neither blank, tab nor visible ASCII")]
+    fn both_readings_agree_without_blanks_in_values(#[case] line: &str, #[case] tuples: &str) {
+        assert_eq!(show(line, ToEndOfLine), tuples);
+        assert_eq!(show(line, ToBlank), tuples);
+    }
+
+    #[rstest]
+    #[case(
+        "cmd=put key=k value=a b=c ",
+        "cmd=<put> key=<k> value=<a b=c >",
+        "cmd=<put> key=<k> value=<a> b=<c>"
+    )]
+    #[case("cmd=get_result value= a=1", "cmd=<get_result> value=< a=1>", "cmd=<get_result> value=<> a=<1>")]
+    // Hydra 4.2
+    #[case(
+        "cmd=get_result rc=0 value=V found=TRUE",
+        "cmd=<get_result> rc=<0> value=<V found=TRUE>",
+        "cmd=<get_result> rc=<0> value=<V> found=<TRUE>"
+    )]
+    #[case("cmd=put value=a b", "cmd=<put> value=<a b>", "no key=value tuple at offset 16")]
+    #[case(
+        "cmd=publish_result rc=1 msg=no such service",
+        "cmd=<publish_result> rc=<1> msg=<no such service>",
+        "no key=value tuple at offset 31"
+    )]
+    fn values_with_blanks_depend_on_the_reading(
+        #[case] line: &str,
+        #[case] to_end: &str,
+        #[case] to_blank: &str,
+    ) {
+        assert_eq!(show(line, ToEndOfLine), to_end);
+        assert_eq!(show(line, ToBlank), to_blank);
+    }
+
+    #[rstest]
+    // Hydra 4.0
+    #[case("cmd=get_result rc=0 msg=success value=V", "cmd=<get_result> rc=<0> msg=<success> value=<V>")]
+    #[case(
+        "cmd=get_result rc=-1 msg=key k not found value=unknown",
+        "cmd=<get_result> rc=<-1> msg=<key k not found> value=<unknown>"
+    )]
+    #[case("cmd=lookup_result msg=a port b  \tport=p", "cmd=<lookup_result> msg=<a port b> port=<p>")]
+    #[case("cmd=lookup_result port=p msg=a port=q", "cmd=<lookup_result> port=<p> msg=<a port=q>")]
+    #[case("rc=0 cmd=put_result msg=a rc=1", "rc=<0> cmd=<put_result> msg=<a rc=1>")]
+    #[case("cmd=put_result msg=a rc=1 msg=b ", "cmd=<put_result> msg=<a> rc=<1> msg=<b >")]
+    #[case("cmd=put_result msg= rc=1", "cmd=<put_result> msg=<> rc=<1>")]
+    #[case("cmd=put_result msg=a src=1 rcx=1", "cmd=<put_result> msg=<a src=1 rcx=1>")]
+    #[case(
+        "cmd=maxes msg=m kvsname_max=1 keylen_max=2 vallen_max=3",
+        "cmd=<maxes> msg=<m> kvsname_max=<1> keylen_max=<2> vallen_max=<3>"
+    )]
+    fn msg_ends_before_a_tuple_that_the_rule_still_wants(#[case] line: &str, #[case] tuples: &str) {
+        assert_eq!(show(line, ToEndOfLine), tuples);
+    }
+
+    #[test]
+    fn tuples_can_be_asked_for() {
+        let line = b"cmd=get key=a key=b";
+        let message = Message::parse(line, ToBlank).unwrap();
+        assert_eq!(message.get("key"), Some(&b"a"[..]));
+        assert_eq!(message.get(b"kvsname"), None);
+        assert_eq!((message.count("key"), message.count(b"none")), (2, 0));
+        assert_eq!(message.cmd(), Some(&b"get"[..]));
+        assert_eq!(message.line(), line);
+    }
+
+    #[test]
+    fn no_input_makes_it_panic_and_tuples_lie_on_the_line_in_order() {
+        let parts =
+            ["cmd=", "put", "get_result", "put_result", " ", "\t", "=", "msg=", "value=", "rc=", "a", "\0"];
+        let mut prng = Prng(8);
+        for _ in 0..50_000 {
+            let line: String = (0..prng.below(12)).map(|_| parts[prng.below(12) as usize]).collect();
+            for reading in [ToBlank, ToEndOfLine] {
+                let Ok(message) = Message::parse(line.as_bytes(), reading) else { continue };
+                let mut rest = &line[..];
+                for Tuple { key, value } in message.tuples() {
+                    let text = [key, b"=", value].concat();
+                    let text = std::str::from_utf8(&text).unwrap();
+                    rest = rest.trim_start_matches([' ', '\t']).strip_prefix(text).expect(&line);
+                }
+                assert_eq!(rest.trim_matches([' ', '\t']), "", "{line}");
+            }
+        }
     }
 }

@@ -114,12 +114,43 @@ impl Operation {
 
     /// The operation with this request command word.
     pub fn from_request_cmd(cmd: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| op.request_cmd().as_bytes() == cmd)
+        Some(match cmd {
+            b"init" => Self::Init,
+            b"get_maxes" => Self::Maxes,
+            b"abort" => Self::Abort,
+            b"finalize" => Self::Finalize,
+            b"get_universe_size" => Self::Universe,
+            b"get_appnum" => Self::Appnum,
+            b"put" => Self::Put,
+            b"get_my_kvsname" => Self::Kvsname,
+            b"barrier_in" => Self::Barrier,
+            b"get" => Self::Get,
+            b"publish_name" => Self::Publish,
+            b"unpublish_name" => Self::Unpublish,
+            b"lookup_name" => Self::Lookup,
+            b"spawn" => Self::Spawn,
+            _ => return None,
+        })
     }
 
     /// The operation with this response command word.
     pub fn from_response_cmd(cmd: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| op.response_cmd().is_some_and(|word| word.as_bytes() == cmd))
+        Some(match cmd {
+            b"response_to_init" => Self::Init,
+            b"maxes" => Self::Maxes,
+            b"finalize_ack" => Self::Finalize,
+            b"universe_size" => Self::Universe,
+            b"appnum" => Self::Appnum,
+            b"put_result" => Self::Put,
+            b"my_kvsname" => Self::Kvsname,
+            b"barrier_out" => Self::Barrier,
+            b"get_result" => Self::Get,
+            b"publish_result" => Self::Publish,
+            b"unpublish_result" => Self::Unpublish,
+            b"lookup_result" => Self::Lookup,
+            b"spawn_result" => Self::Spawn,
+            _ => return None,
+        })
     }
 
     /// The keys that the response's rule defines besides `cmd` and `msg`.
@@ -136,5 +167,27 @@ impl Operation {
             Self::Spawn => &["rc", "errcodes"],
             Self::Finalize | Self::Put | Self::Barrier | Self::Publish | Self::Unpublish => &["rc"],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn words_lead_back_to_their_operation_and_to_no_other() {
+        for op in Operation::ALL {
+            assert_eq!(Operation::from_request_cmd(op.request_cmd().as_bytes()), Some(op));
+            let response =
+                op.response_cmd().map(|word| (word, Operation::from_response_cmd(word.as_bytes())));
+            assert!(response.is_none_or(|(_, found)| found == Some(op)), "{op:?}");
+            assert!(response.is_none_or(|(word, _)| Operation::from_request_cmd(word.as_bytes()).is_none()));
+            assert_eq!(response.is_none(), op == Operation::Abort);
+        }
+        let rules: BTreeSet<_> = Operation::ALL.iter().map(|op| op.rule()).collect();
+        assert_eq!(rules.len(), Operation::ALL.len());
+        assert_eq!(Operation::from_request_cmd(b"initack"), None);
+        assert_eq!(Operation::from_response_cmd(b""), None);
     }
 }

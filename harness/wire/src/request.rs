@@ -274,3 +274,109 @@ pub(crate) fn put_version(out: &mut Vec<u8>, version: &Version) {
     put_more(out, "pmi_version", version.version.to_string());
     put_more(out, "pmi_subversion", version.subversion.to_string());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ValueReading::{ToBlank, ToEndOfLine};
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    fn write(request: &Request<'_>) -> String {
+        let mut out = Vec::new();
+        request.write_to(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    // The C: rules, and beside them what real clients send.
+    #[rstest]
+    #[case("cmd=init pmi_version=1 pmi_subversion=1", Request::Init(Version::V1_1))]
+    #[case("cmd=get_maxes", Request::Maxes)]
+    #[case("cmd=abort", Request::Abort { exitcode: None })]
+    #[case("cmd=abort exitcode=-1", Request::Abort { exitcode: Some(-1) })]
+    #[case("cmd=finalize", Request::Finalize)]
+    #[case("cmd=get_universe_size", Request::Universe)]
+    #[case("cmd=get_appnum", Request::Appnum)]
+    #[case("cmd=put kvsname=s key=k value=a b=c", Request::Put { kvsname: b"s", key: b"k", value: b"a b=c" })]
+    #[case("cmd=put kvsname=s key=k value=", Request::Put { kvsname: b"s", key: b"k", value: b"" })]
+    #[case("cmd=get_my_kvsname", Request::Kvsname)]
+    #[case("cmd=barrier_in", Request::Barrier)]
+    #[case("cmd=get kvsname=s key=k", Request::Get { kvsname: b"s", key: b"k" })]
+    #[case("cmd=publish_name service=s port=tag=0$h=x$", Request::Publish { service: b"s", port: b"tag=0$h=x$" })]
+    #[case("cmd=unpublish_name service=s", Request::Unpublish { service: b"s" })]
+    #[case("cmd=lookup_name service=s", Request::Lookup { service: b"s" })]
+    fn the_rules_are_read_and_written(#[case] line: &str, #[case] request: Request<'_>) {
+        assert_eq!(Request::parse(line.as_bytes(), ToEndOfLine), Ok(request));
+        assert_eq!(write(&request), format!("{line}\n"));
+        assert_eq!(line.split([' ', '=']).nth(1), Some(request.operation().request_cmd()));
+    }
+
+    #[rstest]
+    #[case(" pmi_subversion=2\tx=y  pmi_version=1 cmd=init ", Request::Init(Version { version: 1, subversion: 2 }))]
+    #[case("key=k cmd=get kvsname=s", Request::Get { kvsname: b"s", key: b"k" })]
+    #[case("cmd=barrier_in group=WORLD", Request::Barrier)]
+    #[case("value=v cmd=put key=k kvsname=s", Request::Put { kvsname: b"s", key: b"k", value: b"v" })]
+    fn unusual_forms_are_tolerated(#[case] line: &str, #[case] request: Request<'_>) {
+        for reading in [ToEndOfLine, ToBlank] {
+            assert_eq!(Request::parse(line.as_bytes(), reading), Ok(request));
+        }
+    }
+
+    #[rstest]
+    #[case("", "the line is empty")]
+    #[case("\0", "byte 0x00 at offset 0 is neither blank, tab nor visible ASCII")]
+    #[case("barrier_in", "no key=value tuple at offset 0")]
+    #[case("key=k", "no command: the key \"cmd\" is missing")]
+    #[case("cmd=", "not a request of PMI-1.1")]
+    #[case("cmd=put_result", "not a request of PMI-1.1")]
+    #[case("cmd=init pmi_version=1", "the key \"pmi_subversion\" is missing")]
+    #[case("cmd=init pmi_version=one pmi_subversion=1", "\"pmi_version\" is not an unsigned integer")]
+    #[case(
+        "cmd=init pmi_version=1 pmi_subversion=18446744073709551616",
+        "\"pmi_subversion\" is not an unsigned"
+    )]
+    #[case("cmd=abort exitcode=", "\"exitcode\" is not an integer")]
+    #[case("cmd=get kvsname= key=k", "\"kvsname\" is not one or more visible")]
+    #[case("cmd=get kvsname=s key=a=b", "\"key\" is not one or more visible")]
+    #[case("cmd=get kvsname=s", "the key \"key\" is missing")]
+    #[case("cmd=get kvsname=s key=k key=k", "the key \"key\" appears more than once")]
+    #[case("cmd=get_maxes cmd=get_maxes", "the key \"cmd\" appears more than once")]
+    #[case("cmd=put kvsname=s key=k", "the key \"value\" is missing")]
+    #[case("cmd=publish_name service=s port=", "\"port\" is not one or more visible")]
+    #[case("cmd=lookup_name", "the key \"service\" is missing")]
+    #[case("mcmd=spawn", "spawn is a block of lines")]
+    #[case("cmd=spawn", "spawn is a block of lines")]
+    #[case("mcmd=other", "no command: the key \"cmd\" is missing")]
+    fn errors_say_what(#[case] line: &str, #[case] text: &str) {
+        for reading in [ToEndOfLine, ToBlank] {
+            let error = Request::parse(line.as_bytes(), reading).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn generated_requests_round_trip() {
+        let mut prng = Prng(9);
+        for i in 0..20_000 {
+            let (a, b, value) = (prng.word(), prng.word(), prng.string());
+            let request = match i % 8 {
+                0 => Request::Init(Version { version: prng.next(), subversion: prng.next() }),
+                1 => Request::Abort { exitcode: prng.maybe(|prng| prng.next() as i64) },
+                2 | 3 => Request::Put { kvsname: &a, key: &b, value: &value },
+                4 => Request::Get { kvsname: &a, key: &b },
+                5 => Request::Publish { service: &a, port: &b },
+                6 => Request::Unpublish { service: &a },
+                _ => Request::Lookup { service: &a },
+            };
+            let text = write(&request);
+            assert_eq!(Request::parse(text.trim_end_matches('\n').as_bytes(), ToEndOfLine), Ok(request));
+        }
+    }
+
+    #[test]
+    fn versions_are_ordered_and_printed() {
+        let version = |version, subversion| Version { version, subversion };
+        assert!(version(1, 1) < version(1, 2) && version(1, 9) < version(2, 0));
+        assert_eq!(Version::V1_1.to_string(), "1.1");
+    }
+}

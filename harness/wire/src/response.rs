@@ -182,8 +182,8 @@ impl<'a> Response<'a> {
 
     /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
     ///
-    /// `msg` comes last, except before the value of `get_result`, which runs to the end of the line. The answer to abort
-    /// has no room for `rc` and `msg`.
+    /// `msg` comes last, except that the value of `get_result` does, as it runs to the end of the line. The answer to
+    /// abort has no room for `rc` and `msg`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let Some(cmd) = self.operation().response_cmd() else {
             out.push(b'\n');
@@ -231,4 +231,144 @@ fn checked<'a, T>(
     expected: &'static str,
 ) -> Result<Option<T>, ResponseError> {
     value.map(|value| parse(value).ok_or(ResponseError::BadValue { key, expected })).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ValueReading::{ToBlank, ToEndOfLine};
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    const MAXES: Maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
+
+    fn write(response: &Response<'_>) -> String {
+        let mut out = Vec::new();
+        response.write_to(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    // The S: rules, with and without what they leave optional.
+    #[rstest]
+    #[case("cmd=response_to_init pmi_version=1 pmi_subversion=1", Body::Init(Some(Version::V1_1)))]
+    #[case("cmd=response_to_init", Body::Init(None))]
+    #[case("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024", Body::Maxes(Some(MAXES)))]
+    #[case("cmd=maxes", Body::Maxes(None))]
+    #[case("", Body::AbortAck)]
+    #[case("cmd=finalize_ack", Body::Finalize)]
+    #[case("cmd=universe_size size=4", Body::Universe(Some(4)))]
+    #[case("cmd=universe_size", Body::Universe(None))]
+    #[case("cmd=appnum appnum=0", Body::Appnum(Some(0)))]
+    #[case("cmd=appnum", Body::Appnum(None))]
+    #[case("cmd=put_result", Body::Put)]
+    #[case("cmd=my_kvsname kvsname=kvs_0", Body::Kvsname(Some(b"kvs_0")))]
+    #[case("cmd=my_kvsname", Body::Kvsname(None))]
+    #[case("cmd=barrier_out", Body::Barrier)]
+    #[case("cmd=get_result value=a b=c", Body::Get(Some(b"a b=c")))]
+    #[case("cmd=get_result value=", Body::Get(Some(b"")))]
+    #[case("cmd=get_result", Body::Get(None))]
+    #[case("cmd=publish_result", Body::Publish)]
+    #[case("cmd=unpublish_result", Body::Unpublish)]
+    #[case("cmd=lookup_result port=tag=0$h$", Body::Lookup(Some(b"tag=0$h$")))]
+    #[case("cmd=lookup_result", Body::Lookup(None))]
+    #[case("cmd=spawn_result errcodes=0,-1", Body::Spawn(Some(vec![0, -1])))]
+    #[case("cmd=spawn_result", Body::Spawn(None))]
+    fn the_rules_are_read_and_written(#[case] line: &str, #[case] body: Body<'_>) {
+        let response = Response { rc: None, msg: None, body };
+        assert_eq!(Response::parse(line.as_bytes(), ToEndOfLine).as_ref(), Ok(&response));
+        assert_eq!(write(&response), format!("{line}\n"));
+        assert_eq!(line.split([' ', '=']).nth(1), response.operation().response_cmd());
+    }
+
+    // What process managers really send; see the two readings for the rest.
+    #[rstest]
+    #[case(
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+        0,
+        None,
+        Body::Init(Some(Version::V1_1))
+    )]
+    #[case("cmd=get_result rc=0 msg=success value=V", 0, Some(&b"success"[..]), Body::Get(Some(b"V")))]
+    #[case("cmd=get_result rc=0 found=TRUE value=V", 0, None, Body::Get(Some(b"V")))]
+    #[case("cmd=put_result rc=-1 msg=e", -1, Some(&b"e"[..]), Body::Put)]
+    #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), Body::Lookup(Some(b"P")))]
+    #[case("cmd=lookup_result rc=1 ", 1, None, Body::Lookup(None))] // the rule's blank before nothing
+    #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, Body::Barrier)]
+    fn unusual_forms_are_tolerated(
+        #[case] line: &str,
+        #[case] rc: i64,
+        #[case] msg: Option<&[u8]>,
+        #[case] body: Body<'_>,
+    ) {
+        for reading in [ToEndOfLine, ToBlank] {
+            let response = Response::parse(line.as_bytes(), reading).unwrap();
+            assert_eq!(response.is_success(), rc == 0);
+            assert_eq!(response, Response { rc: Some(rc), msg, body: body.clone() });
+        }
+    }
+
+    #[rstest]
+    #[case(" ", "the line is empty")]
+    #[case("rc=0", "no command: the key \"cmd\" is missing")]
+    #[case("cmd=put", "not a response of PMI-1.1")]
+    #[case("cmd=abort", "not a response of PMI-1.1")]
+    #[case("cmd=put_result rc=ok", "\"rc\" is not an integer")]
+    #[case("cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
+    #[case("cmd=response_to_init pmi_version=1", "the key \"pmi_subversion\" is missing")]
+    #[case("cmd=response_to_init pmi_subversion=1", "the key \"pmi_version\" is missing")]
+    #[case("cmd=maxes keylen_max=1 vallen_max=1", "the key \"kvsname_max\" is missing")]
+    #[case("cmd=maxes kvsname_max=1 keylen_max=1", "the key \"vallen_max\" is missing")]
+    #[case("cmd=universe_size size=-1", "\"size\" is not an unsigned integer")]
+    #[case("cmd=appnum appnum=", "\"appnum\" is not an unsigned integer")]
+    #[case("cmd=my_kvsname kvsname=a=b", "\"kvsname\" is not one or more visible")]
+    #[case("cmd=lookup_result port=", "\"port\" is not one or more visible")]
+    #[case("cmd=spawn_result errcodes=0,", "\"errcodes\" is not a comma-separated list")]
+    fn errors_say_what(#[case] line: &str, #[case] text: &str) {
+        for reading in [ToEndOfLine, ToBlank] {
+            let error = Response::parse(line.as_bytes(), reading).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn generated_responses_round_trip() {
+        let mut prng = Prng(10);
+        for i in 0..20_000 {
+            let (word, value, msg) = (prng.word(), prng.string(), prng.string());
+            let version = Version { version: prng.next(), subversion: prng.next() };
+            let body = match i % 8 {
+                0 => Body::Init(prng.maybe(|_| version)),
+                1 => Body::Maxes(prng.maybe(|prng| Maxes {
+                    kvsname_max: prng.next(),
+                    keylen_max: prng.next(),
+                    vallen_max: prng.next(),
+                })),
+                2 => Body::Universe(prng.maybe(Prng::next)),
+                3 => Body::Kvsname(prng.maybe(|_| &word[..])),
+                4 | 5 => Body::Get(prng.maybe(|_| &value[..])),
+                6 => Body::Lookup(prng.maybe(|_| &word[..])),
+                _ => Body::Spawn(prng.maybe(|prng| {
+                    (0..1 + prng.below(9)).map(|_| prng.next() as i64 >> prng.below(64)).collect()
+                })),
+            };
+            let response =
+                Response { rc: prng.maybe(|prng| prng.next() as i64), msg: prng.maybe(|_| &msg[..]), body };
+            let text = write(&response);
+            // The blanks before the next tuple are not part of a message; only there can they get lost.
+            let line = text.trim_end_matches('\n').as_bytes();
+            let mut read = Response::parse(line, ToEndOfLine).unwrap();
+            if matches!(response.body, Body::Get(Some(_))) && response.msg.is_some() {
+                assert_eq!(read.msg.map(<[u8]>::trim_ascii_end), response.msg.map(<[u8]>::trim_ascii_end));
+                read.msg = response.msg;
+            }
+            assert_eq!(read, response);
+        }
+    }
+
+    #[test]
+    fn no_response_has_more_keys_than_there_is_room_for() {
+        for op in Operation::ALL {
+            assert!(matches!(op.response_keys(), [] | ["rc"] | ["rc", _] | ["rc", _, _] | ["rc", _, _, _]));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The spawn request, the only one of several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
 
-use crate::grammar::{first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint};
+use crate::grammar::{first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks};
 use crate::request::{UINT, WORD, put_tuple};
 use memchr::memchr;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub struct SpawnRequest {
 /// Bounds on a spawn request, so that a peer cannot make its reader grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLimits {
-    /// The most bytes in a program's block, newlines included.
+    /// The most bytes in a block, and in the blocks of a request together, newlines included.
     pub max_bytes: usize,
     /// The most arguments, preput and info elements in a block, each.
     pub max_elements: u64,
@@ -77,7 +77,7 @@ pub struct SpawnLimits {
 }
 
 impl Default for SpawnLimits {
-    /// 1 MiB and 65536 elements for each of up to 1024 programs.
+    /// 1 MiB, 1024 programs, and 65536 elements of each kind in a program.
     fn default() -> Self {
         Self { max_bytes: 1 << 20, max_elements: 1 << 16, max_programs: 1 << 10 }
     }
@@ -193,7 +193,7 @@ impl SpawnAssembler {
 
     /// Whether a line, given without its newline, begins a spawn request.
     pub fn is_spawn_start(line: &[u8]) -> bool {
-        line.trim_ascii() == b"mcmd=spawn"
+        trim_blanks(line) == b"mcmd=spawn"
     }
 
     /// Whether a block has begun and not ended.
@@ -229,7 +229,7 @@ impl SpawnAssembler {
         if draft.bytes > self.limits.max_bytes {
             return Err(SpawnFault::TooMany { what: "bytes", limit: self.limits.max_bytes as u64 });
         }
-        if line.trim_ascii() == b"endcmd" {
+        if trim_blanks(line) == b"endcmd" {
             return match self.block.take() {
                 Some(draft) => draft.finish().map(Some),
                 None => Ok(None),
@@ -259,7 +259,7 @@ impl Draft {
             return fill(&mut self.execname, value.to_vec(), name);
         }
         if let Some(i) = NUMBERS.iter().position(|number| number.as_bytes() == key) {
-            let number = parse_uint(value.trim_ascii())
+            let number = parse_uint(trim_blanks(value))
                 .ok_or_else(|| SpawnFault::BadValue { key: name(), expected: UINT })?;
             let (what, limit) = match NUMBERS[i] {
                 "totspawns" => ("programs", limits.max_programs),
@@ -368,12 +368,14 @@ fn pairs(
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
+    /// Of the current request, which as a whole must keep to the limit.
+    bytes: usize,
 }
 
 impl SpawnCollector {
     /// A collector that accepts requests within these bounds.
     pub fn new(limits: SpawnLimits) -> Self {
-        Self { assembler: SpawnAssembler::new(limits), programs: Vec::new() }
+        Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
     /// Whether a request has begun and not ended, so that the next line belongs to it.
@@ -387,21 +389,29 @@ impl SpawnCollector {
     ///
     /// See [`SpawnFault`]; the request is then given up, and the next `mcmd=spawn` begins another.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
-        let program = match self.assembler.push_line(line) {
-            Ok(Some(program)) => program,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                self.programs.clear();
-                return Err(error);
-            }
-        };
+        if !self.in_request() {
+            self.bytes = 0;
+        }
+        self.take(line).inspect_err(|_| {
+            self.assembler.block = None;
+            self.programs.clear();
+        })
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
+        self.bytes = self.bytes.saturating_add(line.len() + 1);
+        let limit = self.assembler.limits.max_bytes;
+        if self.bytes > limit {
+            let fault = SpawnFault::TooMany { what: "bytes", limit: limit as u64 };
+            let line = if self.assembler.in_block() { self.assembler.lines + 1 } else { 1 };
+            return Err(SpawnError { line, fault });
+        }
+        let Some(program) = self.assembler.push_line(line)? else { return Ok(None) };
         let number = self.programs.len() as u64 + 1;
         let total = self.programs.first().map_or(program.totspawns.max(1), |first| first.totspawns);
-        let fault = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)]
-            .into_iter()
-            .find(|(_, expected, found)| expected != found);
-        if let Some((key, expected, found)) = fault {
-            self.programs.clear();
+        let order = [("totspawns", total, program.totspawns), ("spawnssofar", number, program.spawnssofar)];
+        if let Some((key, expected, found)) = order.into_iter().find(|(_, expected, found)| expected != found)
+        {
             let fault = SpawnFault::Numbering { key, expected, found };
             return Err(SpawnError { line: self.assembler.lines, fault });
         }
@@ -410,5 +420,234 @@ impl SpawnCollector {
             return Ok(None);
         }
         Ok(Some(SpawnRequest { programs: std::mem::take(&mut self.programs) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    /// What MPICH's client writes: arguments from 1.
+    const MPICH: &str = "mcmd=spawn\nnprocs=2\nexecname=./child\ntotspawns=1\nspawnssofar=1\narg1=-v\narg2=a b=c\n\
+        argcnt=2\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$description#h$\n\
+        info_num=1\ninfo_key_0=wdir\ninfo_val_0=/tmp dir\nendcmd\n";
+
+    const MINIMAL: [&str; 9] = [
+        "mcmd=spawn",
+        "nprocs=1",
+        "execname=a",
+        "totspawns=1",
+        "spawnssofar=1",
+        "argcnt=0",
+        "preput_num=0",
+        "info_num=0",
+        "endcmd",
+    ];
+
+    fn collect(limits: SpawnLimits, text: &str) -> Result<Option<SpawnRequest>, SpawnError> {
+        let mut collector = SpawnCollector::new(limits);
+        let mut result = None;
+        for line in text.lines() {
+            assert!(result.is_none(), "ended before {line}");
+            result = collector.push_line(line.as_bytes())?;
+            assert_eq!(collector.in_request(), result.is_none());
+        }
+        Ok(result)
+    }
+
+    /// The minimal block with some lines replaced by others.
+    fn fault(replace: &[(&str, &str)]) -> Option<SpawnError> {
+        let mut text = MINIMAL.join("\n");
+        for (from, to) in replace {
+            assert!(text.contains(from));
+            text = text.replace(from, to);
+        }
+        collect(SpawnLimits::default(), &text).err()
+    }
+
+    #[test]
+    fn what_mpich_sends_is_read_and_written_back() {
+        let request = collect(SpawnLimits::default(), MPICH).unwrap().unwrap();
+        let [program] = &request.programs[..] else { panic!("{request:?}") };
+        assert_eq!(program.args, [(1, b"-v".to_vec()), (2, b"a b=c".to_vec())]);
+        assert_eq!(program.args_base(), Some(1));
+        assert_eq!(program.info, [(b"wdir".to_vec(), b"/tmp dir".to_vec())]);
+        let mut out = Vec::new();
+        program.write_to(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), MPICH);
+    }
+
+    #[test]
+    fn lines_may_come_in_any_order_and_with_blanks_and_extra_keys() {
+        let mut lines: Vec<&str> = MPICH.lines().collect();
+        let last = lines.len() - 1;
+        lines[1..last].reverse();
+        lines.insert(3, "argument=no index");
+        let ordered = collect(SpawnLimits::default(), MPICH).unwrap();
+        assert_eq!(collect(SpawnLimits::default(), &lines.join("\n")), Ok(ordered));
+        assert_eq!(fault(&[("nprocs=1", " \tnprocs= 1 "), ("endcmd", "\tendcmd ")]), None);
+    }
+
+    #[test]
+    fn generated_requests_round_trip() {
+        let mut prng = Prng(3);
+        for _ in 0..300 {
+            let total = 1 + prng.below(4);
+            let programs: Vec<SpawnProgram> = (1..=total)
+                .map(|number| {
+                    let base = prng.below(2);
+                    let mut pairs = || {
+                        (0..prng.below(5)).map(|_| (prng.word().to_vec(), prng.string().to_vec())).collect()
+                    };
+                    let (preput, info) = (pairs(), pairs());
+                    SpawnProgram {
+                        nprocs: prng.next(),
+                        execname: prng.string(),
+                        totspawns: total,
+                        spawnssofar: number,
+                        args: (base..base + prng.below(12)).map(|i| (i, prng.string())).collect(),
+                        preput,
+                        info,
+                    }
+                })
+                .collect();
+            let mut out = Vec::new();
+            programs.iter().for_each(|program| program.write_to(&mut out));
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(collect(SpawnLimits::default(), &text), Ok(Some(SpawnRequest { programs })));
+        }
+    }
+
+    #[rstest]
+    #[case(&[("argcnt=0", "argcnt=1")], 9, r#""argcnt" says 1, but there are 0"#)]
+    #[case(&[("argcnt=0", "arg0=a\nargcnt=0")], 10, r#""argcnt" says 0, but there are 1"#)]
+    #[case(&[("argcnt=0", "arg0=a\narg2=b\nargcnt=2")], 11, r#"the key "arg1" is missing"#)]
+    #[case(&[("argcnt=0", "arg2=a\nargcnt=1")], 10, r#"the key "arg1" is missing"#)]
+    #[case(&[("argcnt=0", "arg-1=a\nargcnt=1")], 6, r#"the index in "arg-1" is not a number"#)]
+    #[case(&[("argcnt=0", "arg99999999999999999999=a")], 6, "is not a number from 0 and below 2^64")]
+    #[case(&[("argcnt=0", "arg1=a\narg01=b\nargcnt=2")], 7, r#"the key "arg01" appears more than once"#)]
+    #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k")], 10, r#""preput_val_0" is missing"#)]
+    #[case(&[("preput_num=0", "preput_num=1\npreput_val_0=k")], 10, r#""preput_key_0" is missing"#)]
+    #[case(&[("preput_num=0", "preput_num=1\npreput_key_1=k\npreput_val_1=v")], 11, r#""preput_key_0" is missing"#)]
+    #[case(&[("preput_num=0", "preput_num=1\npreput_key_0=k k")], 8, r#""preput_key_0" is not one or more"#)]
+    #[case(&[("info_num=0", "info_num=2\ninfo_key_0=k\ninfo_val_0=v")], 11, r#""info_num" says 2, but there are 1"#)]
+    #[case(&[("nprocs=1", "nprocs=-1")], 2, r#"the value of "nprocs" is not an unsigned"#)]
+    #[case(&[("nprocs=1\n", "")], 8, r#"the key "nprocs" is missing"#)]
+    #[case(&[("execname=a\n", "")], 8, r#"the key "execname" is missing"#)]
+    #[case(&[("execname=a", "execname=")], 3, r#"the value of "execname" is not one or more"#)]
+    #[case(&[("execname=a", "execname=a\nexecname=a")], 4, r#"the key "execname" appears more than once"#)]
+    #[case(&[("nprocs=1", "nprocs=1\nnprocs=1")], 3, r#"the key "nprocs" appears more than once"#)]
+    #[case(&[("mcmd=spawn\n", "")], 1, r#"does not begin with "mcmd=spawn""#)]
+    #[case(&[("execname=a", "mcmd=spawn")], 3, r#"another message before "endcmd""#)]
+    #[case(&[("execname=a", "cmd=barrier_in")], 3, r#"another message before "endcmd""#)]
+    #[case(&[("execname=a", "execname")], 3, "neither key=value nor")]
+    #[case(&[("execname=a", "=a")], 3, "neither key=value nor")]
+    #[case(&[("execname=a", "")], 3, "neither key=value nor")]
+    #[case(&[("execname=a", "execname=\u{e9}")], 3, "byte 0xc3 at offset 9")]
+    #[case(&[("totspawns=1", "totspawns=0")], 9, r#""totspawns" is 0 where 1 is expected"#)]
+    #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 where 1 is expected"#)]
+    #[case(&[("totspawns=1", "totspawns=1025")], 4, "more than 1024 programs")]
+    #[case(&[("argcnt=0", "argcnt=65537")], 6, "more than 65536 arguments")]
+    fn faults_say_what_and_where(#[case] replace: &[(&str, &str)], #[case] line: usize, #[case] text: &str) {
+        let error = fault(replace).expect("a fault");
+        assert!(error.to_string().contains(text), "{error}");
+        assert_eq!(error.line, line, "{error}");
+    }
+
+    #[test]
+    fn programs_must_be_numbered_on_and_agree_on_their_number() {
+        let block = |total: u64, number: u64| {
+            MINIMAL
+                .join("\n")
+                .replace("totspawns=1", &format!("totspawns={total}"))
+                .replace("spawnssofar=1", &format!("spawnssofar={number}"))
+                + "\n"
+        };
+        let run = |blocks: &[(u64, u64)]| {
+            let text: String = blocks.iter().map(|(total, number)| block(*total, *number)).collect();
+            collect(SpawnLimits::default(), &text).map(|r| r.map(|r| r.programs.len())).map_err(|e| e.fault)
+        };
+        assert_eq!(run(&[(3, 1), (3, 2), (3, 3)]), Ok(Some(3)));
+        assert_eq!(run(&[(3, 1), (3, 2)]), Ok(None));
+        let numbering = |key, expected, found| Err(SpawnFault::Numbering { key, expected, found });
+        assert_eq!(run(&[(3, 1), (3, 3)]), numbering("spawnssofar", 2, 3));
+        assert_eq!(run(&[(3, 1), (2, 2)]), numbering("totspawns", 3, 2));
+    }
+
+    #[test]
+    fn bytes_and_elements_are_bounded_and_an_error_frees_the_assembler() {
+        let limits = SpawnLimits { max_bytes: 1000, max_elements: 10, max_programs: 1 };
+        let mut assembler = SpawnAssembler::new(limits);
+        for (line, what) in
+            [("x=yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy", "bytes"), ("arg", "elements")]
+        {
+            assert_eq!(assembler.push_line(b"mcmd=spawn"), Ok(None));
+            let error = (0..100)
+                .find_map(|i| {
+                    let line = if what == "elements" { format!("arg{i}=") } else { line.to_owned() };
+                    assembler.push_line(line.as_bytes()).err()
+                })
+                .expect("a bound");
+            assert!(matches!(error.fault, SpawnFault::TooMany { what: w, .. } if w == what), "{error}");
+            assert!(!assembler.in_block());
+        }
+        for line in &MINIMAL[..8] {
+            assert_eq!(assembler.push_line(line.as_bytes()), Ok(None));
+        }
+        assert!(assembler.push_line(b"endcmd").unwrap().is_some());
+    }
+
+    #[test]
+    fn the_programs_of_a_request_share_its_bytes() {
+        let block = MINIMAL.join("\n") + "\n";
+        let limits = SpawnLimits { max_bytes: block.len() * 2, ..SpawnLimits::default() };
+        let text = |total: usize| -> String {
+            (1..=total)
+                .map(|i| {
+                    block
+                        .replace("totspawns=1", &format!("totspawns={total}"))
+                        .replace("far=1", &format!("far={i}"))
+                })
+                .collect()
+        };
+        assert!(collect(limits, &text(2)).is_ok());
+        let error = collect(limits, &text(3)).unwrap_err();
+        assert!(matches!(error.fault, SpawnFault::TooMany { what: "bytes", .. }), "{error}");
+    }
+
+    #[test]
+    fn no_input_makes_it_panic() {
+        let mut prng = Prng(4);
+        let parts = [
+            "mcmd=spawn",
+            "endcmd",
+            "arg",
+            "1",
+            "0",
+            "-",
+            "=",
+            "preput_key_",
+            "info_val_",
+            "argcnt",
+            " ",
+            "\0",
+        ];
+        let mut collector = SpawnCollector::new(SpawnLimits::default());
+        for _ in 0..20_000 {
+            let line: String =
+                (0..prng.below(4)).map(|_| parts[prng.below(parts.len() as u64) as usize]).collect();
+            let _ = collector.push_line(line.as_bytes());
+        }
+    }
+
+    #[rstest]
+    #[case(b"mcmd=spawn", true)]
+    #[case(b" mcmd=spawn\t", true)]
+    #[case(b"mcmd=spawn\r", false)]
+    #[case(b"cmd=spawn", false)]
+    fn starts(#[case] line: &[u8], #[case] start: bool) {
+        assert_eq!(SpawnAssembler::is_spawn_start(line), start);
     }
 }

@@ -1,1 +1,3 @@
 //! conform
+
+pub mod lang;

@@ -2,3 +2,7 @@
 
 pub mod event;
 pub mod judge;
+pub mod lang;
+pub mod play;
+pub mod requirement;
+pub mod verdict;

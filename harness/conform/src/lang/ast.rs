@@ -26,6 +26,14 @@ impl Source {
     pub fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
     }
+
+    /// 1-based column of a byte offset, counted in characters.
+    pub fn column_of(&self, offset: usize) -> usize {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
+        // A byte that continues a UTF-8 character does not begin one.
+        1 + before[line..].iter().filter(|b| **b & 0xc0 != 0x80).count()
+    }
 }
 
 /// Something with its place in the file.
@@ -56,6 +64,13 @@ pub struct Scenario {
     pub body: Vec<Stmt>,
     /// The file it came from.
     pub source: Arc<Source>,
+}
+
+impl Scenario {
+    /// Whether it is a fragment, which other files `use` and which tests nothing by itself.
+    pub fn is_fragment(&self) -> bool {
+        self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
+    }
 }
 
 /// A capability that an implementation may lawfully lack.
@@ -350,11 +365,4 @@ pub enum BinOp {
     Mul,
     /// `%`
     Rem,
-}
-
-// Spans do not take part in what a template means.
-impl PartialEq for Stmt {
-    fn eq(&self, other: &Self) -> bool {
-        super::format::stmt(self) == super::format::stmt(other)
-    }
 }

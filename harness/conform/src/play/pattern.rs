@@ -23,7 +23,7 @@ impl From<ScenarioError> for Misfit {
 /// Checks a line against the expected one and binds what it captures.
 pub(super) fn fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Result<(), Misfit> {
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit::Message(e.to_string()))?;
-    for field in expected.fields() {
+    for field in expected.message_fields() {
         let seen = message.get(field.key.as_bytes());
         value_fits(scope, &field.key, &field.value, seen)?;
     }

@@ -13,7 +13,7 @@ use super::scope::{Scope, ScenarioError};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Party, Severity};
 use crate::lang::ast::{
-    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Step, Stmt, Template, Who, WriteMode,
+    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt, Template, Who, WriteMode,
 };
 
 /// Bytes of a message that a finding shows.
@@ -114,6 +114,7 @@ pub fn play(
         limits,
         recorder: Recorder::new(sink),
         scope: Scope::default(),
+        source: Arc::clone(&scenario.source),
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks)]),
         groups: 0,
@@ -156,6 +157,8 @@ struct Player<'a> {
     limits: Limits,
     recorder: Recorder<'a>,
     scope: Scope,
+    /// The file that the current step stands in.
+    source: Arc<Source>,
     links: HashMap<Proc, Link>,
     /// Sizes of the process groups.
     sizes: HashMap<u32, u32>,
@@ -216,7 +219,9 @@ impl Player<'_> {
                     let Some(fragment) = (self.fragment)(&name.value) else {
                         return Err(Stop::Scenario(format!("there is no fragment \"{}\"", name.value)));
                     };
+                    let outer = std::mem::replace(&mut self.source, Arc::clone(&fragment.source));
                     self.body(&fragment.body, false)?;
+                    self.source = outer;
                 }
                 Stmt::Let { name, value } => {
                     self.at(name.span.start, own);
@@ -520,7 +525,7 @@ impl Player<'_> {
 
     /// The expected line as the scenario has it.
     fn shown(&self, template: &Template) -> String {
-        let text = template.source_text();
+        let text = self.source.text.get(template.span.start..template.span.end).unwrap_or_default();
         text[..text.floor_char_boundary(SHOWN)].to_owned()
     }
 

@@ -1,0 +1,165 @@
+//! What is wrong in a file, where, and what may have been meant.
+
+use std::{fmt, sync::Arc};
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+use super::ast::{Source, Span};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// The file cannot be played.
+    Error,
+    /// It can be played, and probably says something else than was meant.
+    Warning,
+}
+
+/// One mistake in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// Where.
+    pub span: Span,
+    /// What stands beside the caret; may be empty.
+    pub label: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The file.
+    pub source: Arc<Source>,
+}
+
+impl Diagnostic {
+    /// Whether it keeps the file from being played.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// With the line, a caret and the help; coloured for a terminal if `color`.
+    pub fn render(&self, color: bool) -> String {
+        let (start, end) = self.clamped();
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut mark = AnnotationKind::Primary.span(start..end);
+        if !self.label.is_empty() {
+            mark = mark.label(self.label.as_str());
+        }
+        let snippet =
+            Snippet::source(self.source.text.as_str()).path(self.source.path.as_str()).annotation(mark);
+        let mut group = level.primary_title(self.message.as_str()).element(snippet);
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        renderer.render(&[group])
+    }
+
+    /// The span, pulled back into the text and onto character boundaries, since the renderer slices there.
+    fn clamped(&self) -> (usize, usize) {
+        let text = &self.source.text;
+        let floor = |mut at: usize| {
+            at = at.min(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let start = floor(self.span.start);
+        (start, floor(self.span.end).max(start))
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.span.start;
+        write!(f, "{}:{}:{}: ", self.source.path, self.source.line_of(at), self.source.column_of(at))?;
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// The mistakes found so far in one file.
+pub(super) struct Sink {
+    source: Arc<Source>,
+    list: Vec<Diagnostic>,
+}
+
+impl Sink {
+    pub(super) fn new(source: Arc<Source>) -> Self {
+        Self { source, list: Vec::new() }
+    }
+
+    pub(super) fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Error, span, message.into())
+    }
+
+    pub(super) fn warning(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Warning, span, message.into())
+    }
+
+    fn push(&mut self, severity: Severity, span: Span, message: String) -> &mut Diagnostic {
+        let source = Arc::clone(&self.source);
+        self.list.push(Diagnostic { severity, message, span, label: String::new(), help: None, source });
+        let last = self.list.len() - 1;
+        &mut self.list[last]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// In file order, each once.
+    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|d| (d.span.start, d.span.end));
+        self.list.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+        self.list
+    }
+}
+
+impl Diagnostic {
+    pub(super) fn label(&mut self, label: impl Into<String>) -> &mut Self {
+        self.label = label.into();
+        self
+    }
+
+    pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds "did you mean", or what else there is when nothing is near.
+    pub(super) fn suggest<S: AsRef<str>>(&mut self, word: &str, known: &[S]) -> &mut Self {
+        if let Some(near) = closest(word, known) {
+            return self.label(format!("did you mean `{near}`?"));
+        }
+        if !known.is_empty() && known.len() <= 16 {
+            let names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+            self.help(format!("there is: {}", names.join(", ")));
+        }
+        self
+    }
+}
+
+/// The known word that was probably meant.
+pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
+    // Long input is not a typing mistake, and the distance is quadratic.
+    if word.is_empty() || word.len() > 80 {
+        return None;
+    }
+    let allowed = (word.chars().count() / 3).max(1);
+    let distance = |k: &str| strsim::damerau_levenshtein(&word.to_lowercase(), &k.to_lowercase());
+    known
+        .iter()
+        .map(AsRef::as_ref)
+        .map(|k| (distance(k), k))
+        .filter(|(d, _)| *d <= allowed)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}

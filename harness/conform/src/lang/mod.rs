@@ -1,0 +1,20 @@
+//! The scenario language: what a scenario file says ([`ast`]), how it is read ([`parse`]), what makes it
+//! wrong ([`check()`]), how it is laid out ([`format()`]) and how mistakes are shown ([`Diagnostic`]).
+//!
+//! The language itself is described, with its grammar, in `scenarios/README.md`.
+
+pub mod ast;
+mod check;
+mod diag;
+mod expr;
+mod format;
+mod layout;
+mod parser;
+mod template;
+
+pub mod vocabulary;
+
+pub use diag::{Diagnostic, Severity};
+
+pub use parser::parse;
+pub use template::Field;

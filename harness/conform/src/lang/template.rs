@@ -1,0 +1,462 @@
+//! Text with holes: reading it, and splitting a message line into its tuples.
+
+use super::{
+    ast::{Kind, Piece, Span, Template},
+    diag::Sink,
+    expr,
+    layout::{skip_blanks, word_end},
+    vocabulary,
+};
+
+/// A `key=value` tuple of a message line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// The key. Empty if this is no tuple with a literal key (`endcmd`, `$x=1`); then `value` is all of it.
+    pub key: String,
+    /// The value.
+    pub value: Template,
+}
+
+impl Template {
+    /// Whether it stands for no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.iter().all(|piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.is_empty()))
+    }
+
+    /// The text, if there are no holes in it and it is UTF-8. Where a write ends is no part of the text.
+    pub fn literal(&self) -> Option<String> {
+        let mut all = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal { bytes, .. } => all.extend_from_slice(bytes),
+                Piece::Cut => {}
+                _ => return None,
+            }
+        }
+        String::from_utf8(all).ok()
+    }
+
+    /// Splits a line at its unquoted blanks. The value of a key in `run_on` takes the rest of the line.
+    pub fn fields(&self, run_on: &[&str]) -> Vec<Field> {
+        split(&self.pieces, run_on).iter().map(|tuple| self.field(tuple)).collect()
+    }
+
+    /// Splits a message line into its tuples as RFC 13's grammar has it: `msg=` runs to the end of the line,
+    /// so does `value=` of put and get_result, and a line of a spawn block is one tuple.
+    pub fn message_fields(&self) -> Vec<Field> {
+        split_message(&self.pieces).iter().map(|tuple| self.field(tuple)).collect()
+    }
+
+    fn field(&self, tuple: &Tuple) -> Field {
+        Field {
+            key: tuple.key.clone(),
+            value: Template { pieces: slice(&self.pieces, tuple.value, tuple.end), span: self.span },
+        }
+    }
+}
+
+/// A piece and where it was read.
+#[derive(Debug, Clone)]
+pub(super) struct Located {
+    pub(super) piece: Piece,
+    pub(super) span: Span,
+}
+
+/// A place in a template: piece, and byte within an unquoted literal.
+type Place = (usize, usize);
+
+#[derive(Debug, Clone)]
+pub(super) struct Tuple {
+    pub(super) key: String,
+    pub(super) start: Place,
+    pub(super) value: Place,
+    pub(super) end: Place,
+}
+
+/// [`Template::message_fields`] as places.
+pub(super) fn split_message(pieces: &[Piece]) -> Vec<Tuple> {
+    let tuples = split(pieces, &["msg"]);
+    if let Some(first) = tuples.first()
+        && vocabulary::is_spawn_key(&first.key)
+    {
+        return vec![Tuple { end: (pieces.len(), 0), ..first.clone() }];
+    }
+    let cmd = tuples.iter().find(|tuple| tuple.key == "cmd").and_then(|tuple| {
+        Template { pieces: slice(pieces, tuple.value, tuple.end), span: Span::default() }.literal()
+    });
+    split(pieces, vocabulary::run_on_keys(cmd.as_deref()))
+}
+
+fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<Tuple> {
+    let mut tuples = Vec::new();
+    let mut token: Option<Token> = None;
+    for (index, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Literal { bytes, quoted: false } => {
+                for (offset, byte) in bytes.iter().enumerate() {
+                    let here = (index, offset);
+                    match (byte, &mut token) {
+                        (b' ', None) => {}
+                        (b' ', Some(open)) if open.runs_on => {}
+                        (b' ', Some(_)) => tuples.extend(token.take().map(|open| open.close(here))),
+                        (b'=', open) => {
+                            let open = open.get_or_insert_with(|| Token::new(here));
+                            if open.value.is_none() && !open.holes {
+                                open.value = Some((index, offset + 1));
+                                open.runs_on = run_on.iter().any(|key| key.as_bytes() == open.key);
+                            }
+                        }
+                        (byte, open) => open.get_or_insert_with(|| Token::new(here)).name(&[*byte]),
+                    }
+                }
+            }
+            Piece::Literal { bytes, quoted: true } => {
+                token.get_or_insert_with(|| Token::new((index, 0))).name(bytes);
+            }
+            Piece::Cut => {}
+            _ => {
+                let open = token.get_or_insert_with(|| Token::new((index, 0)));
+                open.holes |= open.value.is_none();
+            }
+        }
+    }
+    tuples.extend(token.map(|open| open.close((pieces.len(), 0))));
+    tuples
+}
+
+struct Token {
+    start: Place,
+    key: Vec<u8>,
+    value: Option<Place>,
+    holes: bool,
+    runs_on: bool,
+}
+
+impl Token {
+    fn new(start: Place) -> Self {
+        Self { start, key: Vec::new(), value: None, holes: false, runs_on: false }
+    }
+
+    fn name(&mut self, bytes: &[u8]) {
+        if self.value.is_none() {
+            self.key.extend_from_slice(bytes);
+        }
+    }
+
+    fn close(self, end: Place) -> Tuple {
+        match self.value {
+            Some(value) => {
+                Tuple { key: String::from_utf8_lossy(&self.key).into_owned(), start: self.start, value, end }
+            }
+            None => Tuple { key: String::new(), start: self.start, value: self.start, end },
+        }
+    }
+}
+
+/// The pieces between two places.
+pub(super) fn slice(pieces: &[Piece], from: Place, to: Place) -> Vec<Piece> {
+    let mut part = Vec::new();
+    for (index, piece) in pieces.iter().enumerate().skip(from.0) {
+        let start = if index == from.0 { from.1 } else { 0 };
+        match piece {
+            _ if index > to.0 || (index == to.0 && to.1 == 0) => break,
+            Piece::Literal { bytes, quoted } => {
+                let end = if index == to.0 { to.1.min(bytes.len()) } else { bytes.len() };
+                if start < end {
+                    part.push(Piece::Literal { bytes: bytes[start..end].to_vec(), quoted: *quoted });
+                }
+            }
+            other => part.push(other.clone()),
+        }
+    }
+    part
+}
+
+/// Where a place is in the file.
+pub(super) fn offset(pieces: &[Located], place: Place, end: usize) -> usize {
+    pieces.get(place.0).map_or(end, |located| located.span.start + place.1)
+}
+
+/// Reads the template that stands at `span` of `text`.
+pub(super) fn read(text: &str, span: Span, sink: &mut Sink) -> Template {
+    Template { pieces: scan(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
+}
+
+/// Reads a message line, where `rc=ok` and `rc=fail` are matchers.
+pub(super) fn read_message(text: &str, span: Span, sink: &mut Sink) -> Template {
+    Template { pieces: scan_message(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
+}
+
+/// [`read_message`] with the place of every piece.
+pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
+    let mut located = scan(text, span, sink);
+    let pieces: Vec<Piece> = located.iter().map(|l| l.piece.clone()).collect();
+    for tuple in split_message(&pieces).iter().rev().filter(|tuple| tuple.key == "rc") {
+        let kind = match slice(&pieces, tuple.value, tuple.end).as_slice() {
+            [Piece::Literal { bytes, quoted: false }] if bytes == b"ok" => Kind::RcOk,
+            [Piece::Literal { bytes, quoted: false }] if bytes == b"fail" => Kind::RcFail,
+            _ => continue,
+        };
+        let (index, from) = tuple.value;
+        // A value that is one unquoted literal lies within the piece in which it begins.
+        let Some(Located { piece: Piece::Literal { bytes, .. }, span }) = located.get(index).cloned() else {
+            continue;
+        };
+        let to = if tuple.end.0 == index { tuple.end.1 } else { bytes.len() };
+        let at = |offset: usize| span.start + offset;
+        let mut parts = vec![Located {
+            piece: Piece::Literal { bytes: bytes[..from].to_vec(), quoted: false },
+            span: Span { start: span.start, end: at(from) },
+        }];
+        parts.push(Located { piece: Piece::Typed(kind), span: Span { start: at(from), end: at(to) } });
+        if to < bytes.len() {
+            parts.push(Located {
+                piece: Piece::Literal { bytes: bytes[to..].to_vec(), quoted: false },
+                span: Span { start: at(to), end: span.end },
+            });
+        }
+        located.splice(index..=index, parts);
+    }
+    located
+}
+
+/// The types that may stand in `<...>` and after `$name:`.
+const KINDS: &[&str] = &["uint", "int", "intlist", "word", "string", "mapping", "any"];
+const FORMS: &[&str] = &[
+    "sp", "tab", "|", "calc", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
+    "any", "absent",
+];
+
+fn kind(name: &str) -> Option<Kind> {
+    Some(match name {
+        "uint" => Kind::Uint(None, None),
+        "int" => Kind::Int,
+        "intlist" => Kind::IntList,
+        "word" => Kind::Word,
+        "string" => Kind::String,
+        "mapping" => Kind::Mapping,
+        "any" => Kind::Any,
+        _ => return None,
+    })
+}
+
+/// Reads the pieces of the template that stands at `span` of `text`. Mistakes are told to `sink` and left out.
+pub(super) fn scan(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
+    let mut scanner = Scanner { text: span.of(text), base: span.start, at: 0, pieces: Vec::new(), sink };
+    while scanner.at < scanner.text.len() {
+        scanner.piece();
+    }
+    scanner.pieces
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    base: usize,
+    at: usize,
+    pieces: Vec<Located>,
+    sink: &'a mut Sink,
+}
+
+impl Scanner<'_> {
+    fn span(&self, start: usize, end: usize) -> Span {
+        Span { start: self.base + start, end: self.base + end }
+    }
+
+    fn literal(&mut self, start: usize, bytes: &[u8], quoted: bool) {
+        let end = self.base + self.at;
+        if !quoted
+            && let Some(Located { piece: Piece::Literal { bytes: last, quoted: false }, span }) =
+                self.pieces.last_mut()
+            // What was left out for a mistake would shift the places after it.
+            && span.end == self.base + start
+        {
+            last.extend_from_slice(bytes);
+            span.end = end;
+            return;
+        }
+        self.push(start, Piece::Literal { bytes: bytes.to_vec(), quoted });
+    }
+
+    fn push(&mut self, start: usize, piece: Piece) {
+        let span = self.span(start, self.at);
+        self.pieces.push(Located { piece, span });
+    }
+
+    fn piece(&mut self) {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let Some(first) = rest.chars().next() else { return };
+        match first {
+            '$' if rest.starts_with("$$") => {
+                self.at += 2;
+                self.literal(start, b"$", true);
+            }
+            '<' if rest.starts_with("<<") => {
+                self.at += 2;
+                self.literal(start, b"<", true);
+            }
+            '$' => self.variable(),
+            '<' => self.form(),
+            c if c.is_control() => {
+                self.at += c.len_utf8();
+                let span = self.span(start, self.at);
+                let help = match c {
+                    '\t' => "write `<tab>`".to_owned(),
+                    c => format!("write `<0x{:02x}>`", u32::from(c)),
+                };
+                self.sink.error(span, "a character that cannot be seen").help(help);
+            }
+            _ => {
+                let end = rest.find(|c: char| c == '$' || c == '<' || c.is_control()).unwrap_or(rest.len());
+                self.at += end;
+                let bytes = rest[..end].as_bytes().to_vec();
+                self.literal(start, &bytes, false);
+            }
+        }
+    }
+
+    fn variable(&mut self) {
+        let start = self.at;
+        let mut at = start + 1;
+        let braced = self.text[at..].starts_with('{');
+        at += usize::from(braced);
+        let end = self.name_end(at);
+        let name = self.text[at..end].to_owned();
+        self.at = end;
+        if braced {
+            if !self.text[end..].starts_with('}') {
+                let span = self.span(start, end);
+                self.sink.error(span, "`${` without a name and `}`").help("write `$$` for a dollar sign");
+                return;
+            }
+            self.at += 1;
+        }
+        if name.is_empty() {
+            self.at = self.at.max(start + 1);
+            let span = self.span(start, self.at);
+            self.sink.error(span, "`$` without a name").help("write `$$` for a dollar sign");
+            return;
+        }
+        // `$host:4242` is a text after a variable; `$size:uint` has a type. Braces end the name for good.
+        let after = &self.text[self.at..];
+        if braced || !after.starts_with(':') || !after[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
+            self.push(start, Piece::Var(name));
+            return;
+        }
+        let from = self.at + 1;
+        let to = self.name_end(from);
+        let word = &self.text[from..to];
+        self.at = to;
+        match kind(word) {
+            Some(kind) => self.push(start, Piece::Capture(name, kind)),
+            None => {
+                let span = self.span(from, to);
+                let message = format!("there is no type `{word}`");
+                let help =
+                    format!("write `${{{name}}}:{word}` if it is text; types are {}", KINDS.join(", "));
+                self.sink.error(span, message).suggest(word, KINDS).help(help);
+            }
+        }
+    }
+
+    fn name_end(&self, at: usize) -> usize {
+        let rest = &self.text[at..];
+        if !rest.starts_with(expr::is_name_start) {
+            return at;
+        }
+        at + rest.find(|c| !expr::is_name_char(c)).unwrap_or(rest.len())
+    }
+
+    fn form(&mut self) {
+        let start = self.at;
+        let Some(length) = self.text[start..].find('>') else {
+            self.at = self.text.len();
+            let span = self.span(start, start + 1);
+            self.sink.error(span, "`<` without `>`").help("write `<<` for the character itself");
+            return;
+        };
+        self.at = start + length + 1;
+        let inner = start + 1;
+        let body = &self.text[inner..start + length];
+        let word = &body[..word_end(body, 0)];
+        let rest = skip_blanks(body, word.len());
+        let argument = body[rest..].trim_end_matches(' ');
+        if let Some(hex) = word.strip_prefix("0x") {
+            match (hex.len(), u8::from_str_radix(hex, 16), argument) {
+                (2, Ok(byte), "") if hex.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                    self.literal(start, &[byte], true);
+                }
+                _ => {
+                    let span = self.span(start, self.at);
+                    self.sink.error(span, "a byte is written with two digits, as `<0x0d>`");
+                }
+            }
+            return;
+        }
+        if word == "uint" {
+            if let Some(piece) = self.uint(inner + rest, argument) {
+                self.push(start, piece);
+            }
+            return;
+        }
+        if matches!(word, "calc" | "fill" | "junk") {
+            let Some(number) = self.expr(inner + rest, argument) else { return };
+            self.push(
+                start,
+                match word {
+                    "calc" => Piece::Calc(number),
+                    "fill" => Piece::Fill(number),
+                    _ => Piece::Junk(number),
+                },
+            );
+            return;
+        }
+        let piece = match word {
+            "|" => Some(Piece::Cut),
+            "sp" => Some(Piece::Literal { bytes: b" ".to_vec(), quoted: true }),
+            "tab" => Some(Piece::Literal { bytes: b"\t".to_vec(), quoted: true }),
+            "empty" => Some(Piece::Typed(Kind::Empty)),
+            "absent" => Some(Piece::Typed(Kind::Absent)),
+            other => kind(other).map(Piece::Typed),
+        };
+        match piece {
+            Some(piece) if argument.is_empty() => self.push(start, piece),
+            Some(_) => {
+                let span = self.span(inner + rest, inner + rest + argument.len());
+                self.sink.error(span, format!("`<{word}>` takes nothing else"));
+            }
+            None => {
+                let span = self.span(start, self.at);
+                let help = format!("write `<<` for the character itself; there is <{}>", FORMS.join("> <"));
+                self.sink.error(span, format!("there is no `<{word}>`")).suggest(word, FORMS).help(help);
+            }
+        }
+    }
+
+    fn uint(&mut self, at: usize, argument: &str) -> Option<Piece> {
+        if argument.is_empty() {
+            return Some(Piece::Typed(Kind::Uint(None, None)));
+        }
+        let Some(dots) = argument.find("..") else {
+            let span = self.span(at, at + argument.len());
+            self.sink.error(span, "bounds are written `1..4`, `1..` or `..4`");
+            return None;
+        };
+        let (low, high) = (&argument[..dots], &argument[dots + 2..]);
+        let low_bound = if low.trim().is_empty() { None } else { Some(self.expr(at, low)?) };
+        let high_bound = if high.trim().is_empty() { None } else { Some(self.expr(at + dots + 2, high)?) };
+        Some(Piece::Typed(Kind::Uint(low_bound, high_bound)))
+    }
+
+    fn expr(&mut self, at: usize, text: &str) -> Option<super::ast::Expr> {
+        match expr::expr(text, self.base + at) {
+            Ok(expr) => Some(expr),
+            Err(wrong) => {
+                let start = at + wrong.at;
+                let span = self.span(start, (start + 1).min(at + text.len()).max(start));
+                self.sink.error(span, wrong.message);
+                None
+            }
+        }
+    }
+}

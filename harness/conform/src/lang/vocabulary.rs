@@ -1,0 +1,119 @@
+//! The words of RFC 13 that the checker knows, for suggestions and to tell a slip of the pen from intent.
+
+/// Requests and their responses. `abort` is answered by a bare newline, `spawn` begins with `mcmd`.
+pub const COMMANDS: &[(&str, &str)] = &[
+    ("init", "response_to_init"),
+    ("get_maxes", "maxes"),
+    ("abort", ""),
+    ("finalize", "finalize_ack"),
+    ("get_universe_size", "universe_size"),
+    ("get_appnum", "appnum"),
+    ("put", "put_result"),
+    ("get_my_kvsname", "my_kvsname"),
+    ("barrier_in", "barrier_out"),
+    ("get", "get_result"),
+    ("publish_name", "publish_result"),
+    ("unpublish_name", "unpublish_result"),
+    ("lookup_name", "lookup_result"),
+    ("spawn", "spawn_result"),
+];
+
+/// Keys that some response of PMI-1 has, by RFC 13 or in practice (`info`, `found`, `tag`).
+pub const RESPONSE_KEYS: &[&str] = &[
+    "cmd",
+    "rc",
+    "msg",
+    "pmi_version",
+    "pmi_subversion",
+    "kvsname_max",
+    "keylen_max",
+    "vallen_max",
+    "size",
+    "appnum",
+    "kvsname",
+    "value",
+    "port",
+    "errcodes",
+    "info",
+    "found",
+    "tag",
+];
+
+/// The functions of the PMI-1 API.
+pub const FUNCTIONS: &[&str] = &[
+    "PMI_Init",
+    "PMI_Initialized",
+    "PMI_KVS_Get_name_length_max",
+    "PMI_KVS_Get_key_length_max",
+    "PMI_KVS_Get_value_length_max",
+    "PMI_Get_id_length_max",
+    "PMI_Finalize",
+    "PMI_Abort",
+    "PMI_Get_size",
+    "PMI_Get_rank",
+    "PMI_Get_universe_size",
+    "PMI_Get_appnum",
+    "PMI_Get_clique_ranks",
+    "PMI_Get_clique_size",
+    "PMI_KVS_Put",
+    "PMI_KVS_Commit",
+    "PMI_KVS_Get",
+    "PMI_KVS_Get_my_name",
+    "PMI_Get_kvs_domain_id",
+    "PMI_Get_id",
+    "PMI_Barrier",
+    "PMI_KVS_Create",
+    "PMI_KVS_Destroy",
+    "PMI_KVS_Iter_first",
+    "PMI_KVS_Iter_next",
+    "PMI_Spawn_multiple",
+    "PMI_Publish_name",
+    "PMI_Unpublish_name",
+    "PMI_Lookup_name",
+    "PMI_Parse_option",
+    "PMI_Args_to_keyval",
+    "PMI_Free_keyvals",
+    "PMI_Get_options",
+];
+
+/// What a call may be expected to return: RFC 13's names, and our two words for "not `PMI_SUCCESS`" and
+/// "whatever". `PMI_ERR_INVALID_KVS` has a name in RFC 13 but no value.
+pub const RESULTS: &[&str] = &[
+    "PMI_SUCCESS",
+    "PMI_FAIL",
+    "PMI_ERR_INIT",
+    "PMI_ERR_NOMEM",
+    "PMI_ERR_INVALID_ARG",
+    "PMI_ERR_INVALID_KEY",
+    "PMI_ERR_INVALID_KEY_LENGTH",
+    "PMI_ERR_INVALID_VAL",
+    "PMI_ERR_INVALID_VAL_LENGTH",
+    "PMI_ERR_INVALID_LENGTH",
+    "PMI_ERR_INVALID_NUM_ARGS",
+    "PMI_ERR_INVALID_ARGS",
+    "PMI_ERR_INVALID_NUM_PARSED",
+    "PMI_ERR_INVALID_KEYVALP",
+    "PMI_ERR_INVALID_SIZE",
+    "PMI_ERR_INVALID_KVS",
+    "fail",
+    "any",
+];
+
+/// Keys whose value runs to the end of the line in messages of this command, since RFC 13 makes it a `string`.
+pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
+    match cmd {
+        Some("put" | "get_result") => &["value", "msg"],
+        _ => &["msg"],
+    }
+}
+
+/// Whether a line that begins with this key is one line of a spawn block, whose value runs to its end.
+pub fn is_spawn_key(key: &str) -> bool {
+    let numbered = |prefix: &str| {
+        key.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    matches!(
+        key,
+        "mcmd" | "nprocs" | "execname" | "totspawns" | "spawnssofar" | "argcnt" | "preput_num" | "info_num"
+    ) || ["arg", "preput_key_", "preput_val_", "info_key_", "info_val_"].into_iter().any(numbered)
+}

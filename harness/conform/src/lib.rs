@@ -1,8 +1,10 @@
 //! Conformance test harness for PMI-1.
 
+pub mod agent;
 pub mod event;
 pub mod judge;
 pub mod lang;
+pub mod launch;
 pub mod play;
 pub mod requirement;
 pub mod verdict;

@@ -124,7 +124,7 @@ impl Peer for MemoryPeer {
         self.end(proc, 128 + i32::from(signal));
     }
 
-    fn next(&mut self, _: Instant) -> Incoming {
+    fn next(&mut self, _: Instant, _: bool) -> Incoming {
         self.queue.pop_front().map_or(Incoming::Idle, Incoming::Event)
     }
 

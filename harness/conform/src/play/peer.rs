@@ -14,6 +14,8 @@ pub enum Incoming {
     Idle,
     /// The deadline has passed.
     Deadline,
+    /// The user wants the run to end.
+    Interrupted,
 }
 
 /// The implementation under test with its connections, and the processes that it started for us.
@@ -29,8 +31,9 @@ pub trait Peer {
     fn exit(&mut self, proc: Proc, status: u8);
     /// Lets the process die of this signal; closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
-    /// Waits for the next event, until the deadline.
-    fn next(&mut self, deadline: Instant) -> Incoming;
+    /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
+    /// seems to wait gets some time more.
+    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

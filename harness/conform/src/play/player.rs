@@ -191,9 +191,9 @@ impl Player<'_> {
         self.release();
         let deadline = Instant::now() + self.limits.step;
         while self.job.is_none() {
-            match self.peer.next(deadline) {
+            match self.peer.next(deadline, true) {
                 Incoming::Event(what) => self.take(what),
-                Incoming::Idle | Incoming::Deadline => break,
+                Incoming::Idle | Incoming::Deadline | Incoming::Interrupted => break,
             }
         }
     }
@@ -402,14 +402,20 @@ impl Player<'_> {
     }
 
     /// Waits until `done` or nothing more comes; says how waiting ended if not by `done`.
-    fn pump(&mut self, wait: Duration, mut done: impl FnMut(&mut Self) -> bool) -> Result<Option<SilenceProof>, Stop> {
+    fn pump(
+        &mut self,
+        wait: Duration,
+        patient: bool,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<Option<SilenceProof>, Stop> {
         let deadline = Instant::now() + wait;
         loop {
             if done(self) {
                 return Ok(None);
             }
-            match self.peer.next(deadline) {
+            match self.peer.next(deadline, patient) {
                 Incoming::Event(what) => self.take(what),
+                Incoming::Interrupted => return Err(Stop::Unjudged("interrupted".into())),
                 Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
                 Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
             }
@@ -449,7 +455,7 @@ impl Player<'_> {
 
     fn await_start(&mut self, p: Proc) -> Result<(), Stop> {
         let job_over = |s: &mut Self| s.job.is_some() && p.group == 0;
-        let proof = self.pump(self.limits.step, |s| s.link(p).started || job_over(s))?;
+        let proof = self.pump(self.limits.step, true, |s| s.link(p).started || job_over(s))?;
         if self.link(p).started {
             return Ok(());
         }
@@ -490,7 +496,7 @@ impl Player<'_> {
 
     /// The next line for a rank, or a finding that it did not come.
     fn next_line(&mut self, p: Proc, expected: &str) -> Result<(u64, Vec<u8>), Stop> {
-        let proof = self.pump(self.limits.step, |s| {
+        let proof = self.pump(self.limits.step, true, |s| {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
@@ -530,7 +536,7 @@ impl Player<'_> {
     }
 
     fn expect_close(&mut self, p: Proc) -> Result<(), Stop> {
-        let proof = self.pump(self.limits.step, |s| {
+        let proof = self.pump(self.limits.step, true, |s| {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
@@ -550,7 +556,7 @@ impl Player<'_> {
     }
 
     fn expect_silence(&mut self, p: Proc) -> Result<(), Stop> {
-        self.pump(self.limits.silence, |s| {
+        self.pump(self.limits.silence, false, |s| {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed
         })?;
@@ -565,7 +571,7 @@ impl Player<'_> {
     }
 
     fn expect_one_of(&mut self, p: Proc, alternatives: &[Alternative]) -> Result<(), Stop> {
-        let proof = self.pump(self.limits.step, |s| {
+        let proof = self.pump(self.limits.step, true, |s| {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
@@ -675,7 +681,7 @@ impl Player<'_> {
                 Err(self.broken(Some(p), &cited, expected, format!("\"{}\"", seen.escape_ascii())))
             }
             ProcessAction::Ended => {
-                let proof = self.pump(self.limits.step, |s| s.link(p).ended || s.link(p).closed)?;
+                let proof = self.pump(self.limits.step, true, |s| s.link(p).ended || s.link(p).closed)?;
                 match proof {
                     None => {
                         self.link(p).let_go = true;
@@ -715,7 +721,7 @@ impl Player<'_> {
         match &step.action {
             Action::Process(ProcessAction::JobExit(expected)) => {
                 self.release();
-                let proof = self.pump(self.limits.step, |s| s.job.is_some())?;
+                let proof = self.pump(self.limits.step, true, |s| s.job.is_some())?;
                 let Some(exit) = self.job else {
                     self.hung = true;
                     let seen = proof.map_or(String::new(), |p| self.silence_text(p));
@@ -730,7 +736,7 @@ impl Player<'_> {
             }
             Action::Process(ProcessAction::Logged) => {
                 let wait = self.limits.step;
-                self.pump(wait, |s| s.output || s.job.is_some())?;
+                self.pump(wait, true, |s| s.output || s.job.is_some())?;
                 if self.output {
                     return Ok(());
                 }

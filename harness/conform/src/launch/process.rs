@@ -1,0 +1,562 @@
+//! An implementation in real processes, one launch for one scenario.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+
+use super::implementation::Implementation;
+use super::{idle, proctree};
+use crate::agent::{self, Hello};
+use crate::event::{Bytes, Exit, Proc, What};
+use crate::play::{Incoming, Peer};
+
+/// Longest line of output that is kept.
+const OUTPUT_LINE: usize = 1024;
+/// Most lines of output that are kept per launch; the rest is read and dropped.
+const OUTPUT_LINES: usize = 400;
+/// Longest first message of an agent.
+const HELLO_MAX: usize = 1 << 20;
+/// Most bytes that wait to be written to one connection.
+const UNWRITTEN_MAX: usize = 8 << 20;
+/// How long a proven idleness must last where an answer is expected: the server may rely on a process that is not
+/// among its descendants.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// What all launches of a run share.
+pub struct Environment {
+    /// This binary, which is also the agent.
+    pub binary: PathBuf,
+    /// Set when the run is to end at once.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+struct Rank {
+    control: UnixStream,
+    /// The process's PMI_FD; `None` once closed or if it never had a good one.
+    pmi: Option<OwnedFd>,
+    unwritten: VecDeque<u8>,
+    /// The server has ended the connection.
+    ended_by_server: bool,
+    /// We have told the process how to end.
+    dismissed: bool,
+    /// Its control connection has ended.
+    gone: bool,
+}
+
+struct Lines {
+    pipe: Option<io::PipeReader>,
+    partial: Vec<u8>,
+    stderr: bool,
+}
+
+/// A launched implementation.
+pub struct ProcessPeer {
+    scratch: tempfile::TempDir,
+    mark: String,
+    binary: PathBuf,
+    interrupted: Arc<AtomicBool>,
+    listener: UnixListener,
+    /// Agents that have connected and not yet said who they are.
+    unknown: Vec<(UnixStream, Vec<u8>, Option<OwnedFd>)>,
+    ranks: HashMap<Proc, Rank>,
+    expected: u32,
+    launcher: duct::Handle,
+    launcher_pid: i32,
+    launcher_fd: Option<OwnedFd>,
+    exit: Option<Exit>,
+    output: [Lines; 2],
+    kept_lines: usize,
+    queue: VecDeque<What>,
+    agents: HashSet<i32>,
+    groups: HashSet<u32>,
+    quiet_since: Instant,
+    job_told: bool,
+}
+
+fn nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+impl ProcessPeer {
+    /// Starts the implementation with our agent as its program; the command line comes back as well.
+    ///
+    /// # Errors
+    ///
+    /// Scratch folder, socket or command cannot be made or started.
+    pub fn launch(
+        implementation: &Implementation,
+        ranks: u32,
+        nodes: u32,
+        environment: &Environment,
+    ) -> io::Result<(Self, Vec<String>)> {
+        proctree::become_subreaper();
+        let scratch = scratch_folder()?;
+        let mark = scratch.path().to_string_lossy().into_owned();
+        let listener = UnixListener::bind(scratch.path().join(agent::SOCKET))?;
+        listener.set_nonblocking(true)?;
+        let agent = make_agent(&environment.binary, scratch.path(), 0)?;
+        let command = implementation.command(ranks, nodes, &agent);
+        let (out, out_writer) = io::pipe()?;
+        let (err, err_writer) = io::pipe()?;
+        nonblocking(&out)?;
+        nonblocking(&err)?;
+        let mut expression = duct::cmd(&command[0], &command[1..])
+            .stdin_null()
+            .stdout_file(out_writer)
+            .stderr_file(err_writer)
+            .unchecked()
+            .before_spawn(|c| {
+                c.process_group(0);
+                Ok(())
+            })
+            .env(proctree::MARK, &mark)
+            .env(agent::PATH_VARIABLE, &agent);
+        // What an outer process manager left in our environment is not the implementation's doing.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PMI_")) {
+            if !implementation.env.contains_key(&*name.to_string_lossy()) && !is_ours(&name) {
+                expression = expression.env_remove(name);
+            }
+        }
+        for (name, value) in &implementation.env {
+            expression = expression.env(name, value);
+        }
+        let launcher = expression
+            .start()
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", command[0])))?;
+        drop(expression);
+        let launcher_pid = launcher.pids().first().map_or(0, |pid| *pid as i32);
+        let launcher_fd = rustix::process::Pid::from_raw(launcher_pid)
+            .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
+        let lines = |pipe, stderr| Lines { pipe: Some(pipe), partial: Vec::new(), stderr };
+        let peer = Self {
+            scratch,
+            mark,
+            binary: environment.binary.clone(),
+            interrupted: Arc::clone(&environment.interrupted),
+            listener,
+            unknown: Vec::new(),
+            ranks: HashMap::new(),
+            expected: ranks,
+            launcher,
+            launcher_pid,
+            launcher_fd,
+            exit: None,
+            output: [lines(out, false), lines(err, true)],
+            kept_lines: 0,
+            queue: VecDeque::new(),
+            agents: HashSet::new(),
+            groups: HashSet::from([0]),
+            quiet_since: Instant::now(),
+            job_told: false,
+        };
+        Ok((peer, command))
+    }
+
+    /// Waits for descriptors and reads whatever is there. True if anything was.
+    fn poll(&mut self, wait: Duration) -> bool {
+        #[derive(Clone, Copy)]
+        enum Source {
+            Listener,
+            Unknown(usize),
+            Control(Proc),
+            Pmi(Proc),
+            Output(usize),
+            Launcher,
+        }
+        let mut sources = vec![Source::Listener];
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        for (i, (stream, ..)) in self.unknown.iter().enumerate() {
+            sources.push(Source::Unknown(i));
+            fds.push(PollFd::new(stream, PollFlags::IN));
+        }
+        for (proc, rank) in &self.ranks {
+            if !rank.gone {
+                sources.push(Source::Control(*proc));
+                fds.push(PollFd::new(&rank.control, PollFlags::IN));
+            }
+            if let Some(pmi) = rank.pmi.as_ref().filter(|_| !rank.ended_by_server) {
+                let write = if rank.unwritten.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+                sources.push(Source::Pmi(*proc));
+                fds.push(PollFd::new(pmi, PollFlags::IN | write));
+            }
+        }
+        for (i, lines) in self.output.iter().enumerate() {
+            if let Some(pipe) = &lines.pipe {
+                sources.push(Source::Output(i));
+                fds.push(PollFd::new(pipe, PollFlags::IN));
+            }
+        }
+        if let Some(fd) = self.launcher_fd.as_ref().filter(|_| self.exit.is_none()) {
+            sources.push(Source::Launcher);
+            fds.push(PollFd::new(fd, PollFlags::IN));
+        }
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        if !matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(n) if n > 0) {
+            return false;
+        }
+        let ready: Vec<(Source, PollFlags)> =
+            sources.into_iter().zip(fds.iter().map(PollFd::revents)).filter(|(_, r)| !r.is_empty()).collect();
+        drop(fds);
+        let mut known = Vec::new();
+        for (source, flags) in ready {
+            match source {
+                Source::Listener => self.accept(),
+                Source::Unknown(i) => known.push(i),
+                Source::Control(proc) => self.control_ended(proc),
+                Source::Pmi(proc) => {
+                    if flags.contains(PollFlags::OUT) {
+                        self.flush(proc);
+                    }
+                    if flags.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                        self.read_pmi(proc);
+                    }
+                }
+                Source::Output(i) => self.read_output(i),
+                Source::Launcher => self.reap_launcher(),
+            }
+        }
+        // From the back, so that the places stay true while they are taken out.
+        for i in known.into_iter().rev() {
+            self.read_hello(i);
+        }
+        true
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() && self.unknown.len() < 4096 {
+                self.unknown.push((stream, Vec::new(), None));
+            }
+        }
+    }
+
+    fn read_hello(&mut self, i: usize) {
+        let (stream, text, fd) = &mut self.unknown[i];
+        let mut buffer = vec![0; 64 * 1024];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let read = rustix::net::recvmsg(&*stream, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                *fd = fd.take().or(fds.into_iter().next());
+            }
+        }
+        let over = match read {
+            Ok(message) if message.bytes > 0 => {
+                text.extend_from_slice(&buffer[..message.bytes]);
+                text.len() > HELLO_MAX
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
+            _ => true,
+        };
+        let done = text.ends_with(b"\n");
+        if over || done {
+            let (stream, text, fd) = self.unknown.swap_remove(i);
+            if let Some(hello) = Some(text).filter(|_| done).and_then(|t| serde_json::from_slice::<Hello>(&t).ok()) {
+                self.introduce(stream, hello, fd);
+            }
+        }
+    }
+
+    /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
+    fn introduce(&mut self, control: UnixStream, hello: Hello, fd: Option<OwnedFd>) {
+        self.agents.insert(hello.pid);
+        let group = hello.group;
+        let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
+        let told = hello.env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
+        let within = |rank: &u32| group != 0 || *rank < self.expected;
+        let rank = told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let proc = Proc { group, rank };
+        if let Some(fd) = &fd {
+            // Without it we might block; a write that does not fit is kept and tried again.
+            let _ = nonblocking(fd);
+        }
+        let ended_by_server = fd.is_none();
+        let rank = Rank { control, pmi: fd, unwritten: VecDeque::new(), ended_by_server, dismissed: false, gone: false };
+        self.ranks.insert(proc, rank);
+        self.queue.push_back(What::Started { proc, env: hello.env, args: hello.args, bad_fd: hello.bad_fd });
+    }
+
+    /// The agent says nothing after its first message: its connection has ended, and so has the process.
+    fn control_ended(&mut self, proc: Proc) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let mut byte = [0; 64];
+        match (&rank.control).read(&mut byte) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            Ok(n) if n > 0 => return,
+            _ => rank.gone = true,
+        }
+        // What the server wrote before is still to be read.
+        self.read_pmi(proc);
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.pmi = None;
+            if !rank.dismissed {
+                self.queue.push_back(What::Ended { proc, ours: false });
+            }
+        }
+    }
+
+    fn read_pmi(&mut self, proc: Proc) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let Some(pmi) = rank.pmi.as_ref().filter(|_| !rank.ended_by_server) else { return };
+        let mut buffer = [0; 64 * 1024];
+        match rustix::io::read(pmi, &mut buffer) {
+            Ok(n) if n > 0 => {
+                self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            _ => {
+                rank.ended_by_server = true;
+                self.queue.push_back(What::ClosedByServer { proc });
+            }
+        }
+    }
+
+    fn flush(&mut self, proc: Proc) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        while let (Some(pmi), false) = (&rank.pmi, rank.unwritten.is_empty()) {
+            let (front, _) = rank.unwritten.as_slices();
+            match write_quietly(pmi.as_fd(), front) {
+                Ok(n) => drop(rank.unwritten.drain(..n)),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                // The reader's end will tell that the connection is over.
+                Err(_) => rank.unwritten.clear(),
+            }
+        }
+    }
+
+    fn read_output(&mut self, i: usize) {
+        let lines = &mut self.output[i];
+        let Some(pipe) = &mut lines.pipe else { return };
+        let mut buffer = [0; 64 * 1024];
+        match pipe.read(&mut buffer) {
+            Ok(0) => {
+                lines.pipe = None;
+                if !lines.partial.is_empty() {
+                    let line = Bytes(std::mem::take(&mut lines.partial));
+                    self.queue.push_back(What::Output { stderr: lines.stderr, line });
+                }
+            }
+            Ok(n) => {
+                for part in buffer[..n].split_inclusive(|b| *b == b'\n') {
+                    let room = OUTPUT_LINE.saturating_sub(lines.partial.len());
+                    let text = part.strip_suffix(b"\n").unwrap_or(part);
+                    lines.partial.extend_from_slice(&text[..text.len().min(room)]);
+                    if part.ends_with(b"\n") {
+                        let line = Bytes(std::mem::take(&mut lines.partial));
+                        self.kept_lines += 1;
+                        if self.kept_lines <= OUTPUT_LINES {
+                            self.queue.push_back(What::Output { stderr: lines.stderr, line });
+                        }
+                    }
+                }
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => lines.pipe = None,
+        }
+    }
+
+    fn reap_launcher(&mut self) {
+        let status = match self.launcher.try_wait() {
+            Ok(Some(output)) => output.status,
+            Ok(None) => return,
+            // Somebody else has reaped it; its status is lost.
+            Err(_) => ExitStatus::from_raw(255 << 8),
+        };
+        self.exit = Some(match status.signal() {
+            Some(signal) => Exit::Signal(signal),
+            None => Exit::Code(status.code().unwrap_or(255)),
+        });
+    }
+
+    /// The end of the job is told once nothing else is left to tell.
+    fn tell_exit(&mut self) -> Option<What> {
+        let exit = self.exit.filter(|_| !self.job_told)?;
+        self.job_told = true;
+        self.queue.push_back(What::JobExited { exit });
+        if let Exit::Signal(signal) = exit {
+            let name = Path::new(&proctree::name(self.launcher_pid)).display().to_string();
+            return Some(What::Crashed { name: format!("the launcher ({name})"), signal });
+        }
+        self.queue.pop_front()
+    }
+
+    /// Whether the server's processes show that nothing will come.
+    fn is_idle(&mut self) -> bool {
+        if self.exit.is_some() {
+            return false;
+        }
+        let servers: Vec<i32> =
+            proctree::descendants(self.launcher_pid).into_iter().filter(|pid| !self.agents.contains(pid)).collect();
+        let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
+            let Some(pmi) = &rank.pmi else { return true };
+            // Who made the connection is one of them, and it has read all that we wrote.
+            let maker = rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
+            rank.unwritten.is_empty() && maker.is_ok_and(|pid| servers.contains(&pid)) && unread(pmi) == Some(0)
+        });
+        ours && idle::all_waiting(&servers) && !self.poll(Duration::ZERO)
+    }
+
+    fn is_over(&self) -> bool {
+        self.exit.is_some() && self.ranks.values().all(|r| r.gone)
+    }
+}
+
+/// Variables of our own whose names begin like the protocol's.
+fn is_ours(name: &OsString) -> bool {
+    name.to_string_lossy().starts_with("PMI_CONFORM")
+}
+
+/// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
+fn unread(fd: &OwnedFd) -> Option<i32> {
+    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
+    unsafe {
+        rustix::ioctl::ioctl(fd, rustix::ioctl::Getter::<{ libc::TIOCOUTQ as rustix::ioctl::Opcode }, i32>::new()).ok()
+    }
+}
+
+/// Writes without SIGPIPE where that is possible.
+fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Err(rustix::io::Errno::NOTSOCK) => rustix::io::write(fd, bytes),
+        other => other,
+    }
+}
+
+/// A private folder. Sockets have short paths: a long TMPDIR is left for /tmp.
+fn scratch_folder() -> io::Result<tempfile::TempDir> {
+    let builder = |dir: &Path| tempfile::Builder::new().prefix("pmi-conform-").tempdir_in(dir);
+    let temp = std::env::temp_dir();
+    if temp.as_os_str().len() > 60 { builder(Path::new("/tmp")) } else { builder(&temp) }
+}
+
+fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> {
+    let folder = agent::folder(scratch, group);
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(agent::NAME);
+    match std::os::unix::fs::symlink(binary, &path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(path),
+    }
+}
+
+impl Peer for ProcessPeer {
+    fn send(&mut self, to: Proc, bytes: &[u8]) {
+        self.quiet_since = Instant::now();
+        let Some(rank) = self.ranks.get_mut(&to) else { return };
+        let Some(pmi) = &rank.pmi else { return };
+        let mut rest = bytes;
+        while rank.unwritten.is_empty() && !rest.is_empty() {
+            match write_quietly(pmi.as_fd(), rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => return,
+            }
+        }
+        if rank.unwritten.len() + rest.len() <= UNWRITTEN_MAX {
+            rank.unwritten.extend(rest);
+        }
+    }
+
+    fn close(&mut self, proc: Proc) {
+        self.quiet_since = Instant::now();
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.pmi = None;
+            rank.unwritten.clear();
+        }
+    }
+
+    fn exit(&mut self, proc: Proc, status: u8) {
+        self.dismiss(proc, &format!("exit {status}\n"));
+    }
+
+    fn kill(&mut self, proc: Proc, signal: u8) {
+        self.dismiss(proc, &format!("kill {signal}\n"));
+    }
+
+    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
+        let mut slice = Duration::from_micros(200);
+        loop {
+            if let Some(what) = self.queue.pop_front() {
+                self.quiet_since = Instant::now();
+                return Incoming::Event(what);
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Incoming::Interrupted;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.poll(slice.min(left)) || !self.queue.is_empty() {
+                continue;
+            }
+            if self.exit.is_some() {
+                match self.tell_exit() {
+                    Some(what) => return Incoming::Event(what),
+                    // Nobody is left who could say anything.
+                    None if self.is_over() => return Incoming::Idle,
+                    None => {}
+                }
+            }
+            if left.is_zero() {
+                return Incoming::Deadline;
+            }
+            let quiet = self.quiet_since.elapsed();
+            if (!patient || quiet >= PATIENCE) && self.is_idle() {
+                return Incoming::Idle;
+            }
+            slice = (slice * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn agent(&mut self, group: u32) -> Vec<u8> {
+        self.groups.insert(group);
+        match make_agent(&self.binary, self.scratch.path(), group) {
+            Ok(path) => path.into_os_string().into_vec(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+impl ProcessPeer {
+    fn dismiss(&mut self, proc: Proc, order: &str) {
+        self.quiet_since = Instant::now();
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.dismissed = true;
+            rank.pmi = None;
+            // If the process is gone already, there is nobody to tell.
+            let _ = (&rank.control).write_all(order.as_bytes());
+        }
+    }
+}
+
+impl Drop for ProcessPeer {
+    fn drop(&mut self) {
+        for rank in self.ranks.values_mut() {
+            rank.pmi = None;
+        }
+        if self.exit.is_none() {
+            self.reap_launcher();
+        }
+        if self.exit.is_none() || proctree::anything_left(&self.mark, self.launcher_pid, &self.agents) {
+            proctree::end_all(&self.mark, self.launcher_pid, &self.agents);
+        }
+        // The launcher is dead by now or was before: this only collects it.
+        let _ = self.launcher.kill();
+    }
+}

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 
 use super::{
     ast::*,
-    diag::{Diagnostic, Sink, closest},
+    diag::{Diagnostic, Sink, closest, likely},
     expr, layout,
     template::{self, Located},
     vocabulary::{COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
@@ -293,7 +293,7 @@ impl Checker<'_> {
         } else if !self.scenario.is_fragment() {
             let known: Vec<&str> =
                 PREDEFINED.iter().copied().chain(self.bound.iter().map(String::as_str)).collect();
-            let near = closest(name, &known).map(|near| format!("did you mean `${near}`?"));
+            let near = likely(name, &known).map(|near| format!("did you mean `${near}`?"));
             let diagnostic = self.sink.error(span, format!("`${name}` is not bound"));
             match near {
                 Some(near) => diagnostic.label(near),

@@ -121,7 +121,9 @@ impl Formatter<'_> {
             ("let", Some(equals)) => {
                 let name = words(&code["let".len()..equals]);
                 let value = code[equals + 1..].trim_matches(' ');
-                format!("let {name} = {value}").trim_end_matches(' ').to_owned()
+                // After a blank, a `#` would begin a comment.
+                let blank = if value.starts_with('#') { "" } else { " " };
+                format!("let {name} ={blank}{value}").trim_end_matches(' ').to_owned()
             }
             _ => words(code),
         };

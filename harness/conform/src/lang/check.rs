@@ -1,1 +1,752 @@
+//! What is wrong in a file that can be read: names that nobody bound, requirements that do not exist, things that
+//! cannot be sent, a negative case without its positive control.
 
+use std::{mem, sync::Arc};
+
+use super::{
+    ast::*,
+    diag::{Diagnostic, Sink, closest, likely},
+    expr, layout,
+    template::{self, Located},
+    vocabulary::{COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
+};
+
+/// Who is under test; we play the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UnderTest {
+    /// A process manager: we send `C:` and expect `S:`.
+    Server,
+    /// A client or library: we send `S:` and expect `C:`.
+    Client,
+}
+
+/// What a scenario may refer to.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The fragment of this name.
+    pub fragments: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
+    /// Whether there is a requirement of this id.
+    pub requirement_ids: &'a dyn Fn(&str) -> bool,
+    /// All fragments, for suggestions.
+    pub fragment_names: &'a [String],
+    /// All requirements, for suggestions.
+    pub requirement_names: &'a [String],
+    /// Who is under test.
+    pub under_test: UnderTest,
+}
+
+/// Bounds on what one scenario may ask for. They keep a slip of the pen from filling the memory.
+const MAX_FILL: i64 = 64 << 20;
+const MAX_REPEAT: i64 = 1_000_000;
+/// How deep fragments may use fragments, and how many statements are looked at with all of them in place.
+const MAX_USE_DEPTH: usize = 16;
+const MAX_STATEMENTS: u32 = 100_000;
+/// Stands for a number that is known only when the scenario runs.
+const UNKNOWN: u32 = 1_000;
+
+const PREDEFINED: &[&str] = &["rank", "size", "agent"];
+
+/// Everything that is wrong in a file that [`super::parse`] could read, in file order.
+///
+/// A fragment is checked by itself and again wherever it is used, there for what only its user can know: which names
+/// are bound, how many ranks there are.
+pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
+    let mut checker = Checker {
+        env,
+        scenario,
+        sink: Sink::new(Arc::clone(&scenario.source)),
+        source: Arc::clone(&scenario.source),
+        bound: Vec::new(),
+        groups: 0,
+        fragments: Vec::new(),
+        depth: 0,
+        in_fragment: Vec::new(),
+        budget: MAX_STATEMENTS,
+        positive: false,
+        negative: None,
+        uses: [None; 2],
+        outs: Vec::new(),
+    };
+    checker.file();
+    checker.sink.finish()
+}
+
+struct Checker<'a> {
+    env: &'a Env<'a>,
+    scenario: &'a Scenario,
+    sink: Sink,
+    /// The file that is being walked: the scenario's or a fragment's.
+    source: Arc<Source>,
+    /// The names that are bound where we are.
+    bound: Vec<String>,
+    /// How many groups may have been spawned where we are.
+    groups: u32,
+    /// The fragments that we are in.
+    fragments: Vec<String>,
+    depth: usize,
+    /// What a fragment lacks here, told at the outermost `use`.
+    in_fragment: Vec<String>,
+    budget: u32,
+    positive: bool,
+    negative: Option<Span>,
+    /// Where spawn and the name service are first used.
+    uses: [Option<Span>; 2],
+    /// The out arguments of the call that has begun.
+    outs: Vec<String>,
+}
+
+/// Where a variable stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Step,
+    /// Where there is no rank: `let`, `repeat`, `J:`.
+    NoRank,
+}
+
+impl Checker<'_> {
+    fn file(&mut self) {
+        let scenario = self.scenario;
+        let start =
+            Span { start: 0, end: scenario.source.text.find('\n').unwrap_or(scenario.source.text.len()) };
+        if scenario.summary.is_empty() {
+            self.sink
+                .error(start, "the file does not say what must hold")
+                .help("begin it with a comment of one sentence or more");
+        }
+        if scenario.is_fragment() {
+            let name =
+                scenario.name.rsplit_once("fragments/").map_or(scenario.name.as_str(), |(_, name)| name);
+            self.fragments.push(name.to_owned());
+        } else if scenario.requires.is_empty() {
+            self.sink
+                .error(start, "the scenario does not say which requirement it tests")
+                .help("add a line `requires ID ...` before the steps");
+        }
+        for (index, id) in scenario.requires.iter().enumerate() {
+            self.requirement(id);
+            if scenario.requires[..index].iter().any(|earlier| earlier.value == id.value) {
+                self.sink.warning(id.span, format!("`{}` is named twice", id.value));
+            }
+        }
+        if scenario.nodes > scenario.ranks {
+            let message = format!("{} nodes, but only {} ranks", scenario.nodes, scenario.ranks);
+            self.sink.error(start, message);
+        }
+        self.body(&scenario.body, 1);
+        if let Some(span) = self.negative
+            && !self.positive
+            && !scenario.is_fragment()
+        {
+            self.sink
+                .error(span, "no positive control")
+                .label("an implementation that refuses everything would pass")
+                .help("expect `rc=ok` of a similar request beside it, or `use` a fragment that does");
+        }
+        let needs = [(Need::Spawn, "spawn", "spawns"), (Need::Names, "names", "uses the name service")];
+        for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
+            if let Some(span) = span
+                && !scenario.is_fragment()
+                && !scenario.needs.iter().any(|n| n.value == need)
+            {
+                self.sink
+                    .warning(span, format!("a scenario that {what} without `needs {word}`"))
+                    .help("it would fail where an implementation may lawfully lack this");
+            }
+        }
+    }
+
+    fn own(&self) -> bool {
+        self.depth == 0
+    }
+
+    fn requirement(&mut self, id: &Spanned<String>) {
+        if self.own() && !(self.env.requirement_ids)(&id.value) {
+            self.sink
+                .error(id.span, format!("there is no requirement `{}`", id.value))
+                .suggest(&id.value, self.env.requirement_names);
+        }
+    }
+
+    // ---- statements
+
+    fn body(&mut self, body: &[Stmt], times: u32) {
+        for stmt in body {
+            let Some(left) = self.budget.checked_sub(1) else { return };
+            self.budget = left;
+            if left == 0 {
+                let span = Span { start: 0, end: 0 };
+                self.sink.error(
+                    span,
+                    format!("more than {MAX_STATEMENTS} statements with all fragments in place"),
+                );
+            }
+            match stmt {
+                Stmt::Use(name) => self.use_(name, times),
+                Stmt::Let { name, value } => {
+                    self.text(value, Place::NoRank, "a `let` names a text, and this is none");
+                    self.bind(&name.value, name.span);
+                }
+                Stmt::Repeat { count, var, body, span } => {
+                    self.repeat(count, var.as_ref(), body, *span, times)
+                }
+                Stmt::Step(step) => self.step(step, times),
+            }
+        }
+    }
+
+    fn use_(&mut self, name: &Spanned<String>, times: u32) {
+        if self.fragments.contains(&name.value) {
+            self.either(name.span, format!("fragment `{}` uses itself", name.value));
+            return;
+        }
+        let Some(fragment) = (self.env.fragments)(&name.value) else {
+            if self.own() {
+                self.sink
+                    .error(name.span, format!("there is no fragment `{}`", name.value))
+                    .suggest(&name.value, self.env.fragment_names);
+            }
+            return;
+        };
+        if self.depth == MAX_USE_DEPTH {
+            self.in_fragment.push(format!("fragments use fragments more than {MAX_USE_DEPTH} deep"));
+            return;
+        }
+        self.fragments.push(name.value.clone());
+        self.depth += 1;
+        let source = mem::replace(&mut self.source, Arc::clone(&fragment.source));
+        self.body(&fragment.body, times);
+        self.source = source;
+        self.depth -= 1;
+        self.fragments.pop();
+        if self.own() {
+            for message in mem::take(&mut self.in_fragment) {
+                let diagnostic = self.sink.error(name.span, format!("fragment `{}`: {message}", name.value));
+                diagnostic.label("used here");
+            }
+        }
+    }
+
+    /// An error of this file, or of a fragment in the place where it is used.
+    fn either(&mut self, span: Span, message: String) {
+        if self.own() {
+            self.sink.error(span, message);
+        } else if !self.in_fragment.contains(&message) {
+            self.in_fragment.push(message);
+        }
+    }
+
+    fn repeat(&mut self, count: &Expr, var: Option<&Spanned<String>>, body: &[Stmt], span: Span, times: u32) {
+        self.expr(count, Place::NoRank);
+        let constant = expr::constant(count);
+        if self.own()
+            && let Some(n) = constant
+            && !(1..=MAX_REPEAT).contains(&n)
+        {
+            self.sink.error(span, format!("a repetition of {n} times; from 1 to {MAX_REPEAT} make sense"));
+        }
+        let shadowed = var.is_some_and(|var| self.bound.contains(&var.value));
+        if let Some(var) = var {
+            if shadowed && self.own() {
+                self.sink
+                    .error(var.span, format!("`${}` is bound already", var.value))
+                    .help("count with another name");
+            }
+            self.bind(&var.value, var.span);
+        }
+        let n = constant.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+        self.body(body, times.saturating_mul(n));
+        if let Some(var) = var
+            && !shadowed
+        {
+            self.bound.retain(|name| *name != var.value);
+        }
+    }
+
+    // ---- names
+
+    fn bind(&mut self, name: &str, span: Span) {
+        if PREDEFINED.contains(&name) {
+            if self.own() {
+                self.sink
+                    .error(span, format!("`${name}` is bound by the runner"))
+                    .help("choose another name");
+            }
+        } else if !self.bound.iter().any(|bound| bound == name) {
+            self.bound.push(name.to_owned());
+        }
+    }
+
+    fn used(&mut self, name: &str, span: Span, place: Place) {
+        if name == "rank" && place == Place::NoRank {
+            if self.own() {
+                self.sink
+                    .error(span, "`$rank` where there is no rank")
+                    .help("it stands for the rank of a step");
+            }
+            return;
+        }
+        if PREDEFINED.contains(&name) || self.bound.iter().any(|bound| bound == name) {
+            return;
+        }
+        if !self.own() {
+            self.either(span, format!("`${name}` is not bound"));
+        } else if !self.scenario.is_fragment() {
+            let known: Vec<&str> =
+                PREDEFINED.iter().copied().chain(self.bound.iter().map(String::as_str)).collect();
+            let near = likely(name, &known).map(|near| format!("did you mean `${near}`?"));
+            let diagnostic = self.sink.error(span, format!("`${name}` is not bound"));
+            match near {
+                Some(near) => diagnostic.label(near),
+                None => diagnostic
+                    .help("`let`, `repeat ... as`, a capture such as `$x:word` or a fragment binds a name"),
+            };
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr, place: Place) {
+        match expr {
+            Expr::Number(_) => {}
+            Expr::Var(name) => self.used(&name.value, name.span, place),
+            Expr::Binary(left, _, right) => {
+                self.expr(left, place);
+                self.expr(right, place);
+            }
+        }
+    }
+
+    /// The pieces of a template that the parser has accepted, with their places.
+    fn located(&self, template: &Template, message: bool) -> Vec<Located> {
+        let mut ignored = Sink::new(Arc::clone(&self.source));
+        let scan = if message { template::scan_message } else { template::scan };
+        scan(&self.source.text, template.span, &mut ignored)
+    }
+
+    /// A template that we expand; `otherwise` says what is wrong if it matches rather than says.
+    fn text(&mut self, template: &Template, place: Place, otherwise: &str) {
+        for Located { piece, span } in self.located(template, false) {
+            self.names(&piece, span, place);
+            if self.own() && matches!(piece, Piece::Capture(..) | Piece::Typed(_) | Piece::Cut) {
+                self.sink.error(span, otherwise);
+            }
+        }
+    }
+
+    /// A template that something is held against.
+    fn pattern(&mut self, pieces: &[Located], place: Place) {
+        for Located { piece, span } in pieces {
+            self.names(piece, *span, place);
+            if !self.own() {
+                continue;
+            }
+            match piece {
+                Piece::Junk(_) => {
+                    self.sink
+                        .error(*span, "`<junk>` can be sent, not expected")
+                        .help("`<any>` matches whatever comes");
+                }
+                Piece::Cut => {
+                    self.sink.error(*span, "`<|>` ends a write, and here we read");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn names(&mut self, piece: &Piece, span: Span, place: Place) {
+        match piece {
+            Piece::Var(name) => self.used(name, span, place),
+            Piece::Capture(name, _) => self.bind(name, span),
+            Piece::Calc(n) => self.expr(n, place),
+            Piece::Fill(n) | Piece::Junk(n) => {
+                self.expr(n, place);
+                if self.own()
+                    && let Some(n) = expr::constant(n)
+                    && !(0..=MAX_FILL).contains(&n)
+                {
+                    self.sink.error(span, format!("{n} bytes; from 0 to {MAX_FILL} make sense"));
+                }
+            }
+            Piece::Typed(Kind::Uint(low, high)) => {
+                for bound in [low, high].into_iter().flatten() {
+                    self.expr(bound, place);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // ---- steps
+
+    fn step(&mut self, step: &Step, times: u32) {
+        if let Some(id) = &step.cites {
+            self.requirement(id);
+        }
+        let ranks = self.who(step);
+        match &step.action {
+            Action::OneOf(alternatives) => self.one_of(step, alternatives),
+            Action::Process(action) => self.process(action),
+            Action::Call(call) => {
+                self.call(call);
+                if call.function.as_ref().is_some_and(|f| f.value == "PMI_Spawn_multiple") {
+                    self.spawned(step.span, ranks.saturating_mul(times));
+                }
+            }
+            Action::Message { lines, .. } => {
+                self.action(step.role, &step.action, step.span);
+                if step.role == Role::Client {
+                    self.spawns(lines, step.span, ranks.saturating_mul(times));
+                }
+            }
+            Action::Close | Action::Empty | Action::Silence => {
+                self.action(step.role, &step.action, step.span)
+            }
+        }
+    }
+
+    /// Checks the ranks and tells how many there are.
+    fn who(&mut self, step: &Step) -> u32 {
+        let Who::Ranks { group, set } = &step.who else { return 1 };
+        let start = step.span.start;
+        let length = self.source.text.get(start..).map_or(0, |rest| layout::word_end(rest, 0));
+        let span = Span { start, end: (start + length).min(step.span.end) };
+        // By itself a fragment knows neither the ranks nor what was spawned before it.
+        let lone_fragment = self.own() && self.scenario.is_fragment();
+        if *group > self.groups && !lone_fragment {
+            let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
+            let message = match self.groups {
+                0 => format!("`{name}` before anything was spawned"),
+                n => format!("`{name}`, but no more than {n} process groups were spawned"),
+            };
+            self.either(span, message);
+        }
+        let ranges = match set {
+            RankSet::All if *group == 0 => return self.scenario.ranks,
+            RankSet::All => return UNKNOWN,
+            RankSet::Ranges(ranges) => ranges,
+        };
+        let size = self.scenario.ranks;
+        if *group == 0
+            && !lone_fragment
+            && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= size)
+        {
+            let are = if size == 1 { "is 1 rank".to_owned() } else { format!("are {size} ranks") };
+            self.either(span, format!("rank {last}, but there {are}, counted from 0"));
+        }
+        let mut sorted = ranges.clone();
+        sorted.sort_unstable();
+        if self.own()
+            && let Some(pair) = sorted.windows(2).find(|pair| pair[0].1 >= pair[1].0)
+        {
+            self.sink.error(span, format!("rank {} is named twice", pair[1].0));
+        }
+        ranges.iter().fold(0u32, |sum, (first, last)| sum.saturating_add(last - first + 1))
+    }
+
+    fn ours(&self, role: Role) -> bool {
+        match self.env.under_test {
+            UnderTest::Server => role == Role::Client,
+            UnderTest::Client => role == Role::Server,
+        }
+    }
+
+    /// How many process groups the messages ask for: one a request, however many commands it has.
+    fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
+        let mut requests = 0u32;
+        for line in lines {
+            let fields = line.message_fields();
+            let Some(first) = fields.first() else { continue };
+            let value = first.value.literal();
+            match (first.key.as_str(), value.as_deref()) {
+                ("mcmd", Some("spawn")) => requests += 1,
+                ("spawnssofar", Some(n)) if n != "1" => requests = requests.saturating_sub(1),
+                _ => {}
+            }
+        }
+        if requests > 0 {
+            self.spawned(span, requests.saturating_mul(times));
+        }
+    }
+
+    fn spawned(&mut self, span: Span, groups: u32) {
+        self.groups = self.groups.saturating_add(groups);
+        self.note_use(0, span);
+    }
+
+    fn note_use(&mut self, which: usize, span: Span) {
+        if self.own() && self.uses[which].is_none() {
+            let line =
+                self.source.text.get(span.start..span.end).map_or(0, |t| t.find('\n').unwrap_or(t.len()));
+            self.uses[which] = Some(Span { start: span.start, end: span.start + line });
+        }
+    }
+
+    fn one_of(&mut self, step: &Step, alternatives: &[Alternative]) {
+        if self.ours(step.role) && self.own() {
+            self.sink
+                .error(head_line(&self.source, step.span), "`one of` cannot be sent")
+                .help("it stands where the other side acts");
+        }
+        let before = self.bound.clone();
+        let mut after: Option<Vec<String>> = None;
+        let positive = self.positive;
+        for alternative in alternatives {
+            if let Some(id) = &alternative.cites {
+                self.requirement(id);
+            }
+            self.bound.clone_from(&before);
+            let negative = self.negative;
+            self.action(step.role, &alternative.action, alternative.span);
+            if alternative.grade != Grade::Pass {
+                self.negative = negative;
+            }
+            // The conversation goes on only after outcomes that do not end it.
+            if alternative.grade != Grade::Fail && !matches!(alternative.action, Action::Close) {
+                let bound = mem::take(&mut self.bound);
+                after = Some(match after {
+                    None => bound,
+                    Some(common) => common.into_iter().filter(|name| bound.contains(name)).collect(),
+                });
+            }
+        }
+        // An outcome that may also be another one is no control.
+        self.positive = positive;
+        self.bound = after.unwrap_or(before);
+    }
+
+    fn action(&mut self, role: Role, action: &Action, span: Span) {
+        let ours = self.ours(role);
+        match action {
+            Action::Message { mode, lines } => {
+                if !ours && *mode != WriteMode::default() && self.own() {
+                    self.sink
+                        .error(head_line(&self.source, span), "`bytewise` and `partial` where we read")
+                        .help("they say how we write");
+                }
+                for line in lines {
+                    if ours { self.sent(line, span) } else { self.expected(role, line, span) }
+                }
+            }
+            // Played against a client, `S: silence` is ours and means that we do not answer.
+            Action::Silence if ours && role == Role::Client && self.own() => {
+                self.sink
+                    .error(head_line(&self.source, span), "`silence` where we send")
+                    .help("leave it out");
+            }
+            Action::Close | Action::Silence if role == Role::Server && !ours => self.refused(span),
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, span: Span) {
+        if self.own() && self.negative.is_none() {
+            self.negative = Some(head_line(&self.source, span));
+        }
+    }
+
+    /// A line that we send.
+    fn sent(&mut self, line: &Template, span: Span) {
+        let pieces = self.located(line, true);
+        for Located { piece, span } in &pieces {
+            self.names(piece, *span, Place::Step);
+            if !self.own() {
+                continue;
+            }
+            match piece {
+                Piece::Capture(name, _) => {
+                    self.sink.error(*span, "a capture where we send").help(format!(
+                        "write `${name}` to send what is bound; only what the other side says is captured"
+                    ));
+                }
+                Piece::Typed(Kind::RcOk | Kind::RcFail) => {}
+                Piece::Typed(Kind::Absent | Kind::Empty) => {
+                    self.sink.error(*span, "a matcher where we send").help("leave the key or its value out");
+                }
+                Piece::Typed(_) => {
+                    self.sink
+                        .error(*span, "a matcher where we send")
+                        .help("write the value; `<fill N>` and `<junk N>` make long ones");
+                }
+                _ => {}
+            }
+        }
+        for field in line.message_fields() {
+            let value = field.value.literal().unwrap_or_default();
+            if field.key != "cmd" {
+                continue;
+            }
+            if matches!(value.as_str(), "publish_name" | "unpublish_name" | "lookup_name") {
+                self.note_use(1, span);
+            }
+            let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+            // Other commands may be meant: unknown ones are part of many tests.
+            if self.own()
+                && self.env.under_test == UnderTest::Server
+                && !known.contains(&value.as_str())
+                && let Some(near) = closest(&value, &known)
+            {
+                self.sink
+                    .warning(
+                        self.value_span(line, &pieces, "cmd"),
+                        format!("`{value}` is no command of PMI-1"),
+                    )
+                    .label(format!("did you mean `{near}`?"));
+            }
+        }
+    }
+
+    /// Where the value of the first tuple with this key stands.
+    fn value_span(&self, line: &Template, pieces: &[Located], key: &str) -> Span {
+        let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
+        let tuple = template::split_message(&plain).into_iter().find(|tuple| tuple.key == key);
+        tuple.map_or(line.span, |tuple| self.span(line, pieces, tuple.value, tuple.end))
+    }
+
+    fn span(&self, line: &Template, pieces: &[Located], from: (usize, usize), to: (usize, usize)) -> Span {
+        let start = template::offset(pieces, from, line.span.end);
+        Span { start, end: template::offset(pieces, to, line.span.end).max(start) }
+    }
+
+    /// A line that we wait for.
+    fn expected(&mut self, role: Role, line: &Template, step: Span) {
+        let pieces = self.located(line, true);
+        self.pattern(&pieces, Place::Step);
+        let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
+        for tuple in template::split_message(&plain) {
+            let value = template::slice(&plain, tuple.value, tuple.end);
+            let whole = self.span(line, &pieces, tuple.start, tuple.end);
+            let value_span = self.span(line, &pieces, tuple.value, tuple.end);
+            let text = Template { pieces: value.clone(), span: line.span }.literal();
+            if role == Role::Server && tuple.key == "rc" {
+                match (value.as_slice(), text.as_deref()) {
+                    ([Piece::Typed(Kind::RcOk)], _) | (_, Some("0")) => self.positive = true,
+                    ([Piece::Typed(Kind::RcFail)], _) => self.refused(step),
+                    (_, Some(number)) if number.parse::<i64>().is_ok() => self.refused(step),
+                    _ => {}
+                }
+            }
+            if !self.own() {
+                continue;
+            }
+            if value.len() > 1 && value.iter().any(|p| matches!(p, Piece::Typed(Kind::Absent | Kind::Empty)))
+            {
+                self.sink.error(value_span, "`<absent>` and `<empty>` stand alone");
+            }
+            match (role, tuple.key.as_str()) {
+                (Role::Server, "") => {
+                    let word = text.unwrap_or_default();
+                    let words = ["close", "empty", "silence", "one of"];
+                    let diagnostic = self.sink.error(whole, "this is no `key=value` tuple");
+                    match closest(&word, &words) {
+                        Some(near) => diagnostic.label(format!("did you mean `{near}`?")),
+                        None => diagnostic.help("write `<sp>` for a blank within a value"),
+                    };
+                }
+                (Role::Server, "cmd") => self.response(value_span, text.as_deref()),
+                (Role::Server, key) if !RESPONSE_KEYS.contains(&key) => {
+                    let span = Span { end: whole.start + key.len(), ..whole };
+                    self.sink
+                        .error(span, format!("no response of PMI-1 has a key `{key}`"))
+                        .suggest(key, RESPONSE_KEYS);
+                }
+                (Role::Client, "cmd") => {
+                    let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+                    self.command(value_span, text.as_deref(), &known, "command");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn response(&mut self, span: Span, text: Option<&str>) {
+        let request = text.and_then(|text| COMMANDS.iter().find(|(request, _)| *request == text));
+        if let Some((request, response)) = request {
+            let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
+            diagnostic.label(match *response {
+                "" => "it is answered by a bare newline, `empty`".to_owned(),
+                response => format!("its response is `{response}`"),
+            });
+            return;
+        }
+        let known: Vec<&str> =
+            COMMANDS.iter().map(|(_, response)| *response).filter(|r| !r.is_empty()).collect();
+        self.command(span, text, &known, "response");
+    }
+
+    fn command(&mut self, span: Span, text: Option<&str>, known: &[&str], what: &str) {
+        if let Some(text) = text
+            && !known.contains(&text)
+            && let Some(near) = closest(text, known)
+        {
+            self.sink
+                .error(span, format!("`{text}` is no {what} of PMI-1"))
+                .label(format!("did you mean `{near}`?"));
+        }
+    }
+
+    fn process(&mut self, action: &ProcessAction) {
+        match action {
+            ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.env.under_test {
+                UnderTest::Server => {
+                    let pieces = self.located(template, false);
+                    self.pattern(&pieces, Place::Step);
+                }
+                // `<absent>` of a variable can be arranged for by us as well.
+                UnderTest::Client if template.pieces == [Piece::Typed(Kind::Absent)] => {}
+                UnderTest::Client => self.text(template, Place::Step, "a matcher where we start the process"),
+            },
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        if let Some(function) = &call.function {
+            if self.own() && !FUNCTIONS.contains(&function.value.as_str()) {
+                self.sink
+                    .error(function.span, format!("the PMI-1 API has no function `{}`", function.value))
+                    .suggest(&function.value, FUNCTIONS);
+            }
+            self.outs.clear();
+        }
+        for arg in &call.args {
+            match arg {
+                Arg::Text(text) => self.text(text, Place::Step, "a matcher where we call"),
+                Arg::Number(number) => self.expr(number, Place::Step),
+                Arg::Null => {}
+                Arg::Out(name, size) => {
+                    if let Some(size) = size {
+                        self.expr(size, Place::Step);
+                    }
+                    self.outs.push(name.value.clone());
+                }
+            }
+        }
+        if let Some(result) = &call.result {
+            match result.value.as_str() {
+                "PMI_SUCCESS" | "0" => self.positive = true,
+                "any" => {}
+                _ => self.refused(result.span),
+            }
+            if self.own() && !RESULTS.contains(&result.value.as_str()) && result.value.parse::<i32>().is_err()
+            {
+                self.sink
+                    .error(result.span, format!("no call returns `{}`", result.value))
+                    .suggest(&result.value, RESULTS)
+                    .help("write a name of RFC 13, a number, `fail` for anything but PMI_SUCCESS, or `any`");
+            }
+        }
+        for (name, value) in &call.outs {
+            if self.own() && !self.outs.contains(&name.value) {
+                let message = format!("the call has no out argument `{}`", name.value);
+                self.sink.error(name.span, message).suggest(&name.value, &self.outs);
+            }
+            let pieces = self.located(value, false);
+            self.pattern(&pieces, Place::Step);
+        }
+    }
+}
+
+/// The first line of a span.
+fn head_line(source: &Source, span: Span) -> Span {
+    let length = span.of(&source.text).find('\n').unwrap_or(span.end - span.start.min(span.end));
+    Span { start: span.start, end: span.start + length }
+}

@@ -136,7 +136,7 @@ impl Diagnostic {
 
     /// Adds "did you mean", or what else there is when nothing is near.
     pub(super) fn suggest<S: AsRef<str>>(&mut self, word: &str, known: &[S]) -> &mut Self {
-        if let Some(near) = closest(word, known) {
+        if let Some(near) = likely(word, known) {
             return self.label(format!("did you mean `{near}`?"));
         }
         if !known.is_empty() && known.len() <= 16 {
@@ -162,4 +162,13 @@ pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&
         .filter(|(d, _)| *d <= allowed)
         .min_by_key(|(d, _)| *d)
         .map(|(_, k)| k)
+}
+
+/// [`closest`], or else the shortest known word that begins like this one: for names, which people cut short. Not
+/// for commands, which may well begin like another one and be meant.
+pub(super) fn likely<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
+    closest(word, known).or_else(|| {
+        let alike = |k: &&str| k.len().min(word.len()) >= 3 && (k.starts_with(word) || word.starts_with(k));
+        known.iter().map(AsRef::as_ref).filter(alike).min_by_key(|k| k.len())
+    })
 }

@@ -12,9 +12,13 @@ mod layout;
 mod parser;
 mod template;
 
+#[cfg(test)]
+mod tests;
 pub mod vocabulary;
 
+pub use check::{Env, UnderTest, check};
 pub use diag::{Diagnostic, Severity};
 
+pub use format::format;
 pub use parser::parse;
 pub use template::Field;

@@ -82,6 +82,15 @@ impl<'a> Parser<'a> {
         }
         let lines = layout::lines(self.text);
         self.summary(&lines);
+        for line in &lines {
+            let start = line.span.start - line.indent;
+            if let Some(tab) = self.text[start..line.span.start].find('\t') {
+                let at = start + tab;
+                self.sink
+                    .error(Span { start: at, end: at + 1 }, "a tab as indentation")
+                    .help("indent with blanks");
+            }
+        }
         let mut rest =
             lines.iter().filter(|line| matches!(line.kind, LineKind::First | LineKind::More)).peekable();
         while let Some(first) = rest.next() {
@@ -140,6 +149,9 @@ impl<'a> Parser<'a> {
             if expr::who(first).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
                 diagnostic.help("a step reads `RANKS ROLE: ...`, with role C, S, A or P");
+            } else if first.ends_with(',') && expr::who(first.trim_end_matches(',')).is_ok() {
+                diagnostic.message = "a blank in a list of ranks".to_owned();
+                diagnostic.help("write `0,1 C: ...`");
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
@@ -657,6 +669,10 @@ impl<'a> Parser<'a> {
         }
         loop {
             at = layout::skip_blanks(content, at);
+            if at == content.len() {
+                self.sink.error(open, "a call without its closing `)`");
+                return None;
+            }
             let end = match content[at..].strip_prefix('"') {
                 Some(text) => match text.find('"') {
                     Some(length) => at + 1 + length + 1,

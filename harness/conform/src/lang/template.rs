@@ -309,7 +309,7 @@ impl Scanner<'_> {
             _ => {
                 let end = rest.find(|c: char| c == '$' || c == '<' || c.is_control()).unwrap_or(rest.len());
                 self.at += end;
-                let bytes = rest[..end].as_bytes().to_vec();
+                let bytes = rest.as_bytes()[..end].to_vec();
                 self.literal(start, &bytes, false);
             }
         }

@@ -1,0 +1,450 @@
+use std::{path::Path, sync::Arc};
+
+use insta::assert_snapshot;
+use rstest::rstest;
+
+use super::{ast::*, *};
+
+fn parsed(name: &str, text: &str) -> Result<Scenario, Vec<Diagnostic>> {
+    parse(Arc::new(Source { path: format!("{name}.pmi"), text: text.to_owned() }), name)
+}
+
+const JOINED: &str = "\
+# The process has joined: init, get_maxes and get_my_kvsname.
+* C: cmd=init pmi_version=1 pmi_subversion=1
+* S: cmd=response_to_init rc=ok pmi_version=1 pmi_subversion=1
+* C: cmd=get_maxes
+* S: cmd=maxes rc=ok kvsname_max=$kvsname_max:uint keylen_max=$keylen_max:uint vallen_max=$vallen_max:uint
+* C: cmd=get_my_kvsname
+* S: cmd=my_kvsname rc=ok kvsname=$kvs:word
+";
+const FINALIZED: &str = "# The process leaves.\n* C: cmd=finalize\n* S: cmd=finalize_ack rc=ok\n* C: close\n";
+
+fn fragment(name: &str) -> Option<Arc<Scenario>> {
+    let text = match name {
+        "joined" => JOINED,
+        "finalized" => FINALIZED,
+        "wants" => "# Wants much.\n5 C: cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: started\n",
+        "ping" => "# Uses pong.\nuse pong\n",
+        "pong" => "# Uses ping.\nuse ping\n",
+        _ => return None,
+    };
+    parsed(&format!("fragments/{name}"), text).ok().map(Arc::new)
+}
+
+fn checked_for(under_test: UnderTest, scenario: &Scenario) -> Vec<Diagnostic> {
+    let ids = ["rfc13.put.unique", "rfc13.get.value", "rfc13.error.close"].map(str::to_owned);
+    let fragments = ["joined", "finalized", "wants", "ping", "pong"].map(str::to_owned);
+    let known = |id: &str| !id.contains("unknown") && !id.contains("uniqe");
+    let env = Env {
+        fragments: &fragment,
+        requirement_ids: &known,
+        fragment_names: &fragments,
+        requirement_names: &ids,
+        under_test,
+    };
+    check(scenario, &env)
+}
+
+/// Everything that is wrong with a text, rendered.
+fn mistakes(text: &str) -> String {
+    let diagnostics = match parsed("kvs/test", text) {
+        Err(diagnostics) => diagnostics,
+        Ok(scenario) => checked_for(UnderTest::Server, &scenario),
+    };
+    diagnostics.iter().map(|d| d.render(false)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The mistakes of steps in an otherwise correct scenario.
+fn steps(steps: &str) -> String {
+    mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
+}
+
+/// One line a mistake.
+fn brief(text: &str) -> Vec<String> {
+    let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
+    let diagnostics = match parsed("t", &text) {
+        Err(diagnostics) => diagnostics,
+        Ok(scenario) => checked_for(UnderTest::Server, &scenario),
+    };
+    diagnostics.iter().map(ToString::to_string).collect()
+}
+
+/// A tree without the places, which the layout changes.
+fn meaning(scenario: &Scenario) -> String {
+    let mut inside = false;
+    let tree = format!(
+        "{:#?}",
+        (
+            &scenario.summary,
+            &scenario.requires,
+            &scenario.needs,
+            scenario.ranks,
+            scenario.nodes,
+            &scenario.body
+        )
+    );
+    tree.lines()
+        .filter(|line| {
+            let line = line.trim();
+            if line.ends_with("Span {") {
+                inside = true;
+            }
+            let keep = !inside;
+            if line.starts_with('}') {
+                inside = false;
+            }
+            keep
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn guide() -> Vec<(usize, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        // The packaged crate has no guide beside it.
+        return Vec::new();
+    };
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        match &mut open {
+            None if line == "```pmi" => open = Some((number + 2, String::new())),
+            Some(_) if line == "```" => blocks.extend(open.take()),
+            Some((_, block)) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            None => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
+    let blocks = guide();
+    for (line, block) in &blocks {
+        let scenario = match parsed("example", block) {
+            Ok(scenario) => scenario,
+            Err(diagnostics) => panic!("README.md:{line}: {}", diagnostics[0].render(false)),
+        };
+        let client = block.contains(" A: ");
+        let under_test = if client { UnderTest::Client } else { UnderTest::Server };
+        let diagnostics = checked_for(under_test, &scenario);
+        assert!(diagnostics.is_empty(), "README.md:{line}: {}", diagnostics[0].render(false));
+        assert_eq!(&format(&scenario), block, "README.md:{line}");
+    }
+    assert!(blocks.is_empty() || blocks.len() >= 8);
+}
+
+#[rstest]
+#[case::ragged(
+    "#  A b.\n\n\n\n#c\nrequires   a.b   c.d    # two\nranks  2\nuse    x    # why\n0   C:   cmd=a   b=c\n1,0   S[a.b]:cmd=d\n\n\n* S: one   of\n  pass: close\n  fail[a.b]:cmd=x\n      cmd=y\n  # c\n  note: empty\n\n\n"
+)]
+#[case::nested(
+    "# A.\nrepeat 2 # o\n     0-3 C: a\n      # in\n          b\n     repeat $i+1   as   $j\n   child2:*   P:  env  A=b  c\n   end\nend\nJ:  exit   0\n"
+)]
+#[case::modes(
+    "0 C:  bytewise   partial   a  b\n0 C:\n a\n b\n0 P:   args   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
+)]
+#[case::empty("\n\n  \n")]
+fn layout_keeps_the_meaning_and_is_stable(#[case] text: &str) {
+    let first = parsed("t", text).unwrap_or_else(|d| panic!("{}", d[0].render(false)));
+    let once = format(&first);
+    let second = parsed("t", &once).unwrap_or_else(|d| panic!("{once}\n{}", d[0].render(false)));
+    assert_eq!(meaning(&first), meaning(&second), "{once}");
+    assert_eq!(format(&second), once);
+}
+
+#[test]
+fn layout_aligns_roles_and_keeps_comments() {
+    let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 C: mcmd=spawn\n # c\n nprocs=1\n1,2  S: one of\n   pass:close\nend\nJ: exit 0";
+    assert_snapshot!(format(&parsed("t", text).unwrap()));
+}
+
+#[test]
+fn everything_is_read_as_written() {
+    let text = "\
+# First line,
+# second line.
+requires a.b c.d
+needs spawn names
+ranks 4
+nodes 2
+2,0-1 C: bytewise partial key=$kvs v=<fill $n-1>$$<<<0x0a>é
+child2:* S[c.d]: cmd=maxes rc=ok size=$size2:uint port=$host:42 x=<uint 1..$n*2>
+0 P: kill 9
+J: exit nonzero
+0 A: PMI_KVS_Get($n, \"a b\", NULL, &value[64]) = PMI_SUCCESS value=<word>
+";
+    let tree = parsed("t", text).unwrap();
+    let steps: Vec<String> = tree.body.iter().map(|stmt| format!("{stmt:?}")).collect();
+    let head =
+        format!("{}\n{:?} {:?}", tree.summary, (tree.ranks, tree.nodes), (&tree.requires, &tree.needs));
+    insta::with_settings!({ filters => [(r", span: Span \{ start: \d+, end: \d+ \}", "")] }, {
+        assert_snapshot!(format!("{head}\n{}", steps.join("\n")));
+    });
+}
+
+#[test]
+fn tuples_follow_the_grammar_of_the_message() {
+    let show = |line: &str| {
+        let text = format!("0 S: {line}");
+        let scenario = parsed("t", &text).unwrap();
+        let Stmt::Step(Step { action: Action::Message { lines, .. }, .. }) = &scenario.body[0] else {
+            panic!()
+        };
+        let show = |t: &Template| t.literal().unwrap_or_else(|| format!("{:?}", t.pieces));
+        lines[0].message_fields().iter().map(|f| format!("{}|{}", f.key, show(&f.value))).collect::<Vec<_>>()
+    };
+    assert_eq!(show("cmd=maxes  rc=0 "), ["cmd|maxes", "rc|0"]);
+    assert_eq!(show("cmd=get_result rc=0 value=a rc=ok"), ["cmd|get_result", "rc|0", "value|a rc=ok"]);
+    assert_eq!(show("cmd=x value=a b=c"), ["cmd|x", "value|a", "b|c"]);
+    assert_eq!(show("cmd=x msg=a b=c"), ["cmd|x", "msg|a b=c"]);
+    assert_eq!(show("cmd=x a=b<sp>c=d"), ["cmd|x", "a|b c=d"]);
+    assert_eq!(show("preput_val_0=a b rc=ok"), ["preput_val_0|a b rc=ok"]);
+    assert_eq!(show("endcmd"), ["|endcmd"]);
+    assert_eq!(show("rc=ok size=<uint>"), ["rc|[Typed(RcOk)]", "size|[Typed(Uint(None, None))]"]);
+    assert_eq!(show("a=1 rc=fail"), ["a|1", "rc|[Typed(RcFail)]"]);
+    assert_eq!(show("rc=okay rc=<any> xrc=ok"), ["rc|okay", "rc|[Typed(Any)]", "xrc|ok"]);
+    assert_eq!(show("port=a=b"), ["port|a=b"]);
+}
+
+#[rstest]
+#[case::keyword("reqires a", "begins no head line")]
+#[case::keyword_of_nothing("requires", "after the first step")]
+#[case::late_head("ranks 2", "`ranks` after the first step")]
+#[case::let_without_equals("let $x", "`let` without `=`")]
+#[case::let_without_name("let x = 1", "expected a `$name`")]
+#[case::let_capture("let $x = $y:word", "a `let` names a text")]
+#[case::let_reserved("let $rank = 1", "bound by the runner")]
+#[case::repeat_open("repeat 2\n0 C: cmd=abort", "`repeat` without `end`")]
+#[case::end_alone("end", "`end` without `repeat`")]
+#[case::repeat_none("repeat 0\nend", "0 times")]
+#[case::repeat_many("repeat 1000000000\nend", "1000000000 times")]
+#[case::repeat_shadows("repeat 2 as $kvs\nend", "bound already")]
+#[case::use_nothing("use", "`use` of what?")]
+#[case::use_path("use ../x", "no fragment name")]
+#[case::no_rank("C: cmd=init", "without ranks")]
+#[case::no_role("0 cmd=init", "without a role")]
+#[case::job_with_rank("0 J: exit 0", "has no ranks")]
+#[case::blank_in_ranks("0, 1 C: cmd=init", "a blank in a list of ranks")]
+#[case::downwards("2-0 C: cmd=init", "runs upwards")]
+#[case::group_one("child1:0 P: started", "is `child`")]
+#[case::rank_twice("0,1,0-2 P: started", "rank 0 is named twice")]
+#[case::nothing_said("0 C:", "says nothing")]
+#[case::more_after_close("0 C: close\n   cmd=x", "takes no further lines")]
+#[case::more_after_process("0 P: started\n   cmd=x", "takes none")]
+#[case::indented_step("0 C: cmd=init\n  0 S: cmd=response_to_init", "indented like a further line")]
+#[case::one_of_nothing("0 S: one of", "without outcomes")]
+#[case::one_of_nested("0 S: one of\n  pass: one of", "within `one of`")]
+#[case::no_verdict("0 S: one of\n  close", "without a verdict")]
+#[case::we_send_one_of("0 C: one of\n  pass: close", "cannot be sent")]
+#[case::silent_client("0 C: silence", "`silence` where we send")]
+#[case::lone_angle("0 C: a=<b", "`<` without `>`")]
+#[case::lone_dollar("0 C: a=$ b", "`$` without a name")]
+#[case::lone_brace("0 C: a=${b", "without a name and `}`")]
+#[case::bad_byte("0 C: a=<0x1>", "two digits")]
+#[case::tab("0 C: a=\tb", "cannot be seen")]
+#[case::tab_indent("0 C: a=b\n\tc=d", "a tab as indentation")]
+#[case::carriage_return("0 C: a=b\r", "carriage return")]
+#[case::form_argument("0 S: rc=<word 3>", "takes nothing else")]
+#[case::uint_bounds("0 S: rc=<uint 3>", "bounds are written")]
+#[case::huge_number("0 C: a=<fill 99999999999999999999>", "numbers go up to")]
+#[case::huge_fill("0 C: a=<fill 999999999>", "make sense")]
+#[case::expr_end("0 C: a=<calc 1 2>", "expected an operator")]
+#[case::expr_open("0 C: a=<calc (1>", "operator or `)`")]
+#[case::expr_empty("0 C: a=<calc >", "expected a number")]
+#[case::cut_expected("0 S: cmd=maxes<|> rc=ok", "here we read")]
+#[case::junk_expected("0 S: cmd=maxes msg=<junk 3>", "not expected")]
+#[case::mode_expected("0 S: bytewise cmd=maxes rc=ok", "where we read")]
+#[case::absent_alone("0 S: cmd=maxes size=a<absent>", "stand alone")]
+#[case::capture_sent("0 C: cmd=get key=$x:word", "a capture where we send")]
+#[case::absent_sent("0 C: cmd=get key=<absent>", "a matcher where we send")]
+#[case::request_expected("0 S: cmd=get rc=ok", "`get` is a request")]
+#[case::no_tuple("0 S: clsoe", "no `key=value` tuple")]
+#[case::job_status("J: exit nonzro", "an exit status is")]
+#[case::process_word("0 P: strated", "cannot say `strated`")]
+#[case::status("0 P: exit 256", "from 0 to 255")]
+#[case::signal("0 P: kill 0", "from 1 to 64")]
+#[case::env("0 P: env A", "`env` without `=`")]
+#[case::env_name("0 P: env A-B=1", "no name of an environment")]
+#[case::call_open("0 A: PMI_Barrier(", "closing `)`")]
+#[case::call_text("0 A: PMI_Abort(1, \"a)", "closing `\"`")]
+#[case::call_name("0 A: PMI_Barier()", "no function `PMI_Barier`")]
+#[case::call_result("0 A: PMI_Barrier() = PMI_SUCESS", "no call returns")]
+#[case::call_no_result("0 A: PMI_Barrier() =", "without a result")]
+#[case::call_junk("0 A: PMI_Barrier() x", "expected `= RESULT`")]
+#[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no out argument `size`")]
+#[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
+#[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
+#[case::late_variable("0 C: a=$x\n0 S: cmd=appnum appnum=$x:uint", "`$x` is not bound")]
+#[case::rank_of_nobody("let $x = $rank", "where there is no rank")]
+#[case::counter_outside("repeat 2 as $i\nend\n0 C: a=$i", "`$i` is not bound")]
+#[case::only_sometimes(
+    "0 S: one of\n pass: cmd=maxes rc=$x:int\n pass: empty\n0 C: a=$x",
+    "`$x` is not bound"
+)]
+#[case::spawn_undeclared("0 C: mcmd=spawn\n   endcmd", "without `needs spawn`")]
+#[case::names_undeclared("0 C: cmd=lookup_name service=a", "without `needs names`")]
+#[case::child_two("needs spawn", "after the first step")]
+fn each_mistake_is_told(#[case] text: &str, #[case] expected: &str) {
+    let told = brief(text);
+    assert!(told.iter().any(|line| line.contains(expected)), "{told:#?}");
+}
+
+#[rstest]
+#[case::bound_in_all("0 S: one of\n pass: cmd=maxes rc=$x:int\n fail: cmd=maxes\n pass: close\n0 C: a=$x")]
+#[case::left_to_right("0 S: cmd=maxes keylen_max=$a:uint vallen_max=<uint $a..>")]
+#[case::junk_sent("0 C: <junk 10>\n0 C: blah\n0 C: empty\n0 C: rc=ok x=rc=fail")]
+#[case::unknown_command("0 C: cmd=frobnicate\n0 S: close")]
+#[case::unlike_any("0 S: cmd=whatever_else rc=fail")]
+fn what_is_meant_is_accepted(#[case] text: &str) {
+    assert_eq!(brief(text), [""; 0]);
+}
+
+#[test]
+fn a_line_tells_where() {
+    assert_eq!(
+        brief("0 C: a=é$x\n0 C: cmd=gte"),
+        ["t.pmi:5:9: `$x` is not bound", "t.pmi:6:10: warning: `gte` is no command of PMI-1"]
+    );
+}
+
+#[test]
+fn against_a_client_the_sides_change() {
+    let text = "# A.\nrequires a\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: one of\n  pass: close\n0 S: silence\n";
+    let scenario = parsed("t", text).unwrap();
+    assert_eq!(checked_for(UnderTest::Client, &scenario), []);
+    assert_eq!(checked_for(UnderTest::Server, &scenario).len(), 2);
+}
+
+#[test]
+fn fragments_are_judged_where_they_are_used() {
+    let lone = fragment("wants").unwrap();
+    assert!(lone.is_fragment());
+    assert_eq!(checked_for(UnderTest::Server, &lone), []);
+    assert_snapshot!(steps("use wants"));
+    let ping = fragment("ping").unwrap();
+    assert_eq!(
+        checked_for(UnderTest::Server, &ping)[0].message,
+        "fragment `pong`: fragment `ping` uses itself"
+    );
+}
+
+#[test]
+fn mistake_misspelt_keyword() {
+    assert_snapshot!(mistakes("# A.\nreqires rfc13.put.unique\n"));
+}
+
+#[test]
+fn mistake_misspelt_need() {
+    assert_snapshot!(mistakes("# A.\nneeds spwan\n"));
+}
+
+#[test]
+fn mistake_unknown_requirement() {
+    assert_snapshot!(mistakes("# A.\nrequires rfc13.put.uniqe\n"));
+}
+
+#[test]
+fn mistake_nothing_said_about_the_file() {
+    assert_snapshot!(mistakes("0 C: cmd=init\n"));
+}
+
+#[test]
+fn mistake_unknown_fragment() {
+    assert_snapshot!(steps("use joind"));
+}
+
+#[test]
+fn mistake_unbound_variable() {
+    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
+}
+
+#[test]
+fn mistake_unknown_type() {
+    assert_snapshot!(steps("0 S: cmd=appnum appnum=$n:unit port=<wrd>"));
+}
+
+#[test]
+fn mistake_unknown_role_and_group() {
+    assert_snapshot!(steps("0 c: cmd=init\nchlid:0 P: started"));
+}
+
+#[test]
+fn mistake_unknown_key_and_response() {
+    assert_snapshot!(steps("0 S: cmd=put_reslt rc=ok vallen_mx=<uint>"));
+}
+
+#[test]
+fn mistake_rank_and_group_that_do_not_exist() {
+    assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: started"));
+}
+
+#[test]
+fn mistake_no_positive_control() {
+    assert_snapshot!(mistakes(
+        "# A.\nrequires rfc13.put.unique\n0 C: cmd=put\n0 S: cmd=put_result rc=fail\n"
+    ));
+}
+
+#[test]
+fn mistake_misspelt_verdict() {
+    assert_snapshot!(steps("0 S: one of\n     pas: close\n     fail: silence"));
+}
+
+#[test]
+fn mistake_misspelt_command_is_only_doubted() {
+    assert_snapshot!(steps("0 C: cmd=gte kvsname=$kvs key=a"));
+}
+
+#[test]
+fn mistake_matcher_where_we_send() {
+    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvs key=<word>"));
+}
+
+#[test]
+fn depth_and_size_are_bounded() {
+    let deep = format!("{}0 C: a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
+    assert!(parsed("t", &deep).is_err());
+    for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {
+        assert!(parsed("t", &format!("0 C: a=<calc {expr}>")).is_err());
+    }
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    // Every prefix, and characters replaced everywhere, of lines that use most of the language.
+    let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
+    let lines: std::collections::BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
+    let judge = |text: &str| match parsed("t", text) {
+        Ok(scenario) => {
+            checked_for(UnderTest::Server, &scenario).iter().for_each(|d| drop(d.render(false)));
+            let once = format(&scenario);
+            let again = parsed("t", &once).unwrap_or_else(|d| panic!("{text}\n----\n{once}\n{}", d[0]));
+            assert_eq!(meaning(&scenario), meaning(&again), "{text}");
+        }
+        Err(diagnostics) => diagnostics.iter().for_each(|d| drop(d.render(false))),
+    };
+    let odd = ["$", "<", ">", "\"", "é", ":", "[", "]", " ", "=", "#", "(", "\n", "\t", ",", "\n  "];
+    for line in lines {
+        for at in 0..=line.len() {
+            judge(&line[..at]);
+            // Two of them in each place; over the lines every one meets every context.
+            for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
+                judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
+            }
+        }
+    }
+    // Lines of different kinds one after another, wrongly indented.
+    let all: Vec<&str> = blocks.lines().collect();
+    for (step, indent) in [(7, ""), (11, "   "), (13, " ")] {
+        for start in 0..all.len() {
+            let pick = |n: usize| all[(start + n * step) % all.len()];
+            judge(&format!("{}\n{indent}{}\n  {}\n{}", pick(0), pick(1), pick(2), pick(3)));
+        }
+    }
+}

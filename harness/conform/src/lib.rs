@@ -1,10 +1,13 @@
 //! Conformance test harness for PMI-1.
 
 pub mod agent;
+pub mod deviations;
 pub mod event;
 pub mod judge;
 pub mod lang;
 pub mod launch;
 pub mod play;
 pub mod requirement;
+pub mod run;
+pub mod suite;
 pub mod verdict;

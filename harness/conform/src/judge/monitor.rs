@@ -21,6 +21,10 @@ pub(super) const PRINTABLE_LIMIT: usize = 160;
 /// Longest line that is kept for judging; RFC 13 sets no limit, implementations stop at 64 KiB.
 const LINE_LIMIT: usize = 1 << 20;
 
+/// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
+/// up on it has done nothing wrong.
+const LONG_REQUEST: usize = 8 * 1024;
+
 /// The reserved first letters of keys that the process manager itself provides.
 const RESERVED: &[u8] = b"PMI_";
 
@@ -274,6 +278,9 @@ impl Monitor {
     }
 
     fn request_line(&mut self, p: Proc, line: &[u8]) {
+        if line.len() > LONG_REQUEST {
+            self.group(p.group).excused = true;
+        }
         if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }

@@ -301,7 +301,11 @@ impl Player<'_> {
         }
         let spawns = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "mcmd=spawn"));
         if spawns {
-            self.scope.set_agent(self.peer.agent(self.groups + 1));
+            // A further program of the same request belongs to the group that the first one began.
+            let begins = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "spawnssofar=1"));
+            let further = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim().starts_with("spawnssofar=")));
+            let group = if further && !begins { self.groups } else { self.groups + 1 };
+            self.scope.set_agent(self.peer.agent(group));
         }
         let mut writes = vec![Vec::new()];
         for (i, line) in lines.iter().enumerate() {

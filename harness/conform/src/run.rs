@@ -1,0 +1,413 @@
+//! A run: the selected scenarios, each against a fresh launch, several at a time, results in the order of the suite.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use pmi_reference::Config;
+
+use crate::deviations::Deviations;
+use crate::event::{Event, Exit, What};
+use crate::judge::{Finding, Party, Severity};
+use crate::lang::ast::{Need, Scenario, Source};
+use crate::launch::{Environment, Implementation, ProcessPeer};
+use crate::play::{EventSink, Limits, MemoryPeer, Outcome, play};
+use crate::suite::Suite;
+use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
+
+/// Stands where a requirement's id would, for a process of the implementation that died of a signal.
+pub const CRASH: &str = "iut.no-crash";
+
+/// Events of a failed scenario that go into its result.
+const LAST_EVENTS: usize = 40;
+
+/// What is under test.
+pub enum Target {
+    /// The reference server in memory.
+    Memory(Config),
+    /// Real processes.
+    Processes(Box<Implementation>, Environment),
+}
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Launches side by side.
+    pub jobs: usize,
+    /// Bounds of a scenario.
+    pub limits: Limits,
+    /// A broken SHOULD is red.
+    pub strict: bool,
+    /// Stop after so many red scenarios.
+    pub max_fail: Option<usize>,
+    /// The command that plays one scenario again, up to its name.
+    pub replay: String,
+}
+
+/// Is told what happens, in the order of the suite.
+pub trait Observer {
+    /// Before the first scenario.
+    fn begin(&mut self, header: &RunHeader);
+    /// An event of a scenario.
+    fn event(&mut self, scenario: &str, event: &Event);
+    /// A scenario is done.
+    fn result(&mut self, result: &ScenarioResult);
+    /// A scenario has begun or ended out of order: so many are done.
+    fn progress(&mut self, done: usize, of: usize);
+}
+
+/// Which optional operations the implementation offers, and how that is known.
+type Offers = BTreeMap<Need, (bool, String)>;
+
+enum Message {
+    Event(usize, Event),
+    Done(usize, Box<(Outcome, Duration)>),
+    Skipped(usize, Box<(Verdict, String)>),
+}
+
+struct Channel<'a> {
+    index: usize,
+    sender: &'a mpsc::Sender<Message>,
+}
+
+impl EventSink for Channel<'_> {
+    fn event(&mut self, event: &Event) {
+        // The receiver only goes away when the run is over.
+        let _ = self.sender.send(Message::Event(self.index, event.clone()));
+    }
+}
+
+/// Plays the scenarios and judges them.
+pub fn run(
+    suite: &Suite,
+    selected: &[Arc<Scenario>],
+    target: &Target,
+    deviations: &mut Deviations,
+    options: &Options,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> (RunHeader, Vec<ScenarioResult>, RunEnd) {
+    let start = Instant::now();
+    let label = match target {
+        Target::Memory(_) => "the reference server in memory".to_owned(),
+        Target::Processes(implementation, _) => implementation.label.clone(),
+    };
+    let header = RunHeader {
+        format: LOG_FORMAT,
+        version: env!("CARGO_PKG_VERSION").into(),
+        server: label,
+        dialect: "pmi-1.1".into(),
+        selected: selected.len(),
+        strict: options.strict,
+    };
+    observer.begin(&header);
+    let needs: BTreeSet<Need> = selected.iter().flat_map(|s| s.needs.iter().map(|n| n.value)).collect();
+    let offers = offers(suite, &needs, target, options);
+    let mut results = Vec::new();
+    let mut scenario_errors = false;
+    let stop = AtomicBool::new(false);
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.clamp(1, selected.len().max(1)) {
+            let sender = sender.clone();
+            let (stop, next, offers) = (&stop, &next, &offers);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = selected.get(index) else { break };
+                    let message = one(suite, scenario, target, offers, options, &mut Channel { index, sender: &sender });
+                    let message = match message {
+                        Ok(done) => Message::Done(index, Box::new(done)),
+                        Err(skipped) => Message::Skipped(index, Box::new(skipped)),
+                    };
+                    if sender.send(message).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut order = InOrder::default();
+        let mut red = 0;
+        for message in receiver {
+            order.take(message, |message| match message {
+                Message::Event(index, event) => observer.event(&selected[index].name, &event),
+                Message::Done(index, done) => {
+                    let (outcome, time) = *done;
+                    scenario_errors |= outcome.scenario_error.is_some();
+                    results.push(judge(suite, &selected[index], outcome, time, deviations, options));
+                }
+                Message::Skipped(index, skipped) => {
+                    results.push(skip(&selected[index], skipped.0, skipped.1, options));
+                }
+            });
+            for result in &results[order.told..] {
+                red += usize::from(result.is_red(options.strict));
+                observer.result(result);
+            }
+            order.told = results.len();
+            observer.progress(order.done, selected.len());
+            if options.max_fail.is_some_and(|max| red >= max) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    // A scenario that was cut short by Ctrl-C says nothing.
+    let interrupted = interrupted.load(Ordering::Relaxed);
+    if interrupted {
+        results.retain(|r| r.reason.as_deref() != Some("interrupted"));
+    }
+    let end = end(suite, selected, &results, deviations, options, interrupted, scenario_errors, start.elapsed());
+    (header, results, end)
+}
+
+/// Brings what several workers report into the order of the suite.
+#[derive(Default)]
+struct InOrder {
+    next: usize,
+    waiting: BTreeMap<usize, Vec<Message>>,
+    done: usize,
+    told: usize,
+}
+
+impl InOrder {
+    fn take(&mut self, message: Message, mut tell: impl FnMut(Message)) {
+        let (index, last) = match &message {
+            Message::Event(index, _) => (*index, false),
+            Message::Done(index, _) | Message::Skipped(index, _) => (*index, true),
+        };
+        self.done += usize::from(last);
+        if index != self.next {
+            self.waiting.entry(index).or_default().push(message);
+            return;
+        }
+        tell(message);
+        let mut finished = last;
+        while finished {
+            self.next += 1;
+            finished = false;
+            for message in self.waiting.remove(&self.next).unwrap_or_default() {
+                finished |= !matches!(message, Message::Event(..));
+                tell(message);
+            }
+        }
+    }
+}
+
+/// Plays one scenario, or says why not.
+fn one(
+    suite: &Suite,
+    scenario: &Scenario,
+    target: &Target,
+    offers: &Offers,
+    options: &Options,
+    sink: &mut dyn EventSink,
+) -> Result<(Outcome, Duration), (Verdict, String)> {
+    for need in &scenario.needs {
+        if let Some((false, why)) = offers.get(&need.value) {
+            return Err((Verdict::NotApplicable, why.clone()));
+        }
+    }
+    let start = Instant::now();
+    let fragment = |name: &str| suite.fragment(name);
+    let outcome = match target {
+        Target::Memory(config) => {
+            let config = Config { nodes: scenario.nodes, ..config.clone() };
+            let mut peer = MemoryPeer::launch(config, scenario.ranks);
+            play(scenario, &fragment, Vec::new(), &mut peer, options.limits, sink)
+        }
+        Target::Processes(implementation, environment) => {
+            if !implementation.can_span(scenario.nodes) {
+                let why = format!("no command is given that starts it on {} nodes (--server-nodes)", scenario.nodes);
+                return Err((Verdict::NotApplicable, why));
+            }
+            match ProcessPeer::launch(implementation, scenario.ranks, scenario.nodes, environment) {
+                Ok((mut peer, command)) => play(scenario, &fragment, command, &mut peer, options.limits, sink),
+                Err(error) => return Err((Verdict::Unjudged, error.to_string())),
+            }
+        }
+    };
+    Ok((outcome, start.elapsed()))
+}
+
+/// Finds out which optional operations there are: by what is claimed, else by asking for one.
+fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
+    let Target::Processes(implementation, _) = target else { return Offers::new() };
+    let mut offers = Offers::new();
+    for need in needs {
+        let word = match need {
+            Need::Spawn => "spawn",
+            Need::Names => "names",
+        };
+        let offer = match implementation.claims.get(need) {
+            Some(true) => (true, String::new()),
+            Some(false) => (false, format!("it is said to lack {word}")),
+            None => match probe(suite, *need, target, options) {
+                None => (true, String::new()),
+                Some(seen) => {
+                    (false, format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"))
+                }
+            },
+        };
+        offers.insert(*need, offer);
+    }
+    offers
+}
+
+/// Asks for an optional operation; what came instead of success.
+fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
+    let text = match need {
+        Need::Names => include_str!("probes/names.pmi"),
+        Need::Spawn => include_str!("probes/spawn.pmi"),
+    };
+    let source = Arc::new(Source { path: "probe".into(), text: text.into() });
+    let scenario = crate::lang::parse(source, "probe").ok()?;
+    match one(suite, &scenario, target, &Offers::new(), options, &mut ()) {
+        Err((_, why)) => Some(why),
+        Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
+            // Only a refusal of the operation itself counts, not what is wrong besides.
+            (Some(finding), _) if finding.line > 0 => Some(finding.seen.clone()),
+            (_, Some(why)) => Some(why),
+            _ => None,
+        },
+    }
+}
+
+fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {
+    ScenarioResult {
+        scenario: scenario.name.clone(),
+        summary: scenario.summary.clone(),
+        verdict,
+        deviates_as_recorded: false,
+        findings: Vec::new(),
+        reason: Some(reason),
+        exit: None,
+        requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
+        time_us: 0,
+        replay: format!("{} --filter '={}'", options.replay, scenario.name),
+        path: scenario.source.path.clone(),
+        last_events: Vec::new(),
+    }
+}
+
+/// Turns what happened into a result.
+fn judge(
+    suite: &Suite,
+    scenario: &Scenario,
+    outcome: Outcome,
+    time: Duration,
+    deviations: &mut Deviations,
+    options: &Options,
+) -> ScenarioResult {
+    let mut findings: Vec<Judged> = outcome.findings.into_iter().map(|f| judged(suite, f)).collect();
+    if let Some((name, signal)) = &outcome.crashed {
+        findings.push(Judged {
+            finding: Finding {
+                requirement: CRASH.into(),
+                party: Party::Server,
+                proc: None,
+                seq: outcome.events.len() as u64,
+                line: 0,
+                at_most: None,
+                expected: "the implementation's processes end by themselves".into(),
+                seen: format!("{name} died of signal {signal}"),
+            },
+            level: None,
+            severity: Severity::Fail,
+            text: "A process of the implementation must not die of a signal that nobody sent it.".into(),
+            deviation: None,
+        });
+    }
+    deviations.apply(&scenario.name, &mut findings);
+    let worst = findings.iter().map(|f| f.severity).max();
+    let mut result = skip(scenario, Verdict::Pass, String::new(), options);
+    result.reason = None;
+    result.verdict = match worst {
+        _ if outcome.scenario_error.is_some() || outcome.unjudged.is_some() => Verdict::Unjudged,
+        _ if outcome.crashed.is_some() => Verdict::Crashed,
+        Some(Severity::Fail) if outcome.hung => Verdict::Hung,
+        Some(Severity::Fail) => Verdict::Fail,
+        Some(Severity::Warn) => Verdict::Warn,
+        Some(Severity::Note) => Verdict::Note,
+        None => Verdict::Pass,
+    };
+    result.reason = match outcome.scenario_error {
+        Some((line, what)) => Some(format!("{}:{line}: {what}", scenario.source.path)),
+        None => outcome.unjudged,
+    };
+    let bar = if options.strict { Severity::Warn } else { Severity::Fail };
+    let red = |f: &&Judged| f.severity >= bar;
+    result.deviates_as_recorded =
+        findings.iter().any(|f| red(&f)) && findings.iter().filter(red).all(|f| f.deviation.is_some());
+    result.exit = outcome.events.iter().find_map(|e| match e.what {
+        What::JobExited { exit } => Some(exit),
+        _ => None,
+    });
+    result.time_us = time.as_micros() as u64;
+    if !matches!(result.verdict, Verdict::Pass) {
+        let from = outcome.events.len().saturating_sub(LAST_EVENTS);
+        result.last_events = outcome.events.into_iter().skip(from).collect();
+    }
+    result.findings = findings;
+    result
+}
+
+fn judged(suite: &Suite, finding: Finding) -> Judged {
+    let requirement = suite.catalogue.get(&finding.requirement);
+    let severity = requirement.map_or(Severity::Fail, |r| r.severity());
+    Judged {
+        severity: finding.at_most.map_or(severity, |most| severity.min(most)),
+        level: requirement.map(|r| r.level),
+        text: requirement.map(|r| r.text.clone()).unwrap_or_default(),
+        finding,
+        deviation: None,
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one caller, and each is a different thing")]
+fn end(
+    suite: &Suite,
+    selected: &[Arc<Scenario>],
+    results: &[ScenarioResult],
+    deviations: &Deviations,
+    options: &Options,
+    interrupted: bool,
+    scenario_errors: bool,
+    time: Duration,
+) -> RunEnd {
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for result in results {
+        *counts.entry(result.verdict).or_default() += 1;
+    }
+    let unfinished = selected.len() - results.len();
+    // A run that was cut short has not looked everywhere.
+    let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
+    let count = |v: Verdict| counts.get(&v).copied().unwrap_or(0);
+    let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(options.strict));
+    let judged = results.len() - count(Verdict::NotApplicable);
+    let exit_code = if interrupted {
+        130
+    } else if scenario_errors {
+        2
+    } else if broken || !stale.is_empty() {
+        1
+    } else if count(Verdict::Unjudged) > 0 {
+        3
+    } else if judged == 0 {
+        4
+    } else {
+        0
+    };
+    RunEnd {
+        deviations: results.iter().filter(|r| r.deviates_as_recorded).count(),
+        counts,
+        stale,
+        unfinished,
+        interrupted,
+        exit_code,
+        time_us: time.as_micros() as u64,
+    }
+}

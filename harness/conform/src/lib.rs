@@ -4,5 +4,6 @@ pub mod event;
 pub mod judge;
 pub mod lang;
 pub mod play;
+pub mod report;
 pub mod requirement;
 pub mod verdict;

@@ -7,6 +7,7 @@ pub mod judge;
 pub mod lang;
 pub mod launch;
 pub mod play;
+pub mod report;
 pub mod requirement;
 pub mod run;
 pub mod suite;

@@ -1,0 +1,97 @@
+//! JUnit XML: a suite per folder of scenarios.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::block::{Block, Palette, headline};
+use super::{Run, tally, text};
+use crate::verdict::{ScenarioResult, Verdict};
+
+/// The suite of what concerns no scenario alone, and of scenarios in no folder.
+const TOP: &str = "pmi-conform";
+
+pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let mut suites: BTreeMap<String, TestSuite> = BTreeMap::new();
+    let mut add = |folder: &str, mut case: TestCase| {
+        case.set_classname(folder.replace('/', "."));
+        suites.entry(folder.to_owned()).or_insert_with(|| suite(run, folder)).add_test_case(case);
+    };
+    for result in run.by_name() {
+        let name = text::clean(&result.scenario);
+        let (folder, base) = name.rsplit_once('/').unwrap_or((TOP, &name));
+        add(folder, case(result, base, run.header.strict));
+    }
+    for complaint in run.complaints() {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+        status.set_message(&complaint.text).set_type("run");
+        add(TOP, TestCase::new(&complaint.name, status));
+    }
+    let mut report = Report::new(TOP);
+    if let Some(end) = &run.end {
+        report.set_time(Duration::from_micros(end.time_us));
+    }
+    for (_, mut suite) in suites {
+        let time = suite.test_cases.iter().filter_map(|case| case.time).sum();
+        suite.set_time(time);
+        report.add_test_suite(suite);
+    }
+    report.serialize(out).map_err(io::Error::other)
+}
+
+fn suite(run: &Run, folder: &str) -> TestSuite {
+    let mut suite = TestSuite::new(folder);
+    let header = &run.header;
+    for (key, value) in
+        [("version", &header.version), ("server", &header.server), ("dialect", &header.dialect)]
+    {
+        suite.add_property(Property::new(key, text::clean(value)));
+    }
+    suite
+}
+
+fn case(result: &ScenarioResult, name: &str, strict: bool) -> TestCase {
+    let full = Block { result, palette: Palette::PLAIN }.to_string();
+    let reason = result.reason.as_deref().map(text::clean);
+    let mut output = None;
+    let status = match result.verdict {
+        Verdict::NotApplicable => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(reason.unwrap_or_default());
+            status
+        }
+        _ if !result.is_red(strict) => {
+            if tally::is_known(result) {
+                output = Some(format!("deviates as recorded ({})\n{full}", result.verdict.label()));
+            } else if !result.findings.is_empty() {
+                output = Some(full);
+            }
+            TestCaseStatus::success()
+        }
+        verdict => {
+            let kind = match verdict {
+                Verdict::Crashed | Verdict::Hung | Verdict::Unjudged => NonSuccessKind::Error,
+                _ => NonSuccessKind::Failure,
+            };
+            // The worst finding that is not known, since most viewers show no more than this.
+            let fresh = result.findings.iter().filter(|judged| judged.deviation.is_none());
+            let worst = fresh.rev().max_by_key(|judged| judged.severity);
+            let mut status = TestCaseStatus::non_success(kind);
+            status.set_type(worst.map_or_else(
+                || verdict.label().to_owned(),
+                |judged| text::clean(&judged.finding.requirement),
+            ));
+            status.set_message(reason.or(worst.map(headline)).unwrap_or_else(|| verdict.label().to_owned()));
+            status.set_description(full);
+            status
+        }
+    };
+    let mut case = TestCase::new(name, status);
+    case.set_time(Duration::from_micros(result.time_us));
+    if let Some(output) = output {
+        case.set_system_out(output);
+    }
+    case
+}

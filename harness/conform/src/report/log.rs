@@ -1,0 +1,152 @@
+//! The log: written as things happen, read back whole or torn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufRead, BufWriter, Write};
+use std::path::Path;
+
+use super::{Run, text};
+use crate::verdict::{LOG_FORMAT, LogLine};
+
+/// Writes a log as things happen.
+#[derive(Debug)]
+pub struct LogWriter<W: Write> {
+    out: W,
+}
+
+impl LogWriter<BufWriter<File>> {
+    /// Starts a log in a file, which is emptied if it is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of creating the file.
+    pub fn create(file: &Path) -> io::Result<Self> {
+        File::create(file).map(|file| Self::new(BufWriter::new(file)))
+    }
+}
+
+impl<W: Write> LogWriter<W> {
+    /// Writes to `out`.
+    pub fn new(out: W) -> Self {
+        Self { out }
+    }
+
+    /// Appends a line. All but events are flushed, so that a crash costs no result.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn write(&mut self, line: &LogLine) -> io::Result<()> {
+        writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(line)?))?;
+        if matches!(line, LogLine::Event { .. }) { Ok(()) } else { self.out.flush() }
+    }
+}
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// It cannot be read at all.
+    #[error("cannot read {name}: {source}")]
+    Read {
+        /// The log.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not even its first line is whole.
+    #[error("{name} is empty: the run ended before it began, or this is no log; run it again")]
+    Empty {
+        /// The log.
+        name: String,
+    },
+    /// Another version of this program wrote it.
+    #[error("{name} has format {format}, this pmi-conform reads {LOG_FORMAT}: use the version that wrote it")]
+    Format {
+        /// The log.
+        name: String,
+        /// Its format.
+        format: u64,
+    },
+    /// A line does not belong there.
+    #[error("{name}:{line}: {why}; delete the line, or use a log that nobody has edited")]
+    Line {
+        /// The log.
+        name: String,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Reads a log; `name` is what errors call it. A last line that a crash has torn is left out, and scenarios
+/// without a result count as unfinished. Events are dropped unless `keep_events`: they are most of a log.
+///
+/// # Errors
+///
+/// If it cannot be read, is empty or of another format, or a line does not belong there.
+pub fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result<Run, LogError> {
+    let name = text::clean(name);
+    let mut run: Option<Run> = None;
+    let mut begun = BTreeSet::new();
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let read = from.read_until(b'\n', &mut bytes);
+        if read.map_err(|source| LogError::Read { name: name.clone(), source })? == 0 {
+            break;
+        }
+        let wrong = |why: String| LogError::Line { name: name.clone(), line, why: text::clean(&why) };
+        let parsed = match &run {
+            None => first(&name, &bytes),
+            Some(_) => serde_json::from_slice(&bytes).map_err(|e| wrong(format!("no line of a log: {e}"))),
+        };
+        let parsed = match parsed {
+            Err(_) if !bytes.ends_with(b"\n") => break,
+            other => other?,
+        };
+        match (&mut run, parsed) {
+            (None, LogLine::Run(header)) => {
+                let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
+                run = Some(Run { header, results, events, cut, end: None });
+            }
+            (None, _) => return Err(wrong("the first line must be that of type `run`".to_owned())),
+            (Some(_), LogLine::Run(_)) => {
+                return Err(wrong("a second run begins: a log holds one".to_owned()));
+            }
+            (Some(Run { end: Some(_), .. }), _) => {
+                return Err(wrong("a line after that of type `end`".to_owned()));
+            }
+            (Some(run), LogLine::Event { scenario, event }) => {
+                if keep_events {
+                    run.events.entry(scenario.clone()).or_default().push(event);
+                }
+                begun.insert(scenario);
+            }
+            (Some(run), LogLine::Result(result)) => run.results.push(result),
+            (Some(run), LogLine::End(end)) => run.end = Some(end),
+        }
+    }
+    let mut run = run.ok_or(LogError::Empty { name })?;
+    for result in &run.results {
+        begun.remove(&result.scenario);
+    }
+    run.cut = begun.into_iter().collect();
+    Ok(run)
+}
+
+/// The first line. Its format comes first: with another one, nothing else need be as we know it.
+fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
+    let wrong = |e: serde_json::Error| LogError::Line {
+        name: name.to_owned(),
+        line: 1,
+        why: text::clean(&format!("no first line of a log: {e}")),
+    };
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    match value["format"].as_u64() {
+        Some(format) if format != u64::from(LOG_FORMAT) => {
+            Err(LogError::Format { name: name.to_owned(), format })
+        }
+        _ => serde_json::from_value(value).map_err(wrong),
+    }
+}

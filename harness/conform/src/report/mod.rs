@@ -1,0 +1,214 @@
+//! Reports: renderings of a run's log, for people and for CI.
+//!
+//! Every name, line and text may come from the implementation under test, so each format escapes what would
+//! act on a terminal, end a row or break the document.
+
+mod block;
+mod junit;
+mod log;
+mod markdown;
+mod tally;
+mod tap;
+mod terminal;
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::event::Event;
+use crate::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
+
+pub use log::{LogError, LogWriter, read_log};
+pub use terminal::{Look, Terminal, Verbosity};
+
+/// A form of report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The log itself, a line for each fact.
+    Ndjson,
+    /// One JSON document.
+    Json,
+    /// JUnit XML, which CI systems read.
+    Junit,
+    /// Test Anything Protocol, version 14.
+    Tap,
+    /// For the summary of a CI step or a comment.
+    Markdown,
+    /// What the terminal shows, without colours.
+    Terminal,
+}
+
+impl Format {
+    /// All, with the names that users give.
+    pub const NAMES: [(&'static str, Self); 6] = [
+        ("ndjson", Self::Ndjson),
+        ("json", Self::Json),
+        ("junit", Self::Junit),
+        ("tap", Self::Tap),
+        ("markdown", Self::Markdown),
+        ("terminal", Self::Terminal),
+    ];
+}
+
+/// Why the value of an option names no report.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// There is no such format.
+    #[error("unknown format `{0}`: use ndjson, json, junit, tap, markdown or terminal")]
+    Format(String),
+    /// `FORMAT=` without a file.
+    #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
+    File(String),
+}
+
+impl FromStr for Format {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Self, SpecError> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, format)| *format).ok_or_else(|| SpecError::Format(text::clean(name)))
+    }
+}
+
+/// A report that the user asks for: `junit=FILE`, or `junit` for standard output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportSpec {
+    /// In which form.
+    pub format: Format,
+    /// Where to; `None` for standard output.
+    pub file: Option<PathBuf>,
+}
+
+impl FromStr for ReportSpec {
+    type Err = SpecError;
+
+    fn from_str(spec: &str) -> Result<Self, SpecError> {
+        match spec.split_once('=') {
+            None => Ok(Self { format: spec.parse()?, file: None }),
+            Some((name, "")) => Err(SpecError::File(text::clean(name))),
+            Some((name, file)) => Ok(Self { format: name.parse()?, file: Some(file.into()) }),
+        }
+    }
+}
+
+/// A run, whole or cut short.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// What was run.
+    pub header: RunHeader,
+    /// The results, in the order in which scenarios finished.
+    pub results: Vec<ScenarioResult>,
+    /// Events by scenario, if they were kept.
+    pub events: BTreeMap<String, Vec<Event>>,
+    /// Scenarios that began and have no result.
+    pub cut: Vec<String>,
+    /// How it ended; `None` if the command itself was cut off.
+    pub end: Option<RunEnd>,
+}
+
+/// What makes a run red although no scenario's result says so.
+struct Complaint {
+    name: String,
+    text: String,
+}
+
+impl Run {
+    /// The results by name: the order in which scenarios finish changes from run to run.
+    fn by_name(&self) -> Vec<&ScenarioResult> {
+        let mut sorted: Vec<_> = self.results.iter().collect();
+        sorted.sort_by(|a, b| a.scenario.cmp(&b.scenario));
+        sorted
+    }
+
+    /// Number of selected scenarios without a result.
+    fn unfinished(&self) -> usize {
+        let missing = self.header.selected.saturating_sub(self.results.len());
+        self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())
+    }
+
+    /// Formats whose readers count test cases need a case for each of these, else CI shows a red run as green.
+    fn complaints(&self) -> Vec<Complaint> {
+        let mut all = Vec::new();
+        for stale in self.end.iter().flat_map(|end| &end.stale) {
+            all.push(Complaint { name: "stale deviation".to_owned(), text: text::clean(stale) });
+        }
+        for name in &self.cut {
+            all.push(Complaint { name: text::clean(name), text: "began and has no result".to_owned() });
+        }
+        let others = self.unfinished().saturating_sub(self.cut.len());
+        if others > 0 {
+            let text = format!("{} without a result: the run was cut short", text::count(others, "scenario"));
+            all.push(Complaint { name: "unfinished scenarios".to_owned(), text });
+        } else if self.results.is_empty() && all.is_empty() {
+            all.push(Complaint { name: "empty run".to_owned(), text: "no scenario was played".to_owned() });
+        }
+        all
+    }
+
+    /// What the report says of itself at its top.
+    fn title(&self) -> String {
+        let RunHeader { version, server, dialect, .. } = &self.header;
+        format!("pmi-conform {}, {}: {}", text::clean(version), text::clean(dialect), text::clean(server))
+    }
+}
+
+/// Writes a run as a report.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        Format::Ndjson => ndjson(run, out),
+        Format::Json => json(run, out),
+        Format::Junit => junit::write(run, out),
+        Format::Tap => tap::write(run, out),
+        Format::Markdown => markdown::write(run, out),
+        Format::Terminal => {
+            let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };
+            Terminal::new(out, look).whole(run)
+        }
+    }
+}
+
+/// The JSON schema of a line of the log.
+pub fn log_schema() -> serde_json::Value {
+    schemars::schema_for!(LogLine).to_value()
+}
+
+fn ndjson(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let mut log = LogWriter::new(out);
+    log.write(&LogLine::Run(run.header.clone()))?;
+    let events = |log: &mut LogWriter<_>, scenario: &String| {
+        for event in run.events.get(scenario).into_iter().flatten() {
+            log.write(&LogLine::Event { scenario: scenario.clone(), event: event.clone() })?;
+        }
+        io::Result::Ok(())
+    };
+    for result in &run.results {
+        events(&mut log, &result.scenario)?;
+        log.write(&LogLine::Result(result.clone()))?;
+    }
+    run.cut.iter().try_for_each(|scenario| events(&mut log, scenario))?;
+    run.end.iter().try_for_each(|end| log.write(&LogLine::End(end.clone())))
+}
+
+fn json(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        header: &'a RunHeader,
+        results: Vec<&'a ScenarioResult>,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        cut: &'a [String],
+        end: &'a Option<RunEnd>,
+    }
+    let document = Document { header: &run.header, results: run.by_name(), cut: &run.cut, end: &run.end };
+    writeln!(out, "{}", text::safe_json(&serde_json::to_string_pretty(&document)?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! How many scenarios came to what.
+
+use std::collections::BTreeMap;
+
+use super::{Run, text};
+use crate::judge::Severity;
+use crate::verdict::{ScenarioResult, Verdict};
+
+/// Whether a result is bad and only as the deviations say.
+pub(super) fn is_known(result: &ScenarioResult) -> bool {
+    use Verdict::{Crashed, Fail, Hung, Warn};
+    result.deviates_as_recorded && matches!(result.verdict, Warn | Fail | Crashed | Hung)
+}
+
+/// What a report calls a result.
+pub(super) fn label(result: &ScenarioResult) -> &'static str {
+    if is_known(result) { "known" } else { result.verdict.label() }
+}
+
+/// For people: what a finding counts as.
+pub(super) fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Warn => "warn",
+        Severity::Fail => "FAIL",
+    }
+}
+
+/// Counts as the summary words them, in its order. What is rare is left out when it did not happen.
+pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
+    let of = |verdict| results.iter().filter(|r| r.verdict == verdict && !is_known(r)).count();
+    let mut counts = vec![
+        (of(Verdict::Pass), "passed"),
+        (of(Verdict::Fail), "failed (MUST)"),
+        (of(Verdict::Crashed), "crashed"),
+        (of(Verdict::Hung), "hung"),
+        (of(Verdict::Warn), "warned (SHOULD)"),
+        (of(Verdict::Note), "noted"),
+        (results.iter().filter(|r| is_known(r)).count(), "known"),
+        (of(Verdict::NotApplicable), "not applicable"),
+        (of(Verdict::Unjudged), "could not judge"),
+    ];
+    let always = ["passed", "failed (MUST)", "could not judge"];
+    counts.retain(|(n, what)| *n > 0 || always.contains(what));
+    counts
+}
+
+/// What the run's exit status means.
+pub(super) fn meaning(run: &Run) -> String {
+    let Some(end) = &run.end else {
+        let (missing, of) = (run.unfinished(), run.header.selected);
+        return format!("cut short: {missing} of {of} scenarios have no result");
+    };
+    let red: Vec<_> = run.results.iter().filter(|r| r.is_red(run.header.strict)).map(|r| r.verdict).collect();
+    let mut why = Vec::new();
+    match end.exit_code {
+        0 if end.deviations > 0 => why.push("deviates only as recorded".to_owned()),
+        0 => why.push("conforms".to_owned()),
+        1 => {
+            let reasons = [
+                (Verdict::Fail, "a MUST or SHALL is broken"),
+                (Verdict::Crashed, "the implementation crashed"),
+                (Verdict::Hung, "the implementation hung"),
+                (Verdict::Warn, "a SHOULD is broken, and --strict counts it"),
+            ];
+            why.extend(reasons.iter().filter(|(v, _)| red.contains(v)).map(|(_, text)| (*text).to_owned()));
+            if !end.stale.is_empty() {
+                why.push(format!("{} to delete", text::count(end.stale.len(), "stale deviation")));
+            }
+        }
+        2 => why.push("the command or a scenario is wrong".to_owned()),
+        3 => why.push("the harness could not judge".to_owned()),
+        4 => why.push("nothing ran".to_owned()),
+        130 => why.push("interrupted".to_owned()),
+        _ => {}
+    }
+    if run.unfinished() > 0 {
+        why.push(format!("{} without a result", text::count(run.unfinished(), "scenario")));
+    }
+    format!("exit status {}: {}", end.exit_code, why.join("; ")).trim_end_matches([':', ' ']).to_owned()
+}
+
+/// A requirement with the scenarios that found it broken.
+pub(super) struct Group<'a> {
+    pub(super) requirement: &'a str,
+    /// At its worst.
+    pub(super) severity: Severity,
+    pub(super) scenarios: Vec<&'a str>,
+}
+
+/// What was found that no deviation covers, by requirement, the worst first.
+pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
+    let mut by_id: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    for result in results {
+        for judged in result.findings.iter().filter(|j| j.deviation.is_none()) {
+            let requirement = judged.finding.requirement.as_str();
+            let new = || Group { requirement, severity: judged.severity, scenarios: Vec::new() };
+            let group = by_id.entry(requirement).or_insert_with(new);
+            group.severity = group.severity.max(judged.severity);
+            group.scenarios.push(&result.scenario);
+        }
+    }
+    let mut groups: Vec<_> = by_id.into_values().collect();
+    for group in &mut groups {
+        group.scenarios.sort_unstable();
+        group.scenarios.dedup();
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.severity));
+    groups
+}

@@ -1,0 +1,84 @@
+//! TAP 14.
+
+use std::io::{self, Write};
+
+use super::block::{place, who};
+use super::{Run, tally, text};
+use crate::verdict::{ScenarioResult, Verdict};
+
+pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let complaints = run.complaints();
+    writeln!(out, "TAP version 14")?;
+    writeln!(out, "# {}", run.title())?;
+    writeln!(out, "1..{}", run.results.len() + complaints.len())?;
+    let mut number = 0;
+    for result in run.by_name() {
+        number += 1;
+        point(result, number, run.header.strict, out)?;
+    }
+    for complaint in complaints {
+        number += 1;
+        writeln!(out, "not ok {number} - {}: {}", escape(&complaint.name), escape(&complaint.text))?;
+    }
+    writeln!(out, "# {}", tally::meaning(run))
+}
+
+fn point(result: &ScenarioResult, number: usize, strict: bool, out: &mut dyn Write) -> io::Result<()> {
+    let known = tally::is_known(result);
+    let ok = if known || result.is_red(strict) { "not ok" } else { "ok" };
+    let reason = result.reason.as_deref().unwrap_or_default();
+    let directive = match result.verdict {
+        Verdict::NotApplicable => format!(" # SKIP {}", escape(&text::clean(reason))),
+        _ if known => {
+            let why = result.findings.iter().find_map(|judged| judged.deviation.as_deref());
+            format!(" # TODO deviates as recorded: {}", escape(&text::clean(why.unwrap_or_default())))
+        }
+        _ => String::new(),
+    };
+    let line = format!("{ok} {number} - {}{directive}", escape(&text::clean(&result.scenario)));
+    writeln!(out, "{}", line.trim_end())?;
+    if matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
+        return Ok(());
+    }
+    writeln!(out, "  ---\n  verdict: {}", yaml(result.verdict.label()))?;
+    if !reason.is_empty() {
+        writeln!(out, "  message: {}", yaml(reason))?;
+    }
+    if let Some(exit) = result.exit {
+        writeln!(out, "  exit: {}", yaml(&exit.to_string()))?;
+    }
+    writeln!(out, "  replay: {}", yaml(&result.replay))?;
+    if !result.findings.is_empty() {
+        writeln!(out, "  findings:")?;
+    }
+    for judged in &result.findings {
+        writeln!(out, "    - requirement: {}", yaml(&judged.finding.requirement))?;
+        let level = judged.level.map(|level| level.to_string());
+        let fields = [
+            ("level", level.as_deref()),
+            ("severity", Some(tally::severity(judged.severity))),
+            ("text", Some(judged.text.as_str())),
+            ("at", Some(&place(result, judged))),
+            ("by", Some(&who(judged))),
+            ("expected", Some(judged.finding.expected.as_str())),
+            ("seen", Some(judged.finding.seen.as_str())),
+            ("known", judged.deviation.as_deref()),
+        ];
+        for (key, value) in fields {
+            if let Some(value) = value {
+                writeln!(out, "      {key}: {}", yaml(value))?;
+            }
+        }
+    }
+    writeln!(out, "  ...")
+}
+
+/// In a description, a hash would begin a directive.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('#', "\\#")
+}
+
+/// A JSON string is a YAML string.
+fn yaml(text: &str) -> String {
+    text::safe_json(&serde_json::Value::from(text).to_string())
+}

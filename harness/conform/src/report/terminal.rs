@@ -1,0 +1,168 @@
+//! What people see while scenarios run, and when all is done.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::block::{Block, Palette};
+use super::{Run, tally, text};
+use crate::verdict::{RunHeader, ScenarioResult, Verdict};
+
+/// Scenarios named for a requirement that many break.
+const NAMED: usize = 5;
+
+/// How much to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Only what makes the run red, and the summary.
+    Quiet,
+    /// A line for each scenario, more for those that fail or warn.
+    Normal,
+    /// Every finding in full, known ones and notes too.
+    Verbose,
+}
+
+/// How it looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Whether to use colours.
+    pub color: bool,
+    /// Whether to draw a progress bar on standard error, if that is a terminal.
+    pub progress: bool,
+    /// How much to show.
+    pub verbosity: Verbosity,
+}
+
+/// Shows a run, as it goes or from its log.
+#[derive(Debug)]
+pub struct Terminal<W> {
+    out: W,
+    palette: Palette,
+    verbosity: Verbosity,
+    bar: ProgressBar,
+}
+
+impl<W: Write> Terminal<W> {
+    /// Shows to `out`.
+    pub fn new(out: W, look: Look) -> Self {
+        let bar = if look.progress {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+        } else {
+            ProgressBar::hidden()
+        };
+        Self { out, palette: Palette { color: look.color }, verbosity: look.verbosity, bar }
+    }
+
+    /// Shows what is going to be run.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing, here and below.
+    pub fn start(&mut self, header: &RunHeader) -> io::Result<()> {
+        self.bar.set_length(header.selected as u64);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
+            self.bar.set_style(style);
+        }
+        if self.verbosity == Verbosity::Quiet {
+            return Ok(());
+        }
+        let RunHeader { version, server, dialect, selected, .. } = header;
+        let (version, dialect, server) = (text::clean(version), text::clean(dialect), text::clean(server));
+        let scenarios = text::count(*selected, "scenario");
+        self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))
+    }
+
+    /// Shows a scenario that is done.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
+        // Strict or not, a broken SHOULD deserves to be read in full.
+        let bad = result.is_red(true);
+        let (line, block) = match self.verbosity {
+            Verbosity::Quiet => (result.is_red(false), result.is_red(false)),
+            Verbosity::Normal => (true, bad),
+            Verbosity::Verbose => (true, bad || !result.findings.is_empty()),
+        };
+        let mut shown = String::new();
+        if line {
+            let (style, dim) = (self.palette.result(result), self.palette.dim());
+            let (label, name) = (tally::label(result), text::clean(&result.scenario));
+            let time = text::time(result.time_us);
+            let _ = write!(shown, "{style}{label:>15}{style:#}  {name}  {dim}{time}{dim:#}");
+            if !result.findings.is_empty() {
+                let _ = write!(shown, ", {}", text::count(result.findings.len(), "finding"));
+            }
+            if let (Verdict::NotApplicable, Some(reason)) = (result.verdict, &result.reason) {
+                let _ = write!(shown, ", {}", text::clean(reason));
+            }
+            shown.push('\n');
+        }
+        if block {
+            let _ = writeln!(shown, "{}", Block { result, palette: self.palette });
+        }
+        self.bar.inc(1);
+        self.bar.set_message(text::clean(&result.scenario));
+        self.show(&shown)
+    }
+
+    /// Shows the summary.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn finish(&mut self, run: &Run) -> io::Result<()> {
+        self.bar.finish_and_clear();
+        let palette = self.palette;
+        let mut shown = String::new();
+        let groups = tally::groups(&run.results);
+        if !groups.is_empty() && self.verbosity > Verbosity::Quiet {
+            shown.push_str("\nfindings by requirement\n");
+            for group in groups {
+                let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
+                let (id, of) =
+                    (text::clean(group.requirement), text::count(group.scenarios.len(), "scenario"));
+                let names: Vec<_> =
+                    group.scenarios.iter().take(NAMED).map(|name| text::clean(name)).collect();
+                let _ = write!(shown, "  {style}{label}{style:#} {id}: {of}: {}", names.join(", "));
+                if let Some(more @ 1..) = group.scenarios.len().checked_sub(NAMED) {
+                    let _ = write!(shown, " and {more} more");
+                }
+                shown.push('\n');
+            }
+        }
+        let complaints = run.complaints();
+        if !complaints.is_empty() {
+            shown.push('\n');
+        }
+        for complaint in complaints {
+            let style = palette.severity(crate::judge::Severity::Fail);
+            let _ = writeln!(shown, "{style}{}{style:#}: {}", complaint.name, complaint.text);
+        }
+        let counts = tally::counts(&run.results);
+        let counts: Vec<_> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
+        let time = run.end.as_ref().map(|end| format!(" in {}", text::time(end.time_us))).unwrap_or_default();
+        let bold = palette.bold();
+        let _ = writeln!(shown, "\n{bold}{}{bold:#}{time}\n{}", counts.join(", "), tally::meaning(run));
+        self.show(&shown)
+    }
+
+    /// Shows a run that is over.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn whole(&mut self, run: &Run) -> io::Result<()> {
+        self.start(&run.header)?;
+        run.results.iter().try_for_each(|result| self.scenario_done(result))?;
+        self.finish(run)
+    }
+
+    /// Writes all at once, with the bar out of the way.
+    fn show(&mut self, text: &str) -> io::Result<()> {
+        let out = &mut self.out;
+        self.bar.suspend(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+}

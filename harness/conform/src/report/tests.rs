@@ -1,0 +1,388 @@
+use std::io::{self, Write};
+
+use rstest::rstest;
+
+use super::*;
+use crate::event::{Bytes, Exit, Proc, SilenceProof, What};
+use crate::judge::{Finding, Party, Severity};
+use crate::requirement::Level;
+use crate::verdict::{Judged, LOG_FORMAT, Verdict};
+
+/// All that formats choke on: terminal escapes, ends of lines, rows, documents and directives.
+const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
+
+fn proc(group: u32, rank: u32) -> Proc {
+    Proc { group, rank }
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes(text.as_bytes().to_vec())
+}
+
+fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
+    ScenarioResult {
+        scenario: scenario.to_owned(),
+        summary: "What must hold.".to_owned(),
+        verdict,
+        deviates_as_recorded: false,
+        findings: Vec::new(),
+        reason: None,
+        exit: None,
+        requires: Vec::new(),
+        time_us: 1500,
+        replay: format!("pmi-conform {scenario}"),
+        path: format!("scenarios/{scenario}.pmi"),
+        last_events: Vec::new(),
+    }
+}
+
+fn judged(requirement: &str, severity: Severity, expected: &str, seen: &str) -> Judged {
+    let level = match severity {
+        Severity::Note => Level::DeFacto,
+        Severity::Warn => Level::Should,
+        Severity::Fail => Level::Must,
+    };
+    Judged {
+        finding: Finding {
+            requirement: requirement.to_owned(),
+            party: Party::Server,
+            proc: Some(proc(0, 1)),
+            seq: 5,
+            line: 12,
+            at_most: None,
+            expected: expected.to_owned(),
+            seen: seen.to_owned(),
+        },
+        level: Some(level),
+        severity,
+        text: "What the requirement says.".to_owned(),
+        deviation: None,
+    }
+}
+
+fn events() -> Vec<Event> {
+    let facts = [
+        What::Launched { command: vec!["mpiexec".to_owned()], ranks: 2, nodes: 1 },
+        What::Started { proc: proc(0, 0), env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+        What::Started {
+            proc: proc(0, 1),
+            env: BTreeMap::new(),
+            args: Vec::new(),
+            bad_fd: Some("a file".to_owned()),
+        },
+        What::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get kvsname=k key=a\n") },
+        What::Output { stderr: true, line: bytes("server: \x1b[31mtrouble") },
+        What::FromServer { proc: proc(0, 1), bytes: bytes("cmd=get_result rc=1 msg=none\n") },
+        What::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'\xff'; 400]) },
+        What::NoAnswer { proc: proc(0, 0), proof: SilenceProof::Idle },
+        What::ClosedByServer { proc: proc(0, 0) },
+        What::ClosedByClient { proc: proc(0, 1) },
+        What::Ended { proc: proc(2, 3), ours: false },
+        What::Crashed { name: "hydra\x1b[2J".to_owned(), signal: 11 },
+        What::JobExited { exit: Exit::Code(3) },
+    ];
+    let times = (0..).zip(facts);
+    times.map(|(seq, what)| Event { seq, time_us: seq * 10, what }).collect()
+}
+
+/// One scenario of every verdict, deviations and hostile texts.
+fn run() -> Run {
+    let mut failed = result("get/value", Verdict::Fail);
+    failed.findings = vec![
+        judged(
+            "rfc13.get.value",
+            Severity::Fail,
+            "cmd=get_result rc=ok value=b",
+            r#""cmd=get_result rc=1 msg=none""#,
+        ),
+        judged("rfc13.init.version-used", Severity::Note, "pmi_version=1", "pmi_version=2"),
+    ];
+    failed.exit = Some(Exit::Code(3));
+    failed.last_events = events();
+
+    let mut long = result("get/long", Verdict::Fail);
+    let same = "x".repeat(500);
+    long.findings = vec![judged("rfc13.get.value", Severity::Fail, &format!("{same}a"), &format!("{same}b"))];
+
+    let mut hostile = result(&format!("hostile/{HOSTILE}"), Verdict::Fail);
+    hostile.findings = vec![judged(HOSTILE, Severity::Fail, HOSTILE, HOSTILE)];
+    hostile.findings[0].text = HOSTILE.to_owned();
+    hostile.findings[0].finding.line = 0;
+    hostile.findings[0].finding.proc = Some(proc(1, 0));
+
+    let mut known = result("put/long", Verdict::Fail);
+    known.deviates_as_recorded = true;
+    known.findings = vec![judged("rfc13.put.limits", Severity::Fail, "rc=ok", "rc=-1")];
+    known.findings[0].deviation = Some(format!("issue 12 {HOSTILE}"));
+
+    let mut warned = result("init/rc", Verdict::Warn);
+    warned.findings = vec![judged("rfc13.init.rc", Severity::Warn, "rc=0", "rc=1")];
+    let mut noted = result("init/version", Verdict::Note);
+    noted.findings =
+        vec![judged("rfc13.init.version-used", Severity::Note, "pmi_version=1", "pmi_version=2")];
+
+    let mut crashed = result("abort/crash", Verdict::Crashed);
+    crashed.findings = vec![judged("crash", Severity::Fail, "lives", "killed by signal 11")];
+    crashed.findings[0].level = None;
+    crashed.findings[0].finding.proc = None;
+    crashed.findings[0].text = String::new();
+    crashed.exit = Some(Exit::Signal(11));
+
+    let mut lacking = result("spawn/one", Verdict::NotApplicable);
+    lacking.reason = Some(format!("needs spawn {HOSTILE}"));
+    let mut unjudged = result("spawn/two", Verdict::Unjudged);
+    unjudged.reason = Some("rank 1 did not report".to_owned());
+
+    let results = vec![
+        result("top", Verdict::Pass),
+        result("get/absent", Verdict::Pass),
+        failed,
+        long,
+        hostile,
+        known,
+        warned,
+        noted,
+        crashed,
+        result("abort/hang", Verdict::Hung),
+        lacking,
+        unjudged,
+    ];
+    let mut counts = BTreeMap::new();
+    for result in &results {
+        *counts.entry(result.verdict).or_default() += 1;
+    }
+    let header = RunHeader {
+        format: LOG_FORMAT,
+        version: "0.1.0".to_owned(),
+        server: format!("./pm {HOSTILE}"),
+        dialect: "pmi-1.1".to_owned(),
+        selected: results.len(),
+        strict: false,
+    };
+    let end = RunEnd {
+        counts,
+        deviations: 1,
+        stale: vec![format!("put/short: never seen {HOSTILE}")],
+        unfinished: 0,
+        interrupted: false,
+        exit_code: 1,
+        time_us: 3_200_000,
+    };
+    Run { header, results, events: BTreeMap::new(), cut: Vec::new(), end: Some(end) }
+}
+
+fn rendered(run: &Run, format: Format) -> String {
+    let mut out = Vec::new();
+    render(run, format, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// What a crash leaves: scenario `get/value` has begun, another one never did.
+fn torn() -> String {
+    let mut run = run();
+    run.header.selected = 4;
+    run.results.truncate(2);
+    run.events.insert("get/value".to_owned(), events());
+    run.cut = vec!["get/value".to_owned()];
+    run.end = None;
+    rendered(&run, Format::Ndjson) + r#"{"type":"result","scenario":"get/val"#
+}
+
+fn read(text: &str) -> Result<Run, LogError> {
+    read_log("run.ndjson", text.as_bytes(), true)
+}
+
+#[rstest]
+fn every_format(
+    #[values(Format::Ndjson, Format::Json, Format::Junit, Format::Tap, Format::Markdown, Format::Terminal)]
+    format: Format,
+) {
+    let text = rendered(&run(), format);
+    let harmful = |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{ffff}".contains(c));
+    assert_eq!(text.find(harmful), None);
+    insta::assert_snapshot!(format!("{format:?}").to_lowercase(), text);
+}
+
+#[rstest]
+#[case(Verbosity::Quiet)]
+#[case(Verbosity::Verbose)]
+fn more_and_less(#[case] verbosity: Verbosity) {
+    let mut out = Vec::new();
+    Terminal::new(&mut out, Look { color: false, progress: false, verbosity }).whole(&run()).unwrap();
+    insta::assert_snapshot!(format!("{verbosity:?}").to_lowercase(), String::from_utf8(out).unwrap());
+}
+
+#[test]
+fn colours_mark_the_difference_and_nothing_else_changes() {
+    let look = Look { color: true, progress: false, verbosity: Verbosity::Normal };
+    let mut out = Vec::new();
+    let mut terminal = Terminal::new(&mut out, look);
+    terminal.scenario_done(&run().results[2]).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out).unwrap().escape_debug().to_string().replace("\\n", "\n"));
+
+    let mut out = Vec::new();
+    Terminal::new(&mut out, look).whole(&run()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let plain = text.split('\x1b').map(|piece| match piece.split_once('m') {
+        Some((code, rest)) if code.starts_with('[') => rest,
+        _ => piece,
+    });
+    assert_eq!(plain.collect::<String>(), rendered(&run(), Format::Terminal));
+}
+
+#[test]
+fn a_flood_is_cut() {
+    let mut run = run();
+    run.results.truncate(3);
+    let findings = &mut run.results[2].findings;
+    *findings = vec![findings[0].clone(); 1000];
+    run.results[2].last_events = (0..100).flat_map(|_| events()).collect();
+    for (format, limit) in [(Format::Terminal, 150), (Format::Junit, 160), (Format::Markdown, 80)] {
+        assert!(rendered(&run, format).lines().count() < limit, "{format:?}");
+    }
+}
+
+#[test]
+fn a_log_reads_back_as_it_was() {
+    let mut run = run();
+    run.events.insert("get/value".to_owned(), events());
+    let log = rendered(&run, Format::Ndjson);
+    assert_eq!(read(&log).unwrap(), run);
+    run.events.clear();
+    assert_eq!(read_log("run.ndjson", log.as_bytes(), false).unwrap(), run);
+}
+
+#[test]
+fn a_torn_log_counts_what_is_missing() {
+    let run = read(&torn()).unwrap();
+    assert_eq!(run.results.len(), 2);
+    assert_eq!(run.cut, ["get/value"]);
+    assert_eq!(run.unfinished(), 2);
+    for format in [Format::Junit, Format::Tap, Format::Markdown, Format::Terminal] {
+        insta::assert_snapshot!(format!("torn_{format:?}").to_lowercase(), rendered(&run, format));
+    }
+}
+
+#[test]
+fn a_log_torn_anywhere_is_read() {
+    let log = torn();
+    let first = log.find('\n').unwrap();
+    for at in first..log.len() {
+        assert!(read_log("log", &log.as_bytes()[..at], false).is_ok(), "cut at byte {at}");
+    }
+    assert!(matches!(read(&log[..first / 2]), Err(LogError::Empty { .. })));
+}
+
+#[test]
+fn bad_logs_are_told_apart() {
+    let log = rendered(&run(), Format::Ndjson);
+    let (first, rest) = log.split_once('\n').unwrap();
+    let future = r#"{"type":"run","format":99,"all":"new"}"#;
+    let errors = [
+        String::new(),
+        "a\x1b line\n".to_owned(),
+        rest.to_owned(),
+        future.to_owned() + "\n",
+        format!("{first}\n{{\"type\":\"results\"}}\n{rest}"),
+        format!("{first}\n{first}\n"),
+        format!("{log}{}\n", rest.lines().next().unwrap()),
+    ]
+    .map(|text| read(&text).unwrap_err().to_string());
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn results_reach_the_disk_at_once() {
+    struct Counted<'a>(&'a mut usize);
+    impl Write for Counted<'_> {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            Ok(buf.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            *self.0 += 1;
+            Ok(())
+        }
+    }
+    let mut flushed = 0;
+    let mut log = LogWriter::new(Counted(&mut flushed));
+    for event in events() {
+        log.write(&LogLine::Event { scenario: "a".to_owned(), event }).unwrap();
+    }
+    log.write(&LogLine::Result(result("a", Verdict::Pass))).unwrap();
+    assert_eq!(flushed, 1);
+}
+
+#[test]
+fn junit_reads_back() {
+    let report = quick_junit::Report::deserialize_from_str(&rendered(&run(), Format::Junit)).unwrap();
+    // A case for each result, and one for the stale deviation.
+    assert_eq!(report.tests, run().results.len() + 1);
+    assert_eq!((report.failures, report.errors), (3, 4));
+    let skipped: usize = report.test_suites.iter().map(|suite| suite.skipped).sum();
+    assert_eq!(skipped, 1);
+    let known = report.test_suites.iter().flat_map(|s| &s.test_cases).find(|c| c.name.as_str() == "long");
+    assert!(known.is_some());
+}
+
+/// What a TAP reader checks: as many points as planned, numbered in order, diagnostics closed.
+#[rstest]
+#[case::whole(run())]
+#[case::torn(read(&torn()).unwrap())]
+#[case::empty(Run { results: Vec::new(), header: RunHeader { selected: 0, ..run().header }, end: None, ..run() })]
+fn tap_keeps_its_plan(#[case] run: Run) {
+    let tap = rendered(&run, Format::Tap);
+    let plan = tap.lines().find_map(|line| line.strip_prefix("1..")).unwrap().parse().unwrap();
+    let points = tap.lines().filter_map(|line| line.strip_prefix("not ok ").or(line.strip_prefix("ok ")));
+    let numbers: Vec<usize> = points.map(|p| p.split_once(" - ").unwrap().0.parse().unwrap()).collect();
+    assert_eq!(numbers, (1..=plan).collect::<Vec<_>>());
+    let count = |wanted| tap.lines().filter(|line| *line == wanted).count();
+    assert_eq!(count("  ---"), count("  ..."));
+    assert!(plan > 0, "an empty run must not be green");
+}
+
+#[rstest]
+#[case(0, 0, "deviates only as recorded")]
+#[case(2, 0, "the command or a scenario is wrong")]
+#[case(3, 0, "the harness could not judge")]
+#[case(4, 0, "nothing ran")]
+#[case(130, 3, "interrupted; 3 scenarios without a result")]
+fn exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usize, #[case] words: &str) {
+    let mut run = run();
+    run.end = run.end.map(|end| RunEnd { exit_code, unfinished, ..end });
+    assert_eq!(tally::meaning(&run), format!("exit status {exit_code}: {words}"));
+}
+
+#[test]
+fn a_broken_should_is_red_only_if_strict() {
+    let mut run = run();
+    run.results.retain(|r| r.verdict == Verdict::Warn);
+    run.header.selected = 1;
+    run.end = run.end.map(|end| RunEnd { stale: Vec::new(), ..end });
+    assert!(!rendered(&run, Format::Tap).contains("not ok"));
+    assert!(!rendered(&run, Format::Junit).contains("<failure"));
+    run.header.strict = true;
+    assert!(rendered(&run, Format::Tap).contains("not ok 1 - init/rc"));
+    assert!(rendered(&run, Format::Junit).contains("<failure"));
+    assert!(rendered(&run, Format::Terminal).contains("a SHOULD is broken, and --strict counts it"));
+}
+
+#[test]
+fn specs_of_reports() {
+    let spec = |format, file: Option<&str>| Ok(ReportSpec { format, file: file.map(PathBuf::from) });
+    assert_eq!("junit".parse(), spec(Format::Junit, None));
+    assert_eq!("json=a=b.json".parse(), spec(Format::Json, Some("a=b.json")));
+    for (name, format) in Format::NAMES {
+        assert_eq!(name.parse(), Ok(format));
+        assert!(SpecError::Format(String::new()).to_string().contains(name));
+    }
+    assert_eq!("tap=".parse::<ReportSpec>(), Err(SpecError::File("tap".to_owned())));
+    assert_eq!("xml=a".parse::<ReportSpec>(), Err(SpecError::Format("xml".to_owned())));
+}
+
+#[test]
+fn the_schema_knows_every_line() {
+    let schema = log_schema().to_string();
+    for kind in ["run", "event", "result", "end"] {
+        assert!(schema.contains(&format!(r#""const":"{kind}""#)), "{kind}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Foreign text made harmless.
+
+use std::fmt::Write;
+
+/// Whether a character could act on a terminal, turn text around or be no part of XML.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// One line of text that does nothing when shown. Backslashes stay: findings hold bytes that are escaped already.
+pub(super) fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match u8::try_from(c) {
+            Ok(byte) if byte.is_ascii_control() => out.extend(byte.escape_ascii().map(char::from)),
+            _ if is_harmful(c) => out.extend(c.escape_unicode()),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// Finished JSON, with the harmful characters in its strings escaped that JSON would let through.
+pub(super) fn safe_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        // JSON's own line breaks and indentation stand outside of strings; in strings they are escaped already.
+        if c == '\n' || !is_harmful(c) {
+            out.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
+}
+
+/// The part of a text from character `from` on, at most `limit` long, with what is left out said.
+pub(super) fn clip(text: &str, from: usize, limit: usize) -> String {
+    let all = text.chars().count();
+    if all <= limit {
+        return text.to_owned();
+    }
+    let from = from.min(all - limit);
+    let part: String = text.chars().skip(from).take(limit).collect();
+    let (before, after) = (if from > 0 { "..." } else { "" }, if from + limit < all { "..." } else { "" });
+    format!("{before}{part}{after} ({all} characters)")
+}
+
+/// `1 scenario`, `2 scenarios`.
+pub(super) fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// A time for people.
+pub(super) fn time(us: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
+    let seconds = us as f64 / 1e6;
+    if us < 1_000_000 { format!("{:.1}ms", seconds * 1e3) } else { format!("{seconds:.1}s") }
+}

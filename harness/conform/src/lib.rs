@@ -5,4 +5,5 @@ pub mod judge;
 pub mod lang;
 pub mod play;
 pub mod requirement;
+pub mod serve;
 pub mod verdict;

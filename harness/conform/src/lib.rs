@@ -10,5 +10,6 @@ pub mod play;
 pub mod report;
 pub mod requirement;
 pub mod run;
+pub mod serve;
 pub mod suite;
 pub mod verdict;

@@ -281,6 +281,11 @@ impl Server {
         }
     }
 
+    /// Whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
+    pub fn is_joined(&self, p: ProcId) -> bool {
+        !self.dead(p) && self.groups[p.group as usize].procs[p.rank as usize].phase == Phase::Joined
+    }
+
     fn proc(&mut self, p: ProcId) -> &mut Proc {
         &mut self.groups[p.group as usize].procs[p.rank as usize]
     }

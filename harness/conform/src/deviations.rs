@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
 use crate::suite::Suite;
@@ -24,7 +25,6 @@ use crate::verdict::{Judged, ScenarioResult};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[expect(dead_code, reason = "for readers of the file")]
     implementation: String,
     #[serde(default)]
     deviation: Vec<toml::Spanned<Entry>>,
@@ -125,6 +125,25 @@ impl Deviations {
         }
         stale
     }
+}
+
+static RECORDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/golden");
+
+/// Implementations that are recorded as breaking a requirement, with the reason.
+pub fn recorded(requirement: &str) -> Vec<(String, String)> {
+    let files = RECORDED.dirs().flat_map(|d| d.files()).filter(|f| f.path().ends_with("deviations.toml"));
+    let parsed = files.filter_map(|f| toml::from_str::<File>(f.contents_utf8()?).ok());
+    let mut all: Vec<(String, String)> = parsed
+        .flat_map(|file| {
+            let name = file.implementation;
+            file.deviation.into_iter().map(move |e| (name.clone(), e.into_inner()))
+        })
+        .filter(|(_, entry)| entry.requirement == requirement)
+        .map(|(name, entry)| (name, entry.reason))
+        .collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// Entries for the findings of a run that would make it red and that no deviation covers, to be pasted into a file and

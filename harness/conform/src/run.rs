@@ -1,15 +1,14 @@
 //! A run: the selected scenarios, each against a fresh launch, several at a time, results in the order of the suite.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use pmi_reference::Config;
 
 use crate::deviations::Deviations;
-use crate::event::{Event, Exit, What};
+use crate::event::{Event, What};
 use crate::judge::{Finding, Party, Severity};
 use crate::lang::ast::{Need, Scenario, Source};
 use crate::launch::{Environment, Implementation, ProcessPeer};
@@ -54,8 +53,6 @@ pub trait Observer {
     fn event(&mut self, scenario: &str, event: &Event);
     /// A scenario is done.
     fn result(&mut self, result: &ScenarioResult);
-    /// A scenario has begun or ended out of order: so many are done.
-    fn progress(&mut self, done: usize, of: usize);
 }
 
 /// Which optional operations the implementation offers, and how that is known.
@@ -149,7 +146,6 @@ pub fn run(
                 observer.result(result);
             }
             order.told = results.len();
-            observer.progress(order.done, selected.len());
             if options.max_fail.is_some_and(|max| red >= max) {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -169,7 +165,6 @@ pub fn run(
 struct InOrder {
     next: usize,
     waiting: BTreeMap<usize, Vec<Message>>,
-    done: usize,
     told: usize,
 }
 
@@ -179,7 +174,6 @@ impl InOrder {
             Message::Event(index, _) => (*index, false),
             Message::Done(index, _) | Message::Skipped(index, _) => (*index, true),
         };
-        self.done += usize::from(last);
         if index != self.next {
             self.waiting.entry(index).or_default().push(message);
             return;

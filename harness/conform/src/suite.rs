@@ -69,27 +69,11 @@ impl Suite {
     /// See [`SuiteError`].
     pub fn of_paths(paths: &[PathBuf]) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios()?;
-        let mut scenarios = Vec::new();
-        let mut fragments = Vec::new();
-        for path in paths {
-            let mut found = Vec::new();
-            find(path, &mut found).map_err(|e| SuiteError::Other(format!("{}: {e}", path.display())))?;
-            if found.is_empty() {
-                return Err(SuiteError::Other(format!("{}: no file that ends in .{ENDING}", path.display())));
-            }
-            let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
-            for file in found {
-                let text = std::fs::read_to_string(&file)
-                    .map_err(|e| SuiteError::Other(format!("{}: {e}", file.display())))?;
-                let below = file.strip_prefix(root).unwrap_or(&file).with_extension("");
-                let entry = (below.display().to_string(), source(&file, Path::new(""), text));
-                if below.parent().and_then(Path::file_name).is_some_and(|f| f == "fragments") {
-                    fragments.push((below.file_name().unwrap_or_default().to_string_lossy().into_owned(), entry.1));
-                } else {
-                    scenarios.push(entry);
-                }
-            }
-        }
+        let (fragments, scenarios): (Vec<_>, Vec<_>) = scenario_files(paths)?
+            .into_iter()
+            .partition(|(name, _)| name.rsplit('/').nth(1).is_some_and(|folder| folder == "fragments"));
+        let fragments =
+            fragments.into_iter().map(|(name, s)| (name.rsplit('/').next().unwrap_or_default().to_owned(), s)).collect();
         suite.add_fragments(fragments)?;
         suite.add(scenarios)?;
         Ok(suite)
@@ -176,6 +160,30 @@ impl Suite {
 
 fn source(path: &Path, root: &Path, text: String) -> Arc<Source> {
     Arc::new(Source { path: root.join(path).display().to_string(), text })
+}
+
+/// The scenario files among these files and below these folders, with the names that they have in a suite.
+///
+/// # Errors
+///
+/// What cannot be read, or a folder without scenarios.
+pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, SuiteError> {
+    let mut all = Vec::new();
+    for path in paths {
+        let mut found = Vec::new();
+        find(path, &mut found).map_err(|e| SuiteError::Other(format!("{}: {e}", path.display())))?;
+        if found.is_empty() {
+            return Err(SuiteError::Other(format!("{}: no file that ends in .{ENDING}", path.display())));
+        }
+        let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
+        for file in found {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|e| SuiteError::Other(format!("{}: {e}", file.display())))?;
+            let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
+            all.push((name, source(&file, Path::new(""), text)));
+        }
+    }
+    Ok(all)
 }
 
 fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {

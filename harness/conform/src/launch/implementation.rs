@@ -26,6 +26,8 @@ pub struct Implementation {
     pub env: BTreeMap<String, String>,
     /// Optional operations that it offers (`true`) or lacks (`false`); others are found out by asking.
     pub claims: BTreeMap<Need, bool>,
+    /// Its version, where it is known.
+    pub version: Option<semver::Version>,
     /// Deviations that belong to it.
     pub deviations: Option<PathBuf>,
     /// Shell commands run before the first and after the last scenario.
@@ -45,28 +47,30 @@ pub struct Implementation {
 /// ```
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Profile {
+struct Profile {
     /// Shown in reports.
-    pub name: String,
+    name: String,
     /// See [`Implementation`].
-    pub command: String,
+    command: String,
     /// See [`Implementation`].
-    pub command_nodes: Option<String>,
+    command_nodes: Option<String>,
     /// Optional operations that it has.
     #[serde(default)]
-    pub offers: BTreeSet<String>,
+    offers: BTreeSet<String>,
     /// Optional operations that it lacks.
     #[serde(default)]
-    pub lacks: BTreeSet<String>,
+    lacks: BTreeSet<String>,
     /// Added to the environment.
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
+    /// Told to the deviations.
+    version: Option<semver::Version>,
     /// Relative to the profile.
-    pub deviations: Option<PathBuf>,
+    deviations: Option<PathBuf>,
     /// Shell command run before the first scenario.
-    pub setup: Option<String>,
+    setup: Option<String>,
     /// Shell command run after the last scenario.
-    pub teardown: Option<String>,
+    teardown: Option<String>,
 }
 
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes} and {hosts}";
@@ -126,6 +130,7 @@ impl Implementation {
             command_nodes: Some(command),
             env: BTreeMap::new(),
             claims: BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]),
+            version: None,
             deviations: None,
             setup: None,
             teardown: None,
@@ -148,6 +153,7 @@ impl Implementation {
             command_nodes: None,
             env: BTreeMap::new(),
             claims: BTreeMap::new(),
+            version: None,
             deviations: None,
             setup: None,
             teardown: None,
@@ -171,7 +177,8 @@ impl Implementation {
             "mpiexec.gforker" => self.command = with(&tail),
             _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
                 self.command = with(&tail);
-                if is_hydra(&words[0]) {
+                if let Some(version) = hydra_version(&words[0]) {
+                    self.version = version;
                     // Addresses rather than names: Hydra would ask a name server.
                     let nodes = ["-launcher", "fork", "-iface", "lo", "-hosts", "{hosts}", "-n", "{ranks}", "{agent}"];
                     self.command_nodes = Some(with(&nodes));
@@ -213,6 +220,7 @@ impl Implementation {
             }
         }
         this.env = profile.env;
+        this.version = profile.version.or(this.version);
         this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
         (this.setup, this.teardown) = (profile.setup, profile.teardown);
         Ok(this)
@@ -266,17 +274,17 @@ fn hosts(ranks: u32, nodes: u32) -> String {
         .join(",")
 }
 
-/// Whether a launcher is MPICH's Hydra: it says so in its version.
-fn is_hydra(program: &str) -> bool {
+/// Asks a launcher for its version; `None` if it is not MPICH's Hydra, which says so there.
+fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
     let run = duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
-    let Ok(handle) = run else { return false };
-    match handle.wait_timeout(Duration::from_secs(5)) {
-        Ok(Some(output)) => output.stdout.windows(5).any(|w| w.eq_ignore_ascii_case(b"hydra")),
-        _ => {
-            let _ = handle.kill();
-            false
-        }
-    }
+    let handle = run.ok()?;
+    let Ok(Some(output)) = handle.wait_timeout(Duration::from_secs(5)) else {
+        let _ = handle.kill();
+        return None;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
+    text.to_ascii_lowercase().contains("hydra").then(|| version.and_then(|v| semver::Version::parse(v.trim()).ok()))
 }
 
 #[cfg(test)]

@@ -5,5 +5,5 @@ mod implementation;
 mod process;
 mod proctree;
 
-pub use implementation::{Implementation, ImplementationError, Profile};
+pub use implementation::{Implementation, ImplementationError, need};
 pub use process::{Environment, ProcessPeer};

@@ -1,0 +1,206 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use pmi_conform::report::{Format, ReportSpec};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    conforms, or deviates only as recorded (broken SHOULDs are shown)
+  1    a MUST or SHALL is broken (with --strict also a SHOULD), a crash, a hang, or a stale deviation
+  2    usage error, or a mistake in a scenario
+  3    the harness could not judge a scenario
+  4    nothing was judged
+  130  interrupted";
+
+/// Judge a PMI-1 implementation: a process manager against Flux RFC 13.
+///
+/// Without --server it judges the reference process manager that is built in.
+#[derive(Parser)]
+#[command(name = "pmi-conform", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) judge: Judge,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Run a program under the reference process manager
+    Serve(Serve),
+    /// List the requirements
+    Requirements {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what a requirement means, what tests it, and which implementations are known to break it
+    Explain {
+        /// For example rfc13.put.unique
+        id: String,
+    },
+    /// Show which requirements the scenarios test
+    Coverage(Coverage),
+    /// Look for mistakes in scenario files
+    Check {
+        /// Files or folders; the embedded suite if none are given
+        paths: Vec<PathBuf>,
+    },
+    /// Lay out scenario files
+    Fmt {
+        /// Change nothing; fail if something would change
+        #[arg(long)]
+        check: bool,
+        /// Files or folders
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Render the log of a run as another report
+    Report(Report),
+    /// Print the JSON schema of a line of the log
+    Schema,
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    Man {
+        /// Into which folder
+        dir: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct Judge {
+    /// Scenario files or folders to play instead of the embedded suite
+    pub(super) paths: Vec<PathBuf>,
+
+    /// The implementation under test: a launcher (mpiexec, srun, flux ...), a command with {ranks} and {agent}
+    /// (also {nodes} or {hosts}), or @PROFILE
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
+    pub(super) server: Option<String>,
+    /// The command for scenarios on several nodes, with {agent}, {ranks} and {nodes} or {hosts}
+    #[arg(long, value_name = "CMD", requires = "server", help_heading = "What is tested")]
+    pub(super) server_nodes: Option<String>,
+    /// Optional operations that it offers, so that lacking them is a failure: spawn, names
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    pub(super) has: Vec<String>,
+    /// Optional operations that it lacks: their scenarios do not apply
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    pub(super) lacks: Vec<String>,
+    /// Judge the reference server in memory, without processes
+    #[arg(long, conflicts_with = "server", help_heading = "What is tested")]
+    pub(super) memory: bool,
+
+    /// Play only scenarios whose name contains this, or fits it where it has a *; `=NAME` for exactly one. Several add up
+    #[arg(long, short, value_name = "PATTERN", help_heading = "Selection")]
+    pub(super) filter: Vec<String>,
+    /// Play only scenarios that test this requirement (* allowed)
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
+    pub(super) requirement: Vec<String>,
+    /// Play the Kth of N parts of the selection
+    #[arg(long, value_name = "K/N", value_parser = shard, help_heading = "Selection")]
+    pub(super) shard: Option<(usize, usize)>,
+    /// Play only what was red in this log (ndjson)
+    #[arg(long, value_name = "LOG", help_heading = "Selection")]
+    pub(super) rerun_failed: Option<PathBuf>,
+    /// List the selected scenarios and play nothing
+    #[arg(long, help_heading = "Selection")]
+    pub(super) list: bool,
+
+    /// Launches side by side [default: number of processors]
+    #[arg(long, short, value_name = "N", value_parser = positive, help_heading = "How it runs")]
+    pub(super) jobs: Option<usize>,
+    /// Longest wait for what a step expects, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", help_heading = "How it runs")]
+    pub(super) timeout: std::time::Duration,
+    /// Stop after so many red scenarios
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "How it runs")]
+    pub(super) max_fail: Option<usize>,
+
+    /// Findings that are known and accepted (TOML)
+    #[arg(long, value_name = "FILE", help_heading = "Verdict")]
+    pub(super) deviations: Option<PathBuf>,
+    /// A broken SHOULD is a failure too
+    #[arg(long, help_heading = "Verdict")]
+    pub(super) strict: bool,
+    /// Write entries for findings that no deviation covers, to be explained and moved to the deviations file
+    #[arg(long, value_name = "FILE", help_heading = "Verdict")]
+    pub(super) draft_deviations: Option<PathBuf>,
+
+    /// Also report as ndjson, json, junit, tap or markdown, to standard output or `FORMAT=FILE`
+    #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
+    pub(super) report: Vec<ReportSpec>,
+    /// Show every finding in full
+    #[arg(long, short, help_heading = "Output")]
+    pub(super) verbose: bool,
+    /// Show only what is red, and the summary
+    #[arg(long, short, conflicts_with = "verbose", help_heading = "Output")]
+    pub(super) quiet: bool,
+    /// Colours
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub(super) color: clap::ColorChoice,
+    /// Write the embedded scenarios, fragments and requirements to this folder and play nothing
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(super) export: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(super) struct Serve {
+    /// Number of processes
+    #[arg(short = 'n', long = "ranks", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ranks: u32,
+    /// Number of nodes that the processes are told they are on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) nodes: u32,
+    /// Log what is started and what ends
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(super) struct Coverage {
+    /// Count what these runs executed (ndjson logs); without any, what the reference server in memory executes
+    #[arg(long, value_name = "LOG")]
+    pub(super) log: Vec<PathBuf>,
+    /// Fail if a MUST that binds servers is neither tested nor excluded
+    #[arg(long)]
+    pub(super) check: bool,
+}
+
+#[derive(Args)]
+pub(super) struct Report {
+    /// A log that `--report ndjson=FILE` wrote
+    pub(super) log: PathBuf,
+    /// ndjson, json, junit, tap, markdown or terminal
+    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    pub(super) format: Format,
+    /// Where to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+}
+
+fn shard(text: &str) -> Result<(usize, usize), String> {
+    let parse = || {
+        let (k, n) = text.split_once('/')?;
+        let (k, n) = (k.parse().ok()?, n.parse().ok()?);
+        (1 <= k && k <= n).then_some((k, n))
+    };
+    parse().ok_or_else(|| "write K/N with K from 1 to N, for example 1/3".to_owned())
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "write a number from 1".to_owned())
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|s| (0.01..=86_400.0).contains(s));
+    number.map(std::time::Duration::from_secs_f64).ok_or_else(|| "write seconds, from 0.01 to 86400".to_owned())
+}

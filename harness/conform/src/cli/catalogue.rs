@@ -1,0 +1,151 @@
+//! `requirements`, `explain` and `coverage`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use pmi_conform::deviations::{Deviations, recorded};
+use pmi_conform::event::Event;
+use pmi_conform::play::Limits;
+use pmi_conform::report::read_log;
+use pmi_conform::requirement::{Binds, Level, Requirement};
+use pmi_conform::run::{Observer, Options, Target, run};
+use pmi_conform::suite::Suite;
+use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+
+use super::args::Coverage;
+use super::{say, told};
+
+fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
+    suite.scenarios.iter().filter(|s| s.requires.iter().any(|r| r.value == id)).map(|s| s.name.as_str()).collect()
+}
+
+fn binds(requirement: &Requirement) -> String {
+    let word = |b: &Binds| match b {
+        Binds::Server => "server",
+        Binds::Client => "client",
+        Binds::Library => "library",
+    };
+    requirement.binds.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
+    let suite = Suite::embedded().map_err(told)?;
+    if json {
+        let list: Vec<serde_json::Value> = suite
+            .catalogue
+            .iter()
+            .map(|r| {
+                let mut value = serde_json::to_value(r)?;
+                value["scenarios"] = testing(&suite, &r.id).into();
+                Ok(value)
+            })
+            .collect::<serde_json::Result<_>>()?;
+        say(&format!("{:#}\n", serde_json::Value::from(list)))?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for r in suite.catalogue.iter() {
+        writeln!(text, "{:8} {:40} {:24} {}", r.level, r.id, binds(r), r.text)?;
+    }
+    say(&text)?;
+    Ok(0)
+}
+
+pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
+    let suite = Suite::embedded().map_err(told)?;
+    let Some(r) = suite.catalogue.get(id) else {
+        let near = suite.catalogue.iter().map(|r| (strsim::jaro_winkler(id, &r.id), &r.id)).max_by(|a, b| a.0.total_cmp(&b.0));
+        let hint = near.map(|(_, id)| format!(", did you mean {id}?")).unwrap_or_default();
+        anyhow::bail!("there is no requirement {id}{hint} `pmi-conform requirements` lists them");
+    };
+    let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
+    for (label, value) in [
+        ("Grammar rule", &r.abnf),
+        ("How we read it", &r.reading),
+        ("Reported, never failed", &r.contradiction),
+        ("Not tested", &r.excluded),
+    ] {
+        if let Some(value) = value {
+            writeln!(text, "\n{label}: {value}")?;
+        }
+    }
+    for evidence in &r.evidence {
+        writeln!(text, "  seen: {evidence}")?;
+    }
+    let scenarios = testing(&suite, id);
+    writeln!(text, "\nTested by {} scenario(s):", scenarios.len())?;
+    for scenario in scenarios {
+        writeln!(text, "  {scenario}")?;
+    }
+    let known = recorded(id);
+    if !known.is_empty() {
+        writeln!(text, "\nKnown to break it:")?;
+    }
+    for (implementation, reason) in known {
+        writeln!(text, "  {implementation}: {reason}")?;
+    }
+    say(&text)?;
+    Ok(0)
+}
+
+/// Nobody looks at the runs that only count.
+struct Silent;
+
+impl Observer for Silent {
+    fn begin(&mut self, _: &RunHeader) {}
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, _: &ScenarioResult) {}
+}
+
+pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
+    let suite = Suite::embedded().map_err(told)?;
+    let mut results = Vec::new();
+    for path in &args.log {
+        let name = path.display().to_string();
+        let file = std::fs::File::open(path).context(name.clone())?;
+        results.extend(read_log(&name, io::BufReader::new(file), false)?.results);
+    }
+    if args.log.is_empty() {
+        let options =
+            Options { jobs: 1, limits: Limits::default(), strict: false, max_fail: None, replay: String::new() };
+        let target = Target::Memory(pmi_reference::Config::default());
+        let never = AtomicBool::new(false);
+        results = run(&suite, &suite.scenarios, &target, &mut Deviations::default(), &options, &never, &mut Silent).1;
+    }
+    let executed: BTreeSet<&str> = results
+        .iter()
+        .filter(|r| !matches!(r.verdict, Verdict::NotApplicable | Verdict::Unjudged))
+        .flat_map(|r| r.requires.iter().map(String::as_str))
+        .collect();
+    let mut sums: BTreeMap<(Level, &str), [usize; 4]> = BTreeMap::new();
+    let mut text = String::new();
+    let mut uncovered = 0;
+    for r in suite.catalogue.iter() {
+        let scenarios = testing(&suite, &r.id).len();
+        let server = r.binds.contains(&Binds::Server);
+        let sum = sums.entry((r.level, if server { "server" } else { "client, library" })).or_default();
+        sum[0] += 1;
+        let state = if r.excluded.is_some() {
+            sum[3] += 1;
+            "excluded"
+        } else if scenarios == 0 {
+            uncovered += usize::from(server && r.level == Level::Must);
+            if server { "NOT TESTED" } else { "-" }
+        } else {
+            sum[1] += 1;
+            let ran = executed.contains(r.id.as_str());
+            sum[2] += usize::from(ran);
+            if ran { "executed" } else { "cited" }
+        };
+        writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)", r.level, r.id, state)?;
+    }
+    writeln!(text, "\n{:8} {:16} {:>6} {:>6} {:>9} {:>9}", "level", "binds", "total", "cited", "executed", "excluded")?;
+    for ((level, who), [total, cited, executed, excluded]) in sums {
+        writeln!(text, "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {excluded:>9}")?;
+    }
+    say(&text)?;
+    Ok(u8::from(args.check && uncovered > 0))
+}

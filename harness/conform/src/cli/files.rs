@@ -1,0 +1,35 @@
+//! `check` and `fmt`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use pmi_conform::lang::{self, Diagnostic};
+use pmi_conform::suite::{Suite, scenario_files};
+
+use super::{say, told};
+
+pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
+    let suite = if paths.is_empty() { Suite::embedded() } else { Suite::of_paths(paths) }.map_err(told)?;
+    let warnings: Vec<Diagnostic> = suite.diagnose();
+    for warning in &warnings {
+        say(&format!("{}\n", warning.render(false)))?;
+    }
+    say(&format!("{} scenarios, {} warnings\n", suite.scenarios.len(), warnings.len()))?;
+    Ok(0)
+}
+
+pub(super) fn fmt(check: bool, paths: &[PathBuf]) -> anyhow::Result<u8> {
+    let mut changed = 0;
+    for (name, source) in scenario_files(paths).map_err(told)? {
+        let scenario = lang::parse(source.clone(), &name).map_err(|e| told(pmi_conform::suite::SuiteError::Diagnostics(e)))?;
+        let text = lang::format(&scenario);
+        if text != source.text {
+            changed += 1;
+            say(&format!("{}\n", source.path))?;
+            if !check {
+                std::fs::write(&source.path, text).with_context(|| source.path.clone())?;
+            }
+        }
+    }
+    Ok(u8::from(check && changed > 0))
+}

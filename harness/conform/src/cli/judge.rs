@@ -1,0 +1,233 @@
+//! The main command: play the suite against an implementation.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use pmi_conform::deviations::{Deviations, draft, glob};
+use pmi_conform::event::Event;
+use pmi_conform::lang::ast::Scenario;
+use pmi_conform::launch::{Environment, Implementation, need};
+use pmi_conform::play::Limits;
+use pmi_conform::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
+use pmi_conform::run::{Observer, Options, Target, run};
+use pmi_conform::suite::Suite;
+use pmi_conform::verdict::{LogLine, RunHeader, ScenarioResult};
+
+use super::args::Judge;
+use super::{say, told};
+
+pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
+    if let Some(folder) = &args.export {
+        let files = Suite::export(folder).with_context(|| folder.display().to_string())?;
+        say(&format!("{files} files written to {}\n", folder.display()))?;
+        return Ok(0);
+    }
+    let suite = if args.paths.is_empty() { Suite::embedded() } else { Suite::of_paths(&args.paths) }.map_err(told)?;
+    let selected = select(&suite, args)?;
+    if args.list {
+        let list: String = selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary))).collect();
+        say(&list)?;
+        return Ok(0);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let environment = Environment {
+        binary: std::env::current_exe().context("cannot find this program's own file, which is also the agent")?,
+        interrupted: Arc::clone(&interrupted),
+    };
+    let implementation = match (&args.server, args.memory) {
+        (_, true) => None,
+        (None, false) => Some(Implementation::reference(&environment.binary, &[])),
+        (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
+    };
+    let mut deviations_file = args.deviations.clone();
+    let mut version = None;
+    let (mut setup, mut teardown) = (None, None);
+    let target = match implementation {
+        None => Target::Memory(pmi_reference::Config::default()),
+        Some(mut implementation) => {
+            if let Some(nodes) = &args.server_nodes {
+                implementation.set_command_nodes(nodes).context("--server-nodes")?;
+            }
+            for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
+                for word in words {
+                    implementation.claims.insert(need(word)?, offered);
+                }
+            }
+            deviations_file = deviations_file.or_else(|| implementation.deviations.clone());
+            version = implementation.version.clone();
+            (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
+            Target::Processes(Box::new(implementation), environment)
+        }
+    };
+    let mut deviations = match &deviations_file {
+        Some(path) => Deviations::read(path, version.as_ref()).map_err(anyhow::Error::msg)?,
+        None => Deviations::default(),
+    };
+    let options = Options {
+        jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        limits: Limits { step: args.timeout, ..Limits::default() },
+        strict: args.strict,
+        max_fail: args.max_fail,
+        replay: replay(args),
+    };
+    shell(setup.as_deref()).context("the profile's setup")?;
+    let mut observer = Reports::open(args)?;
+    let (header, results, end) =
+        run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
+    let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
+    if let Some(path) = &args.draft_deviations {
+        std::fs::write(path, draft(&results)).with_context(|| path.display().to_string())?;
+    }
+    let status = end.exit_code as u8;
+    observer.finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
+    torn_down.map(|()| status)
+}
+
+fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |end| &text[..=end])
+}
+
+fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
+    let fits = |pattern: &str, name: &str| match pattern.strip_prefix('=') {
+        Some(exact) => exact == name,
+        None if pattern.contains('*') => glob(pattern, name),
+        None => name.contains(pattern),
+    };
+    let mut selected: Vec<Arc<Scenario>> = suite
+        .scenarios
+        .iter()
+        .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
+        .filter(|s| {
+            args.requirement.is_empty()
+                || args.requirement.iter().any(|id| s.requires.iter().any(|r| glob(id, &r.value)))
+        })
+        .cloned()
+        .collect();
+    if let Some(path) = &args.rerun_failed {
+        let name = path.display().to_string();
+        let log = read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), false)?;
+        let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
+        selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
+    }
+    if let Some((k, n)) = args.shard {
+        let mut at = 0;
+        selected.retain(|_| (at % n + 1 == k, at += 1).0);
+    }
+    Ok(selected)
+}
+
+/// The command line without what selects and reports.
+fn replay(args: &Judge) -> String {
+    let mut words = vec!["pmi-conform".to_owned()];
+    words.extend(args.paths.iter().map(|p| p.display().to_string()));
+    words.extend(args.memory.then(|| "--memory".to_owned()));
+    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
+        words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
+    }
+    for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
+        words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
+    }
+    shell_words::join(words)
+}
+
+fn shell(command: Option<&str>) -> anyhow::Result<()> {
+    if let Some(command) = command {
+        duct::cmd!("sh", "-c", command).stdin_null().stdout_to_stderr().run()?;
+    }
+    Ok(())
+}
+
+/// The terminal and the reports that are written as things happen.
+struct Reports {
+    terminal: Terminal<Box<dyn Write>>,
+    log: Option<LogWriter<Box<dyn Write>>>,
+    /// The first error of writing; the run goes on without.
+    error: Option<io::Error>,
+}
+
+impl Reports {
+    fn open(args: &Judge) -> anyhow::Result<Self> {
+        // Standard output belongs to a report that is written there.
+        let taken = args.report.iter().any(|r| r.file.is_none());
+        let choice = match args.color {
+            clap::ColorChoice::Always => anstream::ColorChoice::Always,
+            clap::ColorChoice::Never => anstream::ColorChoice::Never,
+            clap::ColorChoice::Auto if taken => anstream::AutoStream::choice(&io::stderr()),
+            clap::ColorChoice::Auto => anstream::AutoStream::choice(&io::stdout()),
+        };
+        let verbosity = match (args.quiet, args.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        let look = Look { color: choice != anstream::ColorChoice::Never, progress: io::stderr().is_terminal(), verbosity };
+        let out: Box<dyn Write> = if taken { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
+        let log = match args.report.iter().find(|r| r.format == Format::Ndjson) {
+            None => None,
+            Some(ReportSpec { file: None, .. }) => Some(LogWriter::new(Box::new(io::stdout()) as Box<dyn Write>)),
+            Some(ReportSpec { file: Some(path), .. }) => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))
+            }
+        };
+        Ok(Self { terminal: Terminal::new(out, look), log, error: None })
+    }
+
+    fn keep(&mut self, done: io::Result<()>) {
+        match done {
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => drop(self.error.get_or_insert(e)),
+            _ => {}
+        }
+    }
+
+    fn log(&mut self, line: impl FnOnce() -> LogLine) {
+        if let Some(log) = &mut self.log {
+            let done = log.write(&line());
+            self.keep(done);
+        }
+    }
+
+    fn finish(mut self, run: Run, args: &Judge) -> anyhow::Result<()> {
+        if let Some(end) = &run.end {
+            self.log(|| LogLine::End(end.clone()));
+        }
+        let done = self.terminal.finish(&run);
+        self.keep(done);
+        for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
+            let mut text = Vec::new();
+            render(&run, spec.format, &mut text)?;
+            match &spec.file {
+                Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string())?,
+                None => say(&String::from_utf8_lossy(&text))?,
+            }
+        }
+        match self.error {
+            Some(error) => Err(error).context("writing a report"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Observer for Reports {
+    fn begin(&mut self, header: &RunHeader) {
+        self.log(|| LogLine::Run(header.clone()));
+        let done = self.terminal.start(header);
+        self.keep(done);
+    }
+
+    fn event(&mut self, scenario: &str, event: &Event) {
+        self.log(|| LogLine::Event { scenario: scenario.to_owned(), event: event.clone() });
+    }
+
+    fn result(&mut self, result: &ScenarioResult) {
+        self.log(|| LogLine::Result(result.clone()));
+        let done = self.terminal.scenario_done(result);
+        self.keep(done);
+    }
+}

@@ -1,0 +1,93 @@
+//! What the user may write, and which command does it.
+
+mod args;
+mod catalogue;
+mod files;
+mod judge;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use pmi_conform::report::{Format, read_log, render};
+use pmi_conform::serve::{self, ServeOptions};
+use pmi_conform::suite::SuiteError;
+
+use args::{Cli, Command, Report, Serve};
+
+/// Usage errors and mistakes in scenarios.
+const USAGE: u8 = 2;
+
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => judge::judge(&cli.judge),
+        Some(Command::Serve(serve)) => run_serve(serve),
+        Some(Command::Requirements { json }) => catalogue::requirements(json),
+        Some(Command::Explain { id }) => catalogue::explain(&id),
+        Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
+        Some(Command::Check { paths }) => files::check(&paths),
+        Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
+        Some(Command::Report(report)) => run_report(&report),
+        Some(Command::Schema) => say(&format!("{:#}\n", pmi_conform::report::log_schema())).map(|()| 0),
+        Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "pmi-conform", &mut script);
+            say(&String::from_utf8_lossy(&script)).map(|()| 0)
+        }
+        Some(Command::Man { dir }) => std::fs::create_dir_all(&dir)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), &dir))
+            .map(|()| 0)
+            .map_err(|e| anyhow::anyhow!("{}: {e}", dir.display())),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            let told = format!("{error:#}");
+            let mark = if told.starts_with("error") { "" } else { "error: " };
+            // Where stderr is gone, nobody is left to tell.
+            let _ = writeln!(anstream::stderr(), "{mark}{told}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+fn say(text: &str) -> anyhow::Result<()> {
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A suite that cannot be used, with everything that is wrong in it.
+fn told(error: SuiteError) -> anyhow::Error {
+    match error {
+        SuiteError::Other(what) => anyhow::anyhow!(what),
+        SuiteError::Diagnostics(all) => {
+            let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+            anyhow::anyhow!(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n"))
+        }
+    }
+}
+
+fn run_serve(serve: Serve) -> anyhow::Result<u8> {
+    let Serve { ranks, nodes, verbose, command } = serve;
+    let config = pmi_reference::Config { nodes, ..pmi_reference::Config::default() };
+    let status = serve::run(ServeOptions { ranks, config, command, verbose })?;
+    Ok(u8::try_from(status).unwrap_or(255))
+}
+
+fn run_report(report: &Report) -> anyhow::Result<u8> {
+    let name = report.log.display().to_string();
+    let file = std::fs::File::open(&report.log).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    let keep_events = matches!(report.format, Format::Ndjson);
+    let run = read_log(&name, io::BufReader::new(file), keep_events)?;
+    let mut text = Vec::new();
+    render(&run, report.format, &mut text)?;
+    match &report.output {
+        Some(path) => std::fs::write(path, text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?,
+        None => say(&String::from_utf8_lossy(&text))?,
+    }
+    Ok(0)
+}

@@ -11,17 +11,15 @@ use crate::judge::{Party, Severity};
 use crate::verdict::{Judged, ScenarioResult, Verdict};
 
 /// An implementation can break the same rule without end; the log has the rest.
-const FINDINGS: usize = 10;
+pub(super) const FINDINGS: usize = 10;
 /// Of a transcript.
 const EVENTS: usize = 60;
 /// Of what the implementation printed.
 const OUTPUT: usize = 20;
 /// Characters of an expected or seen text.
 const TEXT: usize = 300;
-/// Characters before the first difference, when the beginning must go.
-const CONTEXT: usize = 40;
 /// Bytes of an event.
-const BYTES: usize = 160;
+const BYTES: usize = 120;
 
 /// Colours, or none.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +89,7 @@ impl Display for Block<'_> {
         self.transcript(f)?;
         self.output(f)?;
         if let Some(exit) = result.exit {
-            writeln!(f, "  job ended with {exit}")?;
+            writeln!(f, "  job: {exit}")?;
         }
         writeln!(f, "  play it again: {}", text::clean(&result.replay))
     }
@@ -137,12 +135,9 @@ fn finding(f: &mut Formatter<'_>, palette: Palette, result: &ScenarioResult, jud
     Ok(())
 }
 
-/// Expected and seen, cut to the same window around their first difference, which colours mark.
+/// Expected and seen, their differences marked by colours.
 fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
-    let (expected, seen) = (text::clean(expected), text::clean(seen));
-    let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
-    let from = same.saturating_sub(CONTEXT);
-    let (expected, seen) = (text::clip(&expected, from, TEXT), text::clip(&seen, from, TEXT));
+    let (expected, seen) = text::window(expected, seen, TEXT);
     if !palette.color {
         return (expected, seen);
     }
@@ -156,7 +151,8 @@ fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     for change in diff.iter_all_changes() {
         let token = change.value();
         let mark = |expected| {
-            let style = palette.differs(expected);
+            // Findings quote what they saw, not what they expected.
+            let style = if token == "\"" { Style::new() } else { palette.differs(expected) };
             format!("{style}{token}{style:#}")
         };
         match change.tag() {
@@ -210,7 +206,7 @@ impl Block<'_> {
         });
         let lines: Vec<_> = lines.collect();
         for (stream, line) in &lines[lines.len().saturating_sub(OUTPUT)..] {
-            writeln!(f, "  {stream}  {}", text::clip(&line.to_string(), 0, TEXT))?;
+            writeln!(f, "  {stream}  {}", text::bytes(&line.0, TEXT))?;
         }
         Ok(())
     }
@@ -237,8 +233,8 @@ fn told(event: &Event) -> Option<Told> {
             told(Some(proc), "  ", format!("started without a connection: {}", text::clean(why)))
         }
         What::Started { proc, bad_fd: None, .. } => told(Some(proc), "  ", "started".to_owned()),
-        What::ToServer { proc, bytes } => told(Some(proc), "->", text::clip(&bytes.to_string(), 0, BYTES)),
-        What::FromServer { proc, bytes } => told(Some(proc), "<-", text::clip(&bytes.to_string(), 0, BYTES)),
+        What::ToServer { proc, bytes } => told(Some(proc), "->", text::bytes(&bytes.0, BYTES)),
+        What::FromServer { proc, bytes } => told(Some(proc), "<-", text::bytes(&bytes.0, BYTES)),
         What::ClosedByClient { proc } => told(Some(proc), "->", "(closed)".to_owned()),
         What::ClosedByServer { proc } => told(Some(proc), "<-", "(closed)".to_owned()),
         What::Ended { proc, ours: true } => told(Some(proc), "  ", "ended as the scenario says".to_owned()),

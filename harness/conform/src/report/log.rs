@@ -68,7 +68,7 @@ pub enum LogError {
         format: u64,
     },
     /// A line does not belong there.
-    #[error("{name}:{line}: {why}; delete the line, or use a log that nobody has edited")]
+    #[error("{name}:{line}: {why}")]
     Line {
         /// The log.
         name: String,
@@ -99,10 +99,11 @@ pub fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result
         let wrong = |why: String| LogError::Line { name: name.clone(), line, why: text::clean(&why) };
         let parsed = match &run {
             None => first(&name, &bytes),
-            Some(_) => serde_json::from_slice(&bytes).map_err(|e| wrong(format!("no line of a log: {e}"))),
+            Some(_) => serde_json::from_slice(&bytes)
+                .map_err(|e| wrong(format!("no line of a log, {}: delete it to read the rest", reason(&e)))),
         };
         let parsed = match parsed {
-            Err(_) if !bytes.ends_with(b"\n") => break,
+            Err(LogError::Line { .. }) if !bytes.ends_with(b"\n") => break,
             other => other?,
         };
         match (&mut run, parsed) {
@@ -110,12 +111,17 @@ pub fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result
                 let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
                 run = Some(Run { header, results, events, cut, end: None });
             }
-            (None, _) => return Err(wrong("the first line must be that of type `run`".to_owned())),
+            (None, _) => {
+                return Err(wrong(
+                    "not the first line of a log, which has the type `run`: is a part of it missing?"
+                        .to_owned(),
+                ));
+            }
             (Some(_), LogLine::Run(_)) => {
-                return Err(wrong("a second run begins: a log holds one".to_owned()));
+                return Err(wrong("a second run begins: split the file, a log holds one".to_owned()));
             }
             (Some(Run { end: Some(_), .. }), _) => {
-                return Err(wrong("a line after that of type `end`".to_owned()));
+                return Err(wrong("more after the line of type `end`: delete it".to_owned()));
             }
             (Some(run), LogLine::Event { scenario, event }) => {
                 if keep_events {
@@ -140,7 +146,7 @@ fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     let wrong = |e: serde_json::Error| LogError::Line {
         name: name.to_owned(),
         line: 1,
-        why: text::clean(&format!("no first line of a log: {e}")),
+        why: text::clean(&format!("no log of pmi-conform, {}: name another file", reason(&e))),
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
     match value["format"].as_u64() {
@@ -148,5 +154,14 @@ fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
             Err(LogError::Format { name: name.to_owned(), format })
         }
         _ => serde_json::from_value(value).map_err(wrong),
+    }
+}
+
+/// Without the line, which is always the first of its text.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what} at column {}", error.column()),
+        None => text,
     }
 }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use super::block::place;
 use super::{Run, tally, text};
-use crate::verdict::{Judged, ScenarioResult};
+use crate::judge::Severity;
+use crate::verdict::{Judged, ScenarioResult, Verdict};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;
@@ -18,13 +19,23 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", row(counts.iter().map(|(_, what)| (*what).to_owned()).collect()))?;
     writeln!(out, "{}", row(counts.iter().map(|_| "---:".to_owned()).collect()))?;
     writeln!(out, "{}", row(counts.iter().map(|(n, _)| n.to_string()).collect()))?;
-    let strict = if run.header.strict { " (strict)" } else { "" };
-    writeln!(out, "\n{}{strict}", cell(&tally::meaning(run)))?;
+    let strict = run.header.strict;
+    writeln!(out, "\n{}{}", tally::meaning(run), if strict { " (strict)" } else { "" })?;
 
     let results = run.by_name();
-    let strict = run.header.strict;
-    let (red, others): (Vec<_>, Vec<_>) = results.into_iter().partition(|r| r.is_red(strict));
-    section(out, "Failures", &rows(&red, |judged| judged.deviation.is_none()))?;
+    let all =
+        || results.iter().flat_map(|result| result.findings.iter().map(move |judged| (*result, judged)));
+    let row = |(result, judged)| Row { result, judged: Some(judged) };
+    let is_red =
+        |judged: &Judged| judged.severity == Severity::Fail || strict && judged.severity == Severity::Warn;
+    let fresh = |(_, judged): &(_, &Judged)| judged.deviation.is_none();
+
+    let mut failures: Vec<_> = all().filter(fresh).filter(|(_, judged)| is_red(judged)).map(row).collect();
+    // What has no finding to show for being red has a reason, at best.
+    let bare =
+        |r: &&&ScenarioResult| r.is_red(strict) && (r.findings.is_empty() || r.verdict == Verdict::Unjudged);
+    failures.extend(results.iter().filter(bare).map(|result| Row { result, judged: None }));
+    section(out, "Failures", &failures)?;
     let complaints = run.complaints();
     if !complaints.is_empty() {
         writeln!(out, "\n### The run\n")?;
@@ -33,26 +44,14 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "- {}: {}", cell(&complaint.name), cell(&complaint.text))?;
     }
     more(out, complaints.len())?;
-    let all: Vec<_> = red.iter().chain(&others).copied().collect();
-    section(out, "Deviations as recorded", &rows(&all, |judged| judged.deviation.is_some()))?;
-    section(out, "Notes and warnings", &rows(&others, |judged| judged.deviation.is_none()))
+    section(out, "Deviations as recorded", &all().filter(|pair| !fresh(pair)).map(row).collect::<Vec<_>>())?;
+    let notes = all().filter(fresh).filter(|(_, judged)| !is_red(judged));
+    section(out, "Notes and warnings", &notes.map(row).collect::<Vec<_>>())
 }
 
 struct Row<'a> {
     result: &'a ScenarioResult,
     judged: Option<&'a Judged>,
-}
-
-fn rows<'a>(results: &[&'a ScenarioResult], wanted: fn(&Judged) -> bool) -> Vec<Row<'a>> {
-    let mut rows = Vec::new();
-    for result in results {
-        rows.extend(result.findings.iter().filter(|j| wanted(j)).map(|j| Row { result, judged: Some(j) }));
-        // What could not be judged has a reason and no finding.
-        if result.findings.is_empty() && result.is_red(false) {
-            rows.push(Row { result, judged: None });
-        }
-    }
-    rows
 }
 
 fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()> {
@@ -64,24 +63,24 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()>
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
     for Row { result, judged } in rows.iter().take(ROWS) {
-        let (requirement, expected, seen, at) = match judged {
+        let whole = result.verdict.label();
+        let (label, requirement, (expected, seen), at) = match judged {
             None => {
-                (String::new(), "", result.reason.as_deref().unwrap_or_default(), text::clean(&result.path))
+                let reason = text::clean(result.reason.as_deref().unwrap_or_default());
+                (whole, String::new(), (String::new(), reason), text::clean(&result.path))
             }
             Some(judged) => {
+                let label =
+                    if judged.severity < Severity::Fail { tally::severity(judged.severity) } else { whole };
                 let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
                 let requirement = format!("{}{level}", cell(&judged.finding.requirement));
-                (
-                    requirement,
-                    judged.finding.expected.as_str(),
-                    judged.finding.seen.as_str(),
-                    place(result, judged),
-                )
+                let texts = text::window(&judged.finding.expected, &judged.finding.seen, CELL);
+                (label, requirement, texts, place(result, judged))
             }
         };
         let name = format!("{}<br>{}", cell(&result.scenario), cell(&at));
-        let verdict = result.verdict.label();
-        write!(out, "| {verdict} | {name} | {requirement} | {} | {} |", cell(expected), cell(seen))?;
+        let (expected, seen) = (escape(&expected), escape(&seen));
+        write!(out, "| {label} | {name} | {requirement} | {expected} | {seen} |")?;
         match judged.and_then(|j| j.deviation.as_deref()) {
             Some(reason) => writeln!(out, " {} |", cell(reason))?,
             None => writeln!(out)?,
@@ -97,11 +96,16 @@ fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
     }
 }
 
+/// Foreign text, short enough for a table.
+fn cell(text: &str) -> String {
+    escape(&text::clip(&text::clean(text), CELL))
+}
+
 /// Text that is nothing but text, in a table as elsewhere. Entities where Markdown's own escapes do not help:
 /// tables see the pipe before the backslash, and GitHub the person behind the at sign.
-fn cell(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::new();
-    for c in text::clip(&text::clean(text), 0, CELL).chars() {
+    for c in text.chars() {
         match c {
             '|' => out.push_str("&#124;"),
             '<' => out.push_str("&lt;"),

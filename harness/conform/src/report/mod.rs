@@ -44,7 +44,7 @@ pub enum Format {
 
 impl Format {
     /// All, with the names that users give.
-    pub const NAMES: [(&'static str, Self); 6] = [
+    const NAMES: [(&'static str, Self); 6] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::block::{place, who};
+use super::block::{FINDINGS, place, who};
 use super::{Run, tally, text};
 use crate::verdict::{ScenarioResult, Verdict};
 
@@ -51,13 +51,13 @@ fn point(result: &ScenarioResult, number: usize, strict: bool, out: &mut dyn Wri
     if !result.findings.is_empty() {
         writeln!(out, "  findings:")?;
     }
-    for judged in &result.findings {
+    for judged in result.findings.iter().take(FINDINGS) {
         writeln!(out, "    - requirement: {}", yaml(&judged.finding.requirement))?;
         let level = judged.level.map(|level| level.to_string());
         let fields = [
             ("level", level.as_deref()),
             ("severity", Some(tally::severity(judged.severity))),
-            ("text", Some(judged.text.as_str())),
+            ("text", Some(judged.text.as_str()).filter(|text| !text.is_empty())),
             ("at", Some(&place(result, judged))),
             ("by", Some(&who(judged))),
             ("expected", Some(judged.finding.expected.as_str())),
@@ -69,6 +69,9 @@ fn point(result: &ScenarioResult, number: usize, strict: bool, out: &mut dyn Wri
                 writeln!(out, "      {key}: {}", yaml(value))?;
             }
         }
+    }
+    if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
+        writeln!(out, "  more_findings: {more}")?;
     }
     writeln!(out, "  ...")
 }

@@ -41,6 +41,9 @@ pub struct Terminal<W> {
     palette: Palette,
     verbosity: Verbosity,
     bar: ProgressBar,
+    strict: bool,
+    /// Whether the last line is empty.
+    spaced: bool,
 }
 
 impl<W: Write> Terminal<W> {
@@ -51,7 +54,14 @@ impl<W: Write> Terminal<W> {
         } else {
             ProgressBar::hidden()
         };
-        Self { out, palette: Palette { color: look.color }, verbosity: look.verbosity, bar }
+        Self {
+            out,
+            palette: Palette { color: look.color },
+            verbosity: look.verbosity,
+            bar,
+            strict: false,
+            spaced: true,
+        }
     }
 
     /// Shows what is going to be run.
@@ -60,6 +70,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// Those of writing, here and below.
     pub fn start(&mut self, header: &RunHeader) -> io::Result<()> {
+        self.strict = header.strict;
         self.bar.set_length(header.selected as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
             self.bar.set_style(style);
@@ -82,7 +93,7 @@ impl<W: Write> Terminal<W> {
         // Strict or not, a broken SHOULD deserves to be read in full.
         let bad = result.is_red(true);
         let (line, block) = match self.verbosity {
-            Verbosity::Quiet => (result.is_red(false), result.is_red(false)),
+            Verbosity::Quiet => (result.is_red(self.strict), result.is_red(self.strict)),
             Verbosity::Normal => (true, bad),
             Verbosity::Verbose => (true, bad || !result.findings.is_empty()),
         };
@@ -103,6 +114,9 @@ impl<W: Write> Terminal<W> {
         if block {
             let _ = writeln!(shown, "{}", Block { result, palette: self.palette });
         }
+        if line {
+            self.spaced = block;
+        }
         self.bar.inc(1);
         self.bar.set_message(text::clean(&result.scenario));
         self.show(&shown)
@@ -116,10 +130,10 @@ impl<W: Write> Terminal<W> {
     pub fn finish(&mut self, run: &Run) -> io::Result<()> {
         self.bar.finish_and_clear();
         let palette = self.palette;
-        let mut shown = String::new();
+        let mut shown = String::from(if self.spaced { "" } else { "\n" });
         let groups = tally::groups(&run.results);
         if !groups.is_empty() && self.verbosity > Verbosity::Quiet {
-            shown.push_str("\nfindings by requirement\n");
+            shown.push_str("findings by requirement\n");
             for group in groups {
                 let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
                 let (id, of) =
@@ -132,20 +146,21 @@ impl<W: Write> Terminal<W> {
                 }
                 shown.push('\n');
             }
-        }
-        let complaints = run.complaints();
-        if !complaints.is_empty() {
             shown.push('\n');
         }
-        for complaint in complaints {
+        let complaints = run.complaints();
+        for complaint in &complaints {
             let style = palette.severity(crate::judge::Severity::Fail);
             let _ = writeln!(shown, "{style}{}{style:#}: {}", complaint.name, complaint.text);
+        }
+        if !complaints.is_empty() {
+            shown.push('\n');
         }
         let counts = tally::counts(&run.results);
         let counts: Vec<_> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
         let time = run.end.as_ref().map(|end| format!(" in {}", text::time(end.time_us))).unwrap_or_default();
         let bold = palette.bold();
-        let _ = writeln!(shown, "\n{bold}{}{bold:#}{time}\n{}", counts.join(", "), tally::meaning(run));
+        let _ = writeln!(shown, "{bold}{}{bold:#}{time}\n{}", counts.join(", "), tally::meaning(run));
         self.show(&shown)
     }
 

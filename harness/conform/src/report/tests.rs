@@ -218,7 +218,7 @@ fn colours_mark_the_difference_and_nothing_else_changes() {
     let mut out = Vec::new();
     let mut terminal = Terminal::new(&mut out, look);
     terminal.scenario_done(&run().results[2]).unwrap();
-    insta::assert_snapshot!(String::from_utf8(out).unwrap().escape_debug().to_string().replace("\\n", "\n"));
+    insta::assert_snapshot!(String::from_utf8(out).unwrap().replace('\x1b', "ESC"));
 
     let mut out = Vec::new();
     Terminal::new(&mut out, look).whole(&run()).unwrap();
@@ -231,13 +231,25 @@ fn colours_mark_the_difference_and_nothing_else_changes() {
 }
 
 #[test]
+fn long_texts_are_cut_alike() {
+    let (same, kept) = ("x".repeat(500), "x".repeat(98));
+    let (left, right) = text::window(&(same.clone() + "ab"), &same, 100);
+    assert_eq!(left, format!("...{kept}ab (502 characters)"));
+    assert_eq!(right, format!("...{kept} (500 characters)"));
+    assert_eq!(text::window("ab", "abc", 10), ("ab".to_owned(), "abc".to_owned()));
+    assert_eq!(text::window("b", "aaaaaa", 3), ("b".to_owned(), "aaa... (6 characters)".to_owned()));
+}
+
+#[test]
 fn a_flood_is_cut() {
     let mut run = run();
     run.results.truncate(3);
     let findings = &mut run.results[2].findings;
     *findings = vec![findings[0].clone(); 1000];
     run.results[2].last_events = (0..100).flat_map(|_| events()).collect();
-    for (format, limit) in [(Format::Terminal, 150), (Format::Junit, 160), (Format::Markdown, 80)] {
+    for (format, limit) in
+        [(Format::Terminal, 200), (Format::Junit, 200), (Format::Tap, 200), (Format::Markdown, 80)]
+    {
         assert!(rendered(&run, format).lines().count() < limit, "{format:?}");
     }
 }

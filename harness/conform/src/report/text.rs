@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+/// Characters shown before the first difference, when the beginning must go.
+const CONTEXT: usize = 40;
+
 /// Whether a character could act on a terminal, turn text around or be no part of XML.
 fn is_harmful(c: char) -> bool {
     c.is_control()
@@ -38,16 +41,38 @@ pub(super) fn safe_json(json: &str) -> String {
     out
 }
 
-/// The part of a text from character `from` on, at most `limit` long, with what is left out said.
-pub(super) fn clip(text: &str, from: usize, limit: usize) -> String {
+/// The first `limit` characters, with what is left out said.
+pub(super) fn clip(text: &str, limit: usize) -> String {
+    part(text, 0, limit)
+}
+
+/// Two texts that should be alike, cut to the same window around their first difference.
+pub(super) fn window(expected: &str, seen: &str, limit: usize) -> (String, String) {
+    let (expected, seen) = (clean(expected), clean(seen));
+    let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
+    let longest = expected.chars().count().max(seen.chars().count());
+    let from = same.saturating_sub(CONTEXT).min(longest.saturating_sub(limit));
+    (part(&expected, from, limit), part(&seen, from, limit))
+}
+
+fn part(text: &str, from: usize, limit: usize) -> String {
     let all = text.chars().count();
-    if all <= limit {
+    if from == 0 && all <= limit {
         return text.to_owned();
     }
-    let from = from.min(all - limit);
     let part: String = text.chars().skip(from).take(limit).collect();
     let (before, after) = (if from > 0 { "..." } else { "" }, if from + limit < all { "..." } else { "" });
     format!("{before}{part}{after} ({all} characters)")
+}
+
+/// Bytes escaped, at most `limit` of them.
+pub(super) fn bytes(bytes: &[u8], limit: usize) -> String {
+    match bytes.get(..limit) {
+        Some(part) if part.len() < bytes.len() => {
+            format!("{}... ({} bytes)", part.escape_ascii(), bytes.len())
+        }
+        _ => bytes.escape_ascii().to_string(),
+    }
 }
 
 /// `1 scenario`, `2 scenarios`.

@@ -127,7 +127,8 @@ fn obey(stream: UnixStream) -> io::Result<u8> {
 /// Takes the descriptor that PMI_FD names, or tells what is wrong with it.
 fn pmi_fd() -> Result<OwnedFd, String> {
     let value = std::env::var("PMI_FD").map_err(|_| "PMI_FD is not set".to_owned())?;
-    let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| format!("PMI_FD={value} is no number"))?;
+    let number: i32 =
+        value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| format!("PMI_FD={value} is no number"))?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
     // SAFETY: only looked at, in a process with one thread that closes nothing meanwhile.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };

@@ -154,7 +154,10 @@ pub fn draft(results: &[ScenarioResult]) -> String {
         let mut seen: Vec<&str> = Vec::new();
         for judged in &result.findings {
             let id = judged.finding.requirement.as_str();
-            if judged.deviation.is_none() && judged.severity > crate::judge::Severity::Note && !seen.contains(&id) {
+            if judged.deviation.is_none()
+                && judged.severity > crate::judge::Severity::Note
+                && !seen.contains(&id)
+            {
                 seen.push(id);
                 text += &format!(
                     "\n[[deviation]]\nrequirement = {}\nscenario = {}\nreason = {}\n",

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::judge::Severity;
 
 /// How binding a requirement is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub enum Level {
     /// MUST, SHALL, REQUIRED.
     #[serde(rename = "MUST")]

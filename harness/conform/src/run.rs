@@ -115,7 +115,14 @@ pub fn run(
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(scenario) = selected.get(index) else { break };
-                    let message = one(suite, scenario, target, offers, options, &mut Channel { index, sender: &sender });
+                    let message = one(
+                        suite,
+                        scenario,
+                        target,
+                        offers,
+                        options,
+                        &mut Channel { index, sender: &sender },
+                    );
                     let message = match message {
                         Ok(done) => Message::Done(index, Box::new(done)),
                         Err(skipped) => Message::Skipped(index, Box::new(skipped)),
@@ -156,7 +163,8 @@ pub fn run(
     if interrupted {
         results.retain(|r| r.reason.as_deref() != Some("interrupted"));
     }
-    let end = end(suite, selected, &results, deviations, options, interrupted, scenario_errors, start.elapsed());
+    let end =
+        end(suite, selected, &results, deviations, options, interrupted, scenario_errors, start.elapsed());
     (header, results, end)
 }
 
@@ -215,11 +223,16 @@ fn one(
         }
         Target::Processes(implementation, environment) => {
             if !implementation.can_span(scenario.nodes) {
-                let why = format!("no command is given that starts it on {} nodes (--server-nodes)", scenario.nodes);
+                let why = format!(
+                    "no command is given that starts it on {} nodes (--server-nodes)",
+                    scenario.nodes
+                );
                 return Err((Verdict::NotApplicable, why));
             }
             match ProcessPeer::launch(implementation, scenario.ranks, scenario.nodes, environment) {
-                Ok((mut peer, command)) => play(scenario, &fragment, command, &mut peer, options.limits, sink),
+                Ok((mut peer, command)) => {
+                    play(scenario, &fragment, command, &mut peer, options.limits, sink)
+                }
                 Err(error) => return Err((Verdict::Unjudged, error.to_string())),
             }
         }
@@ -241,9 +254,10 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
             Some(false) => (false, format!("it is said to lack {word}")),
             None => match probe(suite, *need, target, options) {
                 None => (true, String::new()),
-                Some(seen) => {
-                    (false, format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"))
-                }
+                Some(seen) => (
+                    false,
+                    format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"),
+                ),
             },
         };
         offers.insert(*need, offer);

@@ -55,7 +55,10 @@ impl Suite {
         for (path, bytes) in files(&EMBEDDED) {
             if path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments") {
                 let text = String::from_utf8_lossy(bytes).into_owned();
-                scenarios.push((path.with_extension("").display().to_string(), source(&path, Path::new("scenarios"), text)));
+                scenarios.push((
+                    path.with_extension("").display().to_string(),
+                    source(&path, Path::new("scenarios"), text),
+                ));
             }
         }
         suite.add(scenarios)?;
@@ -72,8 +75,10 @@ impl Suite {
         let (fragments, scenarios): (Vec<_>, Vec<_>) = scenario_files(paths)?
             .into_iter()
             .partition(|(name, _)| name.rsplit('/').nth(1).is_some_and(|folder| folder == "fragments"));
-        let fragments =
-            fragments.into_iter().map(|(name, s)| (name.rsplit('/').next().unwrap_or_default().to_owned(), s)).collect();
+        let fragments = fragments
+            .into_iter()
+            .map(|(name, s)| (name.rsplit('/').next().unwrap_or_default().to_owned(), s))
+            .collect();
         suite.add_fragments(fragments)?;
         suite.add(scenarios)?;
         Ok(suite)
@@ -192,7 +197,8 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
         found.push(path.to_owned());
         return Ok(());
     }
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
     entries.sort();
     for entry in entries {
         if entry.is_dir() || entry.extension().is_some_and(|e| e == ENDING) {

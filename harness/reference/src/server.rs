@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pmi_wire::{
     LineFramer, Operation, ProcessMapping, Request, SpawnAssembler, SpawnCollector, SpawnLimits,
-    SpawnProgram, SpawnRequest,
-    ValueReading, Version,
+    SpawnProgram, SpawnRequest, ValueReading, Version,
 };
 
 use crate::placement::place;
@@ -166,7 +165,13 @@ pub struct Server {
 impl Server {
     /// A server without process groups.
     pub fn new(config: Config) -> Self {
-        Self { config, groups: Vec::new(), names: BTreeMap::new(), spawns: Vec::new(), actions: VecDeque::new() }
+        Self {
+            config,
+            groups: Vec::new(),
+            names: BTreeMap::new(),
+            spawns: Vec::new(),
+            actions: VecDeque::new(),
+        }
     }
 
     /// Adds a process group; its processes may connect at once.
@@ -491,7 +496,12 @@ impl Server {
                 return self.protocol_error(from, "request after finalize", line);
             }
         }
-        match self.proc(from).spawn.get_or_insert_with(|| Box::new(SpawnCollector::new(SpawnLimits::default()))).push_line(line) {
+        match self
+            .proc(from)
+            .spawn
+            .get_or_insert_with(|| Box::new(SpawnCollector::new(SpawnLimits::default())))
+            .push_line(line)
+        {
             Ok(None) => {}
             Ok(Some(request)) => {
                 self.proc(from).spawn = None;

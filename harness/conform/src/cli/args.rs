@@ -202,5 +202,7 @@ fn positive(text: &str) -> Result<usize, String> {
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let number = text.parse::<f64>().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    number.map(std::time::Duration::from_secs_f64).ok_or_else(|| "write seconds, from 0.01 to 86400".to_owned())
+    number
+        .map(std::time::Duration::from_secs_f64)
+        .ok_or_else(|| "write seconds, from 0.01 to 86400".to_owned())
 }

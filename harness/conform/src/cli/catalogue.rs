@@ -19,7 +19,12 @@ use super::args::Coverage;
 use super::{say, told};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
-    suite.scenarios.iter().filter(|s| s.requires.iter().any(|r| r.value == id)).map(|s| s.name.as_str()).collect()
+    suite
+        .scenarios
+        .iter()
+        .filter(|s| s.requires.iter().any(|r| r.value == id))
+        .map(|s| s.name.as_str())
+        .collect()
 }
 
 fn binds(requirement: &Requirement) -> String {
@@ -57,7 +62,11 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
     let Some(r) = suite.catalogue.get(id) else {
-        let near = suite.catalogue.iter().map(|r| (strsim::jaro_winkler(id, &r.id), &r.id)).max_by(|a, b| a.0.total_cmp(&b.0));
+        let near = suite
+            .catalogue
+            .iter()
+            .map(|r| (strsim::jaro_winkler(id, &r.id), &r.id))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
         let hint = near.map(|(_, id)| format!(", did you mean {id}?")).unwrap_or_default();
         anyhow::bail!("there is no requirement {id}{hint} `pmi-conform requirements` lists them");
     };
@@ -109,11 +118,18 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         results.extend(read_log(&name, io::BufReader::new(file), false)?.results);
     }
     if args.log.is_empty() {
-        let options =
-            Options { jobs: 1, limits: Limits::default(), strict: false, max_fail: None, replay: String::new() };
+        let options = Options {
+            jobs: 1,
+            limits: Limits::default(),
+            strict: false,
+            max_fail: None,
+            replay: String::new(),
+        };
         let target = Target::Memory(pmi_reference::Config::default());
         let never = AtomicBool::new(false);
-        results = run(&suite, &suite.scenarios, &target, &mut Deviations::default(), &options, &never, &mut Silent).1;
+        results =
+            run(&suite, &suite.scenarios, &target, &mut Deviations::default(), &options, &never, &mut Silent)
+                .1;
     }
     let executed: BTreeSet<&str> = results
         .iter()
@@ -142,7 +158,11 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         };
         writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)", r.level, r.id, state)?;
     }
-    writeln!(text, "\n{:8} {:16} {:>6} {:>6} {:>9} {:>9}", "level", "binds", "total", "cited", "executed", "excluded")?;
+    writeln!(
+        text,
+        "\n{:8} {:16} {:>6} {:>6} {:>9} {:>9}",
+        "level", "binds", "total", "cited", "executed", "excluded"
+    )?;
     for ((level, who), [total, cited, executed, excluded]) in sums {
         writeln!(text, "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {excluded:>9}")?;
     }

@@ -21,7 +21,8 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
 pub(super) fn fmt(check: bool, paths: &[PathBuf]) -> anyhow::Result<u8> {
     let mut changed = 0;
     for (name, source) in scenario_files(paths).map_err(told)? {
-        let scenario = lang::parse(source.clone(), &name).map_err(|e| told(pmi_conform::suite::SuiteError::Diagnostics(e)))?;
+        let scenario = lang::parse(source.clone(), &name)
+            .map_err(|e| told(pmi_conform::suite::SuiteError::Diagnostics(e)))?;
         let text = lang::format(&scenario);
         if text != source.text {
             changed += 1;

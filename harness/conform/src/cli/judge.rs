@@ -25,10 +25,12 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         say(&format!("{files} files written to {}\n", folder.display()))?;
         return Ok(0);
     }
-    let suite = if args.paths.is_empty() { Suite::embedded() } else { Suite::of_paths(&args.paths) }.map_err(told)?;
+    let suite =
+        if args.paths.is_empty() { Suite::embedded() } else { Suite::of_paths(&args.paths) }.map_err(told)?;
     let selected = select(&suite, args)?;
     if args.list {
-        let list: String = selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary))).collect();
+        let list: String =
+            selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary))).collect();
         say(&list)?;
         return Ok(0);
     }
@@ -37,7 +39,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let environment = Environment {
-        binary: std::env::current_exe().context("cannot find this program's own file, which is also the agent")?,
+        binary: std::env::current_exe()
+            .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(&interrupted),
     };
     let implementation = match (&args.server, args.memory) {
@@ -85,7 +88,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         std::fs::write(path, draft(&results)).with_context(|| path.display().to_string())?;
     }
     let status = end.exit_code as u8;
-    observer.finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
+    observer
+        .finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
     torn_down.map(|()| status)
 }
 
@@ -166,11 +170,17 @@ impl Reports {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
-        let look = Look { color: choice != anstream::ColorChoice::Never, progress: io::stderr().is_terminal(), verbosity };
+        let look = Look {
+            color: choice != anstream::ColorChoice::Never,
+            progress: io::stderr().is_terminal(),
+            verbosity,
+        };
         let out: Box<dyn Write> = if taken { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
         let log = match args.report.iter().find(|r| r.format == Format::Ndjson) {
             None => None,
-            Some(ReportSpec { file: None, .. }) => Some(LogWriter::new(Box::new(io::stdout()) as Box<dyn Write>)),
+            Some(ReportSpec { file: None, .. }) => {
+                Some(LogWriter::new(Box::new(io::stdout()) as Box<dyn Write>))
+            }
             Some(ReportSpec { file: Some(path), .. }) => {
                 let file = File::create(path).with_context(|| path.display().to_string())?;
                 Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))

@@ -37,7 +37,10 @@ impl Kvs {
     /// A pair that was there before the processes started.
     pub(super) fn preput(&mut self, key: &[u8], value: &[u8]) {
         // Visible from the start: as if put and committed before round 0, which all have left by being started.
-        self.puts.entry(key.to_vec()).or_default().push(Put { value: value.to_vec(), acknowledged_in: Some(0) });
+        self.puts
+            .entry(key.to_vec())
+            .or_default()
+            .push(Put { value: value.to_vec(), acknowledged_in: Some(0) });
     }
 
     pub(super) fn sent(&mut self, key: &[u8], value: &[u8]) {

@@ -1,8 +1,8 @@
 //! The judge: what the facts mean. It reads events and never launches anything.
 
 pub mod finding;
-pub mod monitor;
 mod kvs;
+pub mod monitor;
 
 pub use finding::{Finding, Party, Severity};
 pub use monitor::Monitor;

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, Maxes, Operation, Request, RequestError, Response, ResponseError, SpawnAssembler,
-    SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
+    Body, LineFramer, MappingForm, Maxes, Operation, Request, RequestError, Response, ResponseError,
+    SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
 };
 
 use super::finding::{Finding, Party};
@@ -32,10 +32,20 @@ const RESERVED: &[u8] = b"PMI_";
 #[derive(Debug)]
 enum Pending {
     Init(Version),
-    Put { key: Vec<u8>, value: Vec<u8>, lawful: bool },
-    Get { key: Vec<u8>, kvsname: Vec<u8> },
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lawful: bool,
+    },
+    Get {
+        key: Vec<u8>,
+        kvsname: Vec<u8>,
+    },
     Lookup(Vec<u8>),
-    Publish { service: Vec<u8>, port: Vec<u8> },
+    Publish {
+        service: Vec<u8>,
+        port: Vec<u8>,
+    },
     Unpublish(Vec<u8>),
     Spawn(SpawnRequest),
     Other(Operation),
@@ -247,7 +257,10 @@ impl Monitor {
         }
         let twice = std::mem::replace(&mut self.rank(p).started, true);
         if number("PMI_RANK") != Some(p.rank) || p.rank >= size || twice {
-            let expected = format!("each of the {size} processes has a PMI_RANK of its own from 0 to {}", size.saturating_sub(1));
+            let expected = format!(
+                "each of the {size} processes has a PMI_RANK of its own from 0 to {}",
+                size.saturating_sub(1)
+            );
             self.server(p, "rfc13.env.pmi-rank", expected, seen("PMI_RANK"));
         }
         let (fits, expected) = if p.group == 0 {
@@ -370,7 +383,8 @@ impl Monitor {
             self.find(Party::Client, p, "rfc13.put.unique", expected, show(key));
         }
         // RFC 13, PMI_KVS_Get_key_length_max: the lengths count the terminating NUL.
-        let fits = maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
+        let fits =
+            maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
         if maxes.is_some() && !fits {
             let expected = "key and value within the limits of get_maxes".into();
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
@@ -384,7 +398,12 @@ impl Monitor {
         if first {
             self.order(p, Operation::Spawn, line);
         }
-        match self.rank(p).spawn.get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default())).push_line(line) {
+        match self
+            .rank(p)
+            .spawn
+            .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
+            .push_line(line)
+        {
             Ok(None) => {}
             Ok(Some(request)) => {
                 self.rank(p).spawn = None;
@@ -394,7 +413,12 @@ impl Monitor {
                 let rank = self.rank(p);
                 rank.spawn = None;
                 rank.pending.push_back(Pending::Unknown);
-                self.client(p, "rfc13.abnf.c-spawn", format!("a spawn request of RFC 13 ({error})"), show(line));
+                self.client(
+                    p,
+                    "rfc13.abnf.c-spawn",
+                    format!("a spawn request of RFC 13 ({error})"),
+                    show(line),
+                );
             }
         }
     }
@@ -405,7 +429,10 @@ impl Monitor {
         let nodes = self.group(p.group).nodes;
         let group = self.group(id);
         group.nodes = nodes;
-        group.size = request.programs.iter().fold(0, |n: u32, p| n.saturating_add(p.nprocs.min(u64::from(u32::MAX)) as u32));
+        group.size = request
+            .programs
+            .iter()
+            .fold(0, |n: u32, p| n.saturating_add(p.nprocs.min(u64::from(u32::MAX)) as u32));
         for (key, value) in request.programs.iter().flat_map(|p| &p.preput) {
             group.kvs.preput(key, value);
         }
@@ -419,12 +446,19 @@ impl Monitor {
 
     fn client_gone(&mut self, p: Proc) {
         let rank = self.rank(p);
-        let (joined, finalized, gone) = (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
+        let (joined, finalized, gone) =
+            (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
         if !gone && !finalized && !rank.closed {
             self.group(p.group).excused = true;
             if joined {
                 let expected = "finalize before the connection is closed".to_owned();
-                self.find(Party::Client, p, "rfc13.abnf.c-finalize", expected, "closed without it".to_owned());
+                self.find(
+                    Party::Client,
+                    p,
+                    "rfc13.abnf.c-finalize",
+                    expected,
+                    "closed without it".to_owned(),
+                );
             }
         }
     }
@@ -475,7 +509,11 @@ impl Monitor {
                     Some(cmd) => format!("cmd={cmd}, the answer to {}", asked.request_cmd()),
                     None => "a bare newline or the end of the connection, after abort".to_owned(),
                 };
-                let id = if asked == Operation::Abort { "rfc13.abnf.s-abort" } else { "rfc13.wire.response-matches-request" };
+                let id = if asked == Operation::Abort {
+                    "rfc13.abnf.s-abort"
+                } else {
+                    "rfc13.wire.response-matches-request"
+                };
                 // A stray answer that is right for nobody is not taken for the pending one's.
                 self.server(p, id, expected, show(line));
                 if op != Operation::Barrier {
@@ -491,14 +529,20 @@ impl Monitor {
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
         let (id, expected) = match error {
-            ResponseError::Message(_) => ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})")),
+            ResponseError::Message(_) => {
+                ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
+            }
             ResponseError::NoCommand => {
                 ("rfc13.wire.response-matches-request".to_owned(), "a response with its cmd".to_owned())
             }
-            ResponseError::UnknownCommand if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) => {
+            ResponseError::UnknownCommand
+                if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
+            {
                 ("rfc13.wire.server-sends-responses".to_owned(), "a response, not a request".to_owned())
             }
-            _ if unasked => ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned()),
+            _ if unasked => {
+                ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned())
+            }
             // The answer to something that is no PMI-1 request may well have a name of its own.
             ResponseError::UnknownCommand if asked == Some(None) => {
                 self.rank(p).pending.pop_front();
@@ -531,7 +575,12 @@ impl Monitor {
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.excused(p) {
-                        self.server(p, "rfc13.maxes.honoured", "a put within all limits succeeds", show(line));
+                        self.server(
+                            p,
+                            "rfc13.maxes.honoured",
+                            "a put within all limits succeeds",
+                            show(line),
+                        );
                     }
                 }
             }
@@ -540,14 +589,21 @@ impl Monitor {
                     self.get_answered(p, &key, ok, *value, line);
                 }
             }
-            (Pending::Lookup(service), Body::Lookup(port)) => self.lookup_answered(p, &service, ok, *port, line),
+            (Pending::Lookup(service), Body::Lookup(port)) => {
+                self.lookup_answered(p, &service, ok, *port, line)
+            }
             (Pending::Publish { service, port }, _) if ok => {
                 self.names.entry(service).or_default().insert(port);
             }
             (Pending::Unpublish(service), _) => {
                 let known = self.names.remove(&service).is_some();
                 if ok && !known {
-                    self.server(p, "rfc13.error.rc-nonzero", "an error, since the name is not published", show(line));
+                    self.server(
+                        p,
+                        "rfc13.error.rc-nonzero",
+                        "an error, since the name is not published",
+                        show(line),
+                    );
                 }
             }
             (Pending::Spawn(request), Body::Spawn(Some(codes))) => {
@@ -587,7 +643,8 @@ impl Monitor {
             return self.mapping_answered(p, ok, value, line);
         }
         // A spawned process has left round 0 by being started: see spawn_sent.
-        let left = self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
+        let left =
+            self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
         let what = self.group(p.group).kvs.expected(key, left, value);
         let key = show(key);
         match what {
@@ -598,7 +655,11 @@ impl Monitor {
             Expected::Missing => {}
             Expected::OneOf { must, shown, .. } if !ok => {
                 if must && !self.excused(p) {
-                    let id = if p.group != 0 && self.rank(p).left == 0 { "rfc13.spawn.preput" } else { "rfc13.put.visible-after-barrier" };
+                    let id = if p.group != 0 && self.rank(p).left == 0 {
+                        "rfc13.spawn.preput"
+                    } else {
+                        "rfc13.put.visible-after-barrier"
+                    };
                     self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
@@ -645,7 +706,12 @@ impl Monitor {
         match mapping.expand(size) {
             Err(too_few) => {
                 let expected = format!("a node for each of the {size} ranks");
-                self.server(p, "rfc13.mapping.covers-all-ranks", expected, format!("{}: {too_few}", show(value)));
+                self.server(
+                    p,
+                    "rfc13.mapping.covers-all-ranks",
+                    expected,
+                    format!("{}: {too_few}", show(value)),
+                );
             }
             Ok(mut ids) => {
                 ids.sort_unstable();
@@ -670,11 +736,21 @@ impl Monitor {
             }
             _ if ports.is_empty() => {}
             Some(port) if ok && !ports.contains(port) => {
-                self.server(p, "rfc13.lookup.port", format!("the port that was published, {shown}"), show(line));
+                self.server(
+                    p,
+                    "rfc13.lookup.port",
+                    format!("the port that was published, {shown}"),
+                    show(line),
+                );
             }
             None if ok => self.server(p, "rfc13.lookup.port", format!("a port, {shown}"), show(line)),
             _ if !ok && !self.excused(p) => {
-                self.server(p, "rfc13.publish.lookup", format!("the port that was published, {shown}"), show(line));
+                self.server(
+                    p,
+                    "rfc13.publish.lookup",
+                    format!("the port that was published, {shown}"),
+                    show(line),
+                );
             }
             _ => {}
         }

@@ -80,13 +80,16 @@ pub fn need(word: &str) -> Result<Need, ImplementationError> {
     match word {
         "spawn" => Ok(Need::Spawn),
         "names" => Ok(Need::Names),
-        _ => Err(ImplementationError(format!("\"{word}\" is no optional operation; there are spawn and names"))),
+        _ => Err(ImplementationError(format!(
+            "\"{word}\" is no optional operation; there are spawn and names"
+        ))),
     }
 }
 
 fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
-    let words = shell_words::split(command)
-        .map_err(|e| ImplementationError(format!("the command \"{command}\" cannot be split into words: {e}")))?;
+    let words = shell_words::split(command).map_err(|e| {
+        ImplementationError(format!("the command \"{command}\" cannot be split into words: {e}"))
+    })?;
     if words.is_empty() {
         return Err(ImplementationError("the command is empty".into()));
     }
@@ -104,7 +107,9 @@ fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
                 && name.bytes().all(|b| b.is_ascii_lowercase())
                 && !["agent", "ranks", "nodes", "hosts"].contains(&name)
             {
-                return Err(ImplementationError(format!("unknown placeholder {{{name}}} in \"{command}\": {PLACEHOLDERS}")));
+                return Err(ImplementationError(format!(
+                    "unknown placeholder {{{name}}} in \"{command}\": {PLACEHOLDERS}"
+                )));
             }
             rest = after;
         }
@@ -170,8 +175,10 @@ impl Implementation {
 
     /// Completes the command line of a launcher that we know.
     fn well_known(&mut self, words: Vec<String>) -> Result<(), ImplementationError> {
-        let program = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-        let with = |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
+        let program =
+            Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        let with =
+            |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
         let tail = ["-n", "{ranks}", "{agent}"];
         match program.as_str() {
             "mpiexec.gforker" => self.command = with(&tail),
@@ -180,7 +187,17 @@ impl Implementation {
                 if let Some(version) = hydra_version(&words[0]) {
                     self.version = version;
                     // Addresses rather than names: Hydra would ask a name server.
-                    let nodes = ["-launcher", "fork", "-iface", "lo", "-hosts", "{hosts}", "-n", "{ranks}", "{agent}"];
+                    let nodes = [
+                        "-launcher",
+                        "fork",
+                        "-iface",
+                        "lo",
+                        "-hosts",
+                        "{hosts}",
+                        "-n",
+                        "{ranks}",
+                        "{agent}",
+                    ];
                     self.command_nodes = Some(with(&nodes));
                     self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
                 }
@@ -200,8 +217,11 @@ impl Implementation {
 
     /// `@NAME`: the file NAME, NAME.toml or golden/NAME/profile.toml.
     fn from_profile(name: &str) -> Result<Self, ImplementationError> {
-        let tried =
-            [PathBuf::from(name), PathBuf::from(format!("{name}.toml")), Path::new("golden").join(name).join("profile.toml")];
+        let tried = [
+            PathBuf::from(name),
+            PathBuf::from(format!("{name}.toml")),
+            Path::new("golden").join(name).join("profile.toml"),
+        ];
         let Some(path) = tried.iter().find(|p| p.is_file()) else {
             let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(ImplementationError(format!("there is no profile @{name}; tried {tried}")));
@@ -276,7 +296,8 @@ fn hosts(ranks: u32, nodes: u32) -> String {
 
 /// Asks a launcher for its version; `None` if it is not MPICH's Hydra, which says so there.
 fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
-    let run = duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
+    let run =
+        duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let handle = run.ok()?;
     let Ok(Some(output)) = handle.wait_timeout(Duration::from_secs(5)) else {
         let _ = handle.kill();
@@ -284,7 +305,9 @@ fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
-    text.to_ascii_lowercase().contains("hydra").then(|| version.and_then(|v| semver::Version::parse(v.trim()).ok()))
+    text.to_ascii_lowercase()
+        .contains("hydra")
+        .then(|| version.and_then(|v| semver::Version::parse(v.trim()).ok()))
 }
 
 #[cfg(test)]

@@ -267,7 +267,9 @@ impl ProcessPeer {
         let done = text.ends_with(b"\n");
         if over || done {
             let (stream, text, fd) = self.unknown.swap_remove(i);
-            if let Some(hello) = Some(text).filter(|_| done).and_then(|t| serde_json::from_slice::<Hello>(&t).ok()) {
+            if let Some(hello) =
+                Some(text).filter(|_| done).and_then(|t| serde_json::from_slice::<Hello>(&t).ok())
+            {
                 self.introduce(stream, hello, fd);
             }
         }
@@ -280,14 +282,22 @@ impl ProcessPeer {
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
         let told = hello.env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
         let within = |rank: &u32| group != 0 || *rank < self.expected;
-        let rank = told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let rank =
+            told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let proc = Proc { group, rank };
         if let Some(fd) = &fd {
             // Without it we might block; a write that does not fit is kept and tried again.
             let _ = nonblocking(fd);
         }
         let ended_by_server = fd.is_none();
-        let rank = Rank { control, pmi: fd, unwritten: VecDeque::new(), ended_by_server, dismissed: false, gone: false };
+        let rank = Rank {
+            control,
+            pmi: fd,
+            unwritten: VecDeque::new(),
+            ended_by_server,
+            dismissed: false,
+            gone: false,
+        };
         self.ranks.insert(proc, rank);
         self.queue.push_back(What::Started { proc, env: hello.env, args: hello.args, bad_fd: hello.bad_fd });
     }
@@ -401,13 +411,18 @@ impl ProcessPeer {
         if self.exit.is_some() {
             return false;
         }
-        let servers: Vec<i32> =
-            proctree::descendants(self.launcher_pid).into_iter().filter(|pid| !self.agents.contains(pid)).collect();
+        let servers: Vec<i32> = proctree::descendants(self.launcher_pid)
+            .into_iter()
+            .filter(|pid| !self.agents.contains(pid))
+            .collect();
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
-            let maker = rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
-            rank.unwritten.is_empty() && maker.is_ok_and(|pid| servers.contains(&pid)) && unread(pmi) == Some(0)
+            let maker =
+                rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
+            rank.unwritten.is_empty()
+                && maker.is_ok_and(|pid| servers.contains(&pid))
+                && unread(pmi) == Some(0)
         });
         ours && idle::all_waiting(&servers) && !self.poll(Duration::ZERO)
     }
@@ -427,7 +442,11 @@ fn unread(fd: &OwnedFd) -> Option<i32> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
     unsafe {
-        rustix::ioctl::ioctl(fd, rustix::ioctl::Getter::<{ libc::TIOCOUTQ as rustix::ioctl::Opcode }, i32>::new()).ok()
+        rustix::ioctl::ioctl(
+            fd,
+            rustix::ioctl::Getter::<{ libc::TIOCOUTQ as rustix::ioctl::Opcode }, i32>::new(),
+        )
+        .ok()
     }
 }
 

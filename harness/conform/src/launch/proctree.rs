@@ -52,10 +52,8 @@ pub(super) fn descendants(root: i32) -> Vec<i32> {
 /// Our children, adopted ones included.
 fn own_children() -> Vec<i32> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let listed: Vec<String> = tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .collect();
+    let listed: Vec<String> =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
     listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
 }
 
@@ -134,10 +132,12 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
 
 /// Whether anything of a run is left, apart from its launcher: cheap, for runs that ended well.
 pub(super) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
-    !adopted(mark, launcher).is_empty() || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
+    !adopted(mark, launcher).is_empty()
+        || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
 }
 
 /// The command name of a process.
 pub(super) fn name(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| format!("pid {pid}"), |n| n.trim().to_owned())
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| format!("pid {pid}"), |n| n.trim().to_owned())
 }

@@ -23,7 +23,8 @@ impl MemoryPeer {
     pub fn launch(config: Config, ranks: u32) -> Self {
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
-        let mut peer = Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
+        let mut peer =
+            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
         for rank in 0..ranks {
             peer.start(Proc { group: 0, rank }, Vec::new());
         }

@@ -2,7 +2,7 @@
 
 use pmi_wire::{MappingForm, Message, ValueReading, grammar};
 
-use super::scope::{Scope, ScenarioError};
+use super::scope::{ScenarioError, Scope};
 use crate::lang::ast::{Kind, Piece, Template};
 
 /// Why a message does not fit.
@@ -22,7 +22,8 @@ impl From<ScenarioError> for Misfit {
 
 /// Checks a line against the expected one and binds what it captures.
 pub(super) fn fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Result<(), Misfit> {
-    let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit::Message(e.to_string()))?;
+    let message =
+        Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit::Message(e.to_string()))?;
     for field in expected.message_fields() {
         let seen = message.get(field.key.as_bytes());
         value_fits(scope, &field.key, &field.value, seen)?;
@@ -31,7 +32,12 @@ pub(super) fn fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Resul
 }
 
 /// Checks one value, `None` where the key is absent.
-pub(super) fn value_fits(scope: &mut Scope, key: &str, expected: &Template, seen: Option<&[u8]>) -> Result<(), Misfit> {
+pub(super) fn value_fits(
+    scope: &mut Scope,
+    key: &str,
+    expected: &Template,
+    seen: Option<&[u8]>,
+) -> Result<(), Misfit> {
     let wrong = |what: String| Err(Misfit::Message(what));
     match (expected.pieces.as_slice(), seen) {
         ([Piece::Typed(Kind::Absent)], None) => Ok(()),
@@ -80,7 +86,8 @@ fn kind_fits(scope: &Scope, key: &str, kind: &Kind, seen: &[u8]) -> Result<(), M
             let (low, high) = (bound(low)?, bound(high)?);
             let number = grammar::parse_uint(seen);
             let within = |n: u64| {
-                low.is_none_or(|l| i128::from(n) >= i128::from(l)) && high.is_none_or(|h| i128::from(n) <= i128::from(h))
+                low.is_none_or(|l| i128::from(n) >= i128::from(l))
+                    && high.is_none_or(|h| i128::from(n) <= i128::from(h))
             };
             let show = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
             let range = if low.is_none() && high.is_none() {

@@ -9,11 +9,12 @@ use pmi_wire::LineFramer;
 use super::pattern::{Misfit, fits, value_fits};
 use super::peer::{Incoming, Peer};
 use super::recorder::{EventSink, Recorder};
-use super::scope::{Scope, ScenarioError};
+use super::scope::{ScenarioError, Scope};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Party, Severity};
 use crate::lang::ast::{
-    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt, Template, Who, WriteMode,
+    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
+    Template, Who, WriteMode,
 };
 
 /// Bytes of a message that a finding shows.
@@ -202,7 +203,8 @@ impl Player<'_> {
         if std::mem::replace(&mut self.released, true) {
             return;
         }
-        let mut procs: Vec<Proc> = self.links.iter().filter(|(_, l)| l.started && !l.dismissed).map(|(p, _)| *p).collect();
+        let mut procs: Vec<Proc> =
+            self.links.iter().filter(|(_, l)| l.started && !l.dismissed).map(|(p, _)| *p).collect();
         procs.sort_unstable();
         for p in procs {
             self.client_closes(p);
@@ -281,7 +283,9 @@ impl Player<'_> {
                 (Action::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines)?,
                 (Action::Close, Role::Client) => self.client_closes(p),
                 (Action::Process(action), _) => self.process_step(p, action)?,
-                (Action::Call(_), _) => return Err(Stop::Unjudged("library calls need a library under test".into())),
+                (Action::Call(_), _) => {
+                    return Err(Stop::Unjudged("library calls need a library under test".into()));
+                }
                 (action, Role::Server) => self.expect(p, action)?,
                 _ => return Err(Stop::Scenario("this role cannot do that".into())),
             }
@@ -303,7 +307,8 @@ impl Player<'_> {
         if spawns {
             // A further program of the same request belongs to the group that the first one began.
             let begins = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "spawnssofar=1"));
-            let further = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim().starts_with("spawnssofar=")));
+            let further =
+                lines.iter().any(|l| l.literal().is_some_and(|l| l.trim().starts_with("spawnssofar=")));
             let group = if further && !begins { self.groups } else { self.groups + 1 };
             self.scope.set_agent(self.peer.agent(group));
         }
@@ -401,7 +406,10 @@ impl Player<'_> {
             What::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name, signal));
             }
-            What::Launched { .. } | What::ToServer { .. } | What::ClosedByClient { .. } | What::NoAnswer { .. } => {}
+            What::Launched { .. }
+            | What::ToServer { .. }
+            | What::ClosedByClient { .. }
+            | What::NoAnswer { .. } => {}
         }
     }
 
@@ -425,7 +433,12 @@ impl Player<'_> {
             }
             if self.received > self.limits.bytes {
                 let seen = format!("more than {} bytes", self.limits.bytes);
-                return Err(self.broken(None, "rfc13.wire.lock-step", "one answer to each request".into(), seen));
+                return Err(self.broken(
+                    None,
+                    "rfc13.wire.lock-step",
+                    "one answer to each request".into(),
+                    seen,
+                ));
             }
         }
     }
@@ -436,8 +449,16 @@ impl Player<'_> {
         self.broken_at(seq, p, requirement, expected, seen)
     }
 
-    fn broken_at(&mut self, seq: u64, p: Option<Proc>, requirement: &str, expected: String, seen: String) -> Stop {
-        let known = self.recorder.findings.iter().any(|f| f.party == Party::Server && f.seq == seq && f.proc == p);
+    fn broken_at(
+        &mut self,
+        seq: u64,
+        p: Option<Proc>,
+        requirement: &str,
+        expected: String,
+        seen: String,
+    ) -> Stop {
+        let known =
+            self.recorder.findings.iter().any(|f| f.party == Party::Server && f.seq == seq && f.proc == p);
         if !known {
             self.find(seq, p, requirement, None, expected, seen);
         }
@@ -454,7 +475,16 @@ impl Player<'_> {
         seen: String,
     ) {
         let (requirement, line) = (requirement.to_owned(), self.recorder.line);
-        self.own.push(Finding { requirement, party: Party::Server, proc, seq, line, at_most, expected, seen });
+        self.own.push(Finding {
+            requirement,
+            party: Party::Server,
+            proc,
+            seq,
+            line,
+            at_most,
+            expected,
+            seen,
+        });
     }
 
     fn await_start(&mut self, p: Proc) -> Result<(), Stop> {
@@ -471,7 +501,12 @@ impl Player<'_> {
             return Err(Stop::Unjudged(why));
         }
         let cited = self.cited.clone();
-        Err(self.broken(Some(p), &cited, "the process is started".into(), format!("process {p} never reported")))
+        Err(self.broken(
+            Some(p),
+            &cited,
+            "the process is started".into(),
+            format!("process {p} never reported"),
+        ))
     }
 
     // ----- what we expect ------------------------------------------------------------------------------------------
@@ -509,7 +544,12 @@ impl Player<'_> {
         }
         let cited = self.cited.clone();
         let Some(proof) = proof else {
-            return Err(self.broken(Some(p), &cited, expected.to_owned(), "the end of the connection".into()));
+            return Err(self.broken(
+                Some(p),
+                &cited,
+                expected.to_owned(),
+                "the end of the connection".into(),
+            ));
         };
         self.hung = true;
         self.recorder.record(What::NoAnswer { proc: p, proof });
@@ -569,7 +609,12 @@ impl Player<'_> {
             return Err(self.misfit(p, "no message".into(), &line));
         }
         if self.link(p).closed {
-            return Err(self.broken(Some(p), &cited, "no message".into(), "the end of the connection".into()));
+            return Err(self.broken(
+                Some(p),
+                &cited,
+                "no message".into(),
+                "the end of the connection".into(),
+            ));
         }
         Ok(())
     }
@@ -588,11 +633,13 @@ impl Player<'_> {
             .join("; or ");
         for alternative in alternatives {
             let fitting = match (&alternative.action, &line) {
-                (Action::Message { lines, .. }, Some((_, line))) => match fits(&mut self.scope, &lines[0], line) {
-                    Ok(()) => true,
-                    Err(Misfit::Message(_)) => false,
-                    Err(Misfit::Scenario(what)) => return Err(Stop::Scenario(what)),
-                },
+                (Action::Message { lines, .. }, Some((_, line))) => {
+                    match fits(&mut self.scope, &lines[0], line) {
+                        Ok(()) => true,
+                        Err(Misfit::Message(_)) => false,
+                        Err(Misfit::Scenario(what)) => return Err(Stop::Scenario(what)),
+                    }
+                }
                 (Action::Empty, Some((_, line))) => line.is_empty(),
                 (Action::Close, None) => proof.is_none(),
                 (Action::Silence, None) => proof.is_some(),
@@ -670,7 +717,8 @@ impl Player<'_> {
                     Ok(()) => Ok(()),
                     Err(Misfit::Scenario(what)) => Err(Stop::Scenario(what)),
                     Err(Misfit::Message(what)) => {
-                        let seen = seen.map_or(format!("{} is not set", name.value), |v| format!("{}={v}", name.value));
+                        let seen = seen
+                            .map_or(format!("{} is not set", name.value), |v| format!("{}={v}", name.value));
                         Err(self.broken(Some(p), &cited, what, seen))
                     }
                 }
@@ -734,7 +782,9 @@ impl Player<'_> {
                 let (fits, what) = match expected {
                     ExitPattern::Any => (true, String::new()),
                     ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status other than 0".to_owned()),
-                    ExitPattern::Code(code) => (exit == Exit::Code(i32::from(*code)), format!("exit status {code}")),
+                    ExitPattern::Code(code) => {
+                        (exit == Exit::Code(i32::from(*code)), format!("exit status {code}"))
+                    }
                 };
                 if fits { Ok(()) } else { Err(self.broken(None, &cited, what, exit.to_string())) }
             }

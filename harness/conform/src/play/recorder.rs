@@ -35,7 +35,14 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Starts the clock.
     pub fn new(sink: &'a mut dyn EventSink) -> Self {
-        Self { start: Instant::now(), sink, monitor: Monitor::new(), events: Vec::new(), findings: Vec::new(), line: 0 }
+        Self {
+            start: Instant::now(),
+            sink,
+            monitor: Monitor::new(),
+            events: Vec::new(),
+            findings: Vec::new(),
+            line: 0,
+        }
     }
 
     /// Takes an event in; returns its number.

@@ -59,7 +59,11 @@ impl Scope {
             "rank" => Ok(self.rank.to_string().into_bytes()),
             "size" => Ok(self.size.to_string().into_bytes()),
             "agent" => self.agent.clone().ok_or_else(|| ScenarioError("$agent is for spawn blocks".into())),
-            _ => self.names.get(name).cloned().ok_or_else(|| ScenarioError(format!("${name} has no value here"))),
+            _ => self
+                .names
+                .get(name)
+                .cloned()
+                .ok_or_else(|| ScenarioError(format!("${name} has no value here"))),
         }
     }
 
@@ -104,6 +108,7 @@ impl Scope {
                 Piece::Fill(expr) => fill(self.length(expr)?, last),
                 Piece::Junk(expr) => junk(self.length(expr)?, last),
                 Piece::Cut => writes.push(Vec::new()),
+                Piece::Typed(Kind::Empty) => {}
                 Piece::Typed(Kind::RcOk) => last.push(b'0'),
                 Piece::Typed(Kind::RcFail) => last.extend_from_slice(b"-1"),
                 Piece::Typed(_) | Piece::Capture(..) => {

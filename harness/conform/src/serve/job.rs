@@ -97,8 +97,7 @@ impl Job {
         let poll = Poll::new()?;
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
-        let signals =
-            Signals::with_pipe(read, write, SignalOnly::default(), [SIGINT, SIGTERM, SIGHUP])?;
+        let signals = Signals::with_pipe(read, write, SignalOnly::default(), [SIGINT, SIGTERM, SIGHUP])?;
         let fd = signals.get_read().as_raw_fd();
         poll.registry().register(&mut SourceFd(&fd), SIGNALS, Interest::READABLE)?;
         Ok(Self {

@@ -52,8 +52,10 @@ impl Launcher {
     pub(super) fn new() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         let slot = null.try_clone()?.into();
-        let foreign =
-            env::vars_os().map(|(name, _)| name).filter(|name| name.as_bytes().starts_with(b"PMI_")).collect();
+        let foreign = env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| name.as_bytes().starts_with(b"PMI_"))
+            .collect();
         Ok(Self { slot, null, foreign, limit: None })
     }
 

@@ -590,7 +590,7 @@ impl Checker<'_> {
             }
             let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
             // Other commands may be meant: unknown ones are part of many tests, and so are responses that we send.
-            let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.own()
                 && word
                 && !COMMANDS.iter().any(|(_, response)| *response == value)

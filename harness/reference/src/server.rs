@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pmi_wire::{
     LineFramer, Operation, ProcessMapping, Request, SpawnAssembler, SpawnCollector, SpawnLimits,
-    SpawnProgram, SpawnRequest,
-    ValueReading, Version,
+    SpawnProgram, SpawnRequest, ValueReading, Version,
 };
 
 use crate::placement::place;
@@ -141,6 +140,8 @@ struct Group {
     procs: Vec<Proc>,
     programs: Vec<u32>,
     entered: u32,
+    /// Processes that have left for good: finalized or closed. Counted, for every barrier asks.
+    left: u32,
     aborted: bool,
     spawned: bool,
 }
@@ -166,7 +167,13 @@ pub struct Server {
 impl Server {
     /// A server without process groups.
     pub fn new(config: Config) -> Self {
-        Self { config, groups: Vec::new(), names: BTreeMap::new(), spawns: Vec::new(), actions: VecDeque::new() }
+        Self {
+            config,
+            groups: Vec::new(),
+            names: BTreeMap::new(),
+            spawns: Vec::new(),
+            actions: VecDeque::new(),
+        }
     }
 
     /// Adds a process group; its processes may connect at once.
@@ -191,6 +198,7 @@ impl Server {
                 .collect(),
             programs: spec.programs,
             entered: 0,
+            left: 0,
             aborted: false,
             spawned: spec.spawned,
         });
@@ -252,6 +260,7 @@ impl Server {
         let proc = &mut group.procs[from.rank as usize];
         let phase = std::mem::replace(&mut proc.phase, Phase::Closed);
         let partial = !proc.framer.partial().is_empty();
+        group.left += u32::from(phase != Phase::Finalized);
         match phase {
             Phase::Joined => self.protocol_error(from, "connection closed without finalize", b""),
             Phase::New if partial => self.protocol_error(from, "connection closed within a message", b""),
@@ -357,6 +366,7 @@ impl Server {
             }
             Request::Finalize => {
                 self.proc(from).phase = Phase::Finalized;
+                self.groups[from.group as usize].left += 1;
                 self.reply(from, Reply::ok(Operation::Finalize));
                 self.fail_barrier(from);
             }
@@ -463,8 +473,7 @@ impl Server {
     /// such an error for those that wait.
     fn fail_barrier(&mut self, by: ProcId) {
         let group = &self.groups[by.group as usize];
-        let left = group.procs.iter().any(|p| matches!(p.phase, Phase::Finalized | Phase::Closed));
-        if left && group.entered > 0 {
+        if group.left > 0 && group.entered > 0 {
             self.leave_barrier(by.group, &Reply::fail(Operation::Barrier, "a process has left the program"));
         }
     }
@@ -491,7 +500,12 @@ impl Server {
                 return self.protocol_error(from, "request after finalize", line);
             }
         }
-        match self.proc(from).spawn.get_or_insert_with(|| Box::new(SpawnCollector::new(SpawnLimits::default()))).push_line(line) {
+        match self
+            .proc(from)
+            .spawn
+            .get_or_insert_with(|| Box::new(SpawnCollector::new(SpawnLimits::default())))
+            .push_line(line)
+        {
             Ok(None) => {}
             Ok(Some(request)) => {
                 self.proc(from).spawn = None;

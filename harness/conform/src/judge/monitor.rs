@@ -128,6 +128,8 @@ struct Group {
 pub struct Monitor {
     /// The requirements that the scenario tests, if there is one.
     focus: Option<Vec<String>>,
+    /// The first version that was too high.
+    first_version: Option<Version>,
     groups: HashMap<u32, Group>,
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     spawned: u32,
@@ -664,7 +666,8 @@ impl Monitor {
         match used {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
-                if p.group != 0 || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                let known = *self.first_version.get_or_insert(used) == used;
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server(p, id, expected, show(line));
                 }
                 self.rank(p).joined = true;

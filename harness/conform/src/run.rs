@@ -317,7 +317,17 @@ fn judge(
     deviations: &mut Deviations,
     options: &Options,
 ) -> ScenarioResult {
-    let mut findings: Vec<Judged> = outcome.findings.into_iter().map(|f| judged(suite, f)).collect();
+    let mut findings: Vec<Judged> = Vec::new();
+    for finding in outcome.findings {
+        // The same at another rank, or once more, is the same finding.
+        let same = |j: &Judged| {
+            let f = &j.finding;
+            f.requirement == finding.requirement && f.expected == finding.expected && f.seen == finding.seen
+        };
+        if !findings.iter().any(same) {
+            findings.push(judged(suite, finding));
+        }
+    }
     if let Some((name, signal)) = &outcome.crashed {
         findings.push(Judged {
             finding: Finding {

@@ -25,6 +25,9 @@ const LINE_LIMIT: usize = 1 << 20;
 /// up on it has done nothing wrong.
 const LONG_REQUEST: usize = 8 * 1024;
 
+/// Most findings between two looks at them: a server that floods breaks the same rule a million times.
+const FINDINGS_LIMIT: usize = 100;
+
 /// The reserved first letters of keys that the process manager itself provides.
 const RESERVED: &[u8] = b"PMI_";
 
@@ -123,6 +126,10 @@ struct Group {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Monitor {
+    /// The requirements that the scenario tests, if there is one.
+    focus: Option<Vec<String>>,
+    /// The first version that was too high.
+    first_version: Option<Version>,
     groups: HashMap<u32, Group>,
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     spawned: u32,
@@ -137,6 +144,22 @@ fn show(bytes: &[u8]) -> String {
     } else {
         format!("\"{}\"", cut.escape_ascii())
     }
+}
+
+/// Whether a request stands as RFC 13's grammar has it: this order, one blank, no further keys.
+fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
+    let mut canonical = Vec::with_capacity(line.len() + 1);
+    request.write_to(&mut canonical);
+    canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// Whether it cannot be told where a value ends: RFC 13 lets parsers accept blanks around tuples and further tuples, and
+/// lets values hold both.
+pub(super) fn is_ambiguous(value: &[u8]) -> bool {
+    let blank = |b: &u8| matches!(b, b' ' | b'\t');
+    value.first().is_some_and(blank)
+        || value.last().is_some_and(blank)
+        || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
 
 /// `rfc13.abnf.s-get` and so on.
@@ -170,6 +193,12 @@ impl Monitor {
         Self::default()
     }
 
+    /// A monitor for a scenario that tests these requirements. What every scenario's first exchange would show alike,
+    /// the version that the server answers, is then reported where it is tested.
+    pub fn focused(requirements: Vec<String>) -> Self {
+        Self { focus: Some(requirements), ..Self::default() }
+    }
+
     /// Takes the findings made so far.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
@@ -186,8 +215,8 @@ impl Monitor {
                 let get = |name: &str| env.get(name).map(String::as_str);
                 self.environment(*proc, get, bad_fd.as_deref());
             }
-            What::ToServer { proc, bytes } => self.to_server(*proc, &bytes.0),
-            What::FromServer { proc, bytes } => self.from_server(*proc, &bytes.0),
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
+            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
             What::ClosedByClient { proc } => self.client_gone(*proc),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
             What::Ended { proc, .. } => self.client_gone(*proc),
@@ -219,6 +248,9 @@ impl Monitor {
     }
 
     fn find(&mut self, party: Party, p: Proc, requirement: &str, expected: String, seen: String) {
+        if self.findings.len() >= FINDINGS_LIMIT {
+            return;
+        }
         self.findings.push(Finding {
             requirement: requirement.to_owned(),
             party,
@@ -252,6 +284,10 @@ impl Monitor {
             group.size = number("PMI_SIZE").filter(|n| (1..=asked).contains(n)).unwrap_or(asked);
         }
         let size = group.size;
+        if size == 0 {
+            // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
+            return;
+        }
         if number("PMI_SIZE") != Some(size) {
             self.server(p, "rfc13.env.pmi-size", format!("PMI_SIZE={size}"), seen("PMI_SIZE"));
         }
@@ -275,7 +311,7 @@ impl Monitor {
 
     // ----- client to server ----------------------------------------------------------------------------------------
 
-    fn to_server(&mut self, p: Proc, bytes: &[u8]) {
+    fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
@@ -298,7 +334,14 @@ impl Monitor {
             return self.spawn_line(p, line);
         }
         match Request::parse(line, ValueReading::ToEndOfLine) {
-            Ok(request) => self.request(p, request, line),
+            Ok(request) => {
+                if !is_canonical(&request, line) {
+                    // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
+                    // it is the breach of a MUST.
+                    self.group(p.group).excused = true;
+                }
+                self.request(p, request, line);
+            }
             Err(error) => {
                 self.rank(p).pending.push_back(Pending::Unknown);
                 let rule = Self::request_rule(line, &error);
@@ -465,7 +508,7 @@ impl Monitor {
 
     // ----- server to client ----------------------------------------------------------------------------------------
 
-    fn from_server(&mut self, p: Proc, bytes: &[u8]) {
+    fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).from_server, LineFramer::new(0));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
@@ -584,10 +627,10 @@ impl Monitor {
                     }
                 }
             }
-            (Pending::Get { key, kvsname }, Body::Get(value)) => {
-                if self.group(p.group).kvsname.as_deref() == Some(&kvsname) {
-                    self.get_answered(p, &key, ok, *value, line);
-                }
+            (Pending::Get { key, kvsname }, Body::Get(value))
+                if self.group(p.group).kvsname.as_deref() == Some(&kvsname) =>
+            {
+                self.get_answered(p, &key, ok, *value, line);
             }
             (Pending::Lookup(service), Body::Lookup(port)) => {
                 self.lookup_answered(p, &service, ok, *port, line)
@@ -623,7 +666,10 @@ impl Monitor {
         match used {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
-                self.server(p, id, expected, show(line));
+                let known = *self.first_version.get_or_insert(used) == used;
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                    self.server(p, id, expected, show(line));
+                }
                 self.rank(p).joined = true;
             }
             Some(_) if ok => self.rank(p).joined = true,
@@ -663,9 +709,10 @@ impl Monitor {
                     self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
-            Expected::OneOf { fits, shown, .. } => {
+            Expected::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
-                    self.server(p, "rfc13.get.value", format!("the value of {key}, {shown}"), show(line));
+                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
+                    self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
         }

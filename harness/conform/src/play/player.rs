@@ -1,17 +1,17 @@
 //! The player: takes the steps in the order of the file, for every rank, and says where things went wrong.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmi_wire::LineFramer;
+use pmi_wire::{LineFramer, Operation, Response, ValueReading};
 
 use super::pattern::{Misfit, fits, value_fits};
 use super::peer::{Incoming, Peer};
 use super::recorder::{EventSink, Recorder};
 use super::scope::{ScenarioError, Scope};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
-use crate::judge::{Finding, Party, Severity};
+use crate::judge::{Finding, Monitor, Party, Severity};
 use crate::lang::ast::{
     Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
     Template, Who, WriteMode,
@@ -22,6 +22,9 @@ pub(super) const SHOWN: usize = 300;
 
 /// Longest line that the player keeps.
 const LINE_LIMIT: usize = 1 << 20;
+
+/// Most messages of one connection that wait for a step to expect them.
+const LINES_LIMIT: usize = 100_000;
 
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +70,12 @@ enum Stop {
     Unjudged(String),
 }
 
+/// Whether a line is a spawn_result that is no success.
+fn is_refused_spawn(line: &[u8]) -> bool {
+    Response::parse(line, ValueReading::ToEndOfLine)
+        .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success())
+}
+
 fn shorten(line: &[u8]) -> String {
     let cut = &line[..line.len().min(SHOWN)];
     match line.len() - cut.len() {
@@ -108,17 +117,19 @@ pub fn play(
     limits: Limits,
     sink: &mut dyn EventSink,
 ) -> Outcome {
+    let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut player = Player {
         scenario,
         fragment,
         peer,
         limits,
-        recorder: Recorder::new(sink),
+        recorder: Recorder::new(sink, Monitor::focused(requires)),
         scope: Scope::default(),
         source: Arc::clone(&scenario.source),
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks)]),
         groups: 0,
+        refused: HashSet::new(),
         job: None,
         output: false,
         crashed: None,
@@ -165,6 +176,8 @@ struct Player<'a> {
     sizes: HashMap<u32, u32>,
     /// Number of spawned groups.
     groups: u32,
+    /// Groups whose spawn was lawfully refused: steps about them are left out.
+    refused: HashSet<u32>,
     job: Option<Exit>,
     output: bool,
     crashed: Option<(String, i32)>,
@@ -275,6 +288,9 @@ impl Player<'_> {
             }
         };
         for p in procs {
+            if self.refused.contains(&p.group) {
+                return Ok(());
+            }
             if p.group != 0 {
                 self.await_start(p)?;
             }
@@ -379,6 +395,9 @@ impl Player<'_> {
                 let framer = link.framer.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
                 framer.push(&bytes.0);
                 while let Some(line) = framer.next_line() {
+                    if link.lines.len() >= LINES_LIMIT {
+                        break;
+                    }
                     // What is too long to keep cannot fit any expectation; the monitor has reported it.
                     link.lines.push_back((seq, line.unwrap_or(b"").to_vec()));
                 }
@@ -684,6 +703,9 @@ impl Player<'_> {
     ) -> Result<(), Stop> {
         if matches!(alternative.action, Action::Close) {
             self.link(p).let_go = true;
+        }
+        if line.as_ref().is_some_and(|(_, line)| is_refused_spawn(line)) {
+            self.refused.insert(self.groups);
         }
         if alternative.grade == Grade::Pass {
             return Ok(());

@@ -758,7 +758,7 @@ impl Monitor {
             // Lawful where the mapping does not fit; a group this small always fits.
             MappingForm::Unknown => return,
             MappingForm::Mpich(_) => {
-                let seen = format!("{}, a form that MPICH reads", show(value));
+                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
                 return self.server(p, "rfc13.mapping.format", "\"(vector,(node,nodes,ppn),...)\"", seen);
             }
             MappingForm::NotAMapping(error) => {

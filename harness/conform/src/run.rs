@@ -25,6 +25,9 @@ const INTERRUPTED: &str = "interrupted";
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
 
+/// What [`CRASH`] asks for.
+pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+
 /// Events of a failed scenario that go into its result.
 const LAST_EVENTS: usize = 40;
 
@@ -142,36 +145,43 @@ pub fn run(
         drop(sender);
         let mut order = InOrder::default();
         let mut red = 0;
-        // In the order of the suite, so that the verdicts do not depend on how many are played side by side.
+        let enough = |red| options.max_fail.is_some_and(|max| red >= max);
+        // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
         let mut lifeless = 0;
         let gave_up = |lifeless: usize| options.give_up && lifeless >= LIFELESS;
         for message in receiver {
-            order.take(message, |message| match message {
-                Message::Event(..) if gave_up(lifeless) => {}
-                Message::Event(index, event) => observer.event(&selected[index].name, &event),
-                Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
-                    results.push(skip(&selected[index], Verdict::Unjudged, not_tried(), options));
+            order.take(message, |message| {
+                // Workers may be further already; what they found does not count, so that the cut is the same in
+                // every run.
+                if enough(red) {
+                    return;
                 }
-                Message::Done(index, done) => {
-                    let (outcome, time) = *done;
-                    lifeless = if outcome.lifeless { lifeless + 1 } else { 0 };
-                    scenario_errors |= outcome.scenario_error.is_some();
-                    results.push(judge(suite, &selected[index], outcome, time, deviations, options));
-                }
-                Message::Skipped(index, skipped) => {
-                    // It could not be launched.
-                    lifeless += usize::from(skipped.0 == Verdict::Unjudged);
-                    results.push(skip(&selected[index], skipped.0, skipped.1, options));
-                }
-            });
-            for result in &results[order.told..] {
+                let result = match message {
+                    Message::Event(..) if gave_up(lifeless) => return,
+                    Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
+                        skip(&selected[index], Verdict::Unjudged, not_tried(), options)
+                    }
+                    Message::Event(index, event) => return observer.event(&selected[index].name, &event),
+                    Message::Done(index, done) => {
+                        let (outcome, time) = *done;
+                        lifeless = if outcome.lifeless { lifeless + 1 } else { 0 };
+                        scenario_errors |= outcome.scenario_error.is_some();
+                        judge(suite, &selected[index], outcome, time, deviations, options)
+                    }
+                    Message::Skipped(index, skipped) => {
+                        // What could not be launched counts, what does not apply says nothing.
+                        lifeless += usize::from(skipped.0 == Verdict::Unjudged);
+                        skip(&selected[index], skipped.0, skipped.1, options)
+                    }
+                };
                 red += usize::from(result.is_red(options.strict));
-                observer.result(result);
-            }
-            order.told = results.len();
+                observer.result(&result);
+                results.push(result);
+            });
             dead.store(gave_up(lifeless), Ordering::Relaxed);
-            if options.max_fail.is_some_and(|max| red >= max) {
+            if enough(red) {
                 stop.store(true, Ordering::Relaxed);
+                break;
             }
         }
     });
@@ -196,7 +206,6 @@ fn not_tried() -> String {
 struct InOrder {
     next: usize,
     waiting: BTreeMap<usize, Vec<Message>>,
-    told: usize,
 }
 
 impl InOrder {
@@ -358,7 +367,7 @@ fn judge(
             },
             level: None,
             severity: Severity::Fail,
-            text: "A process of the implementation must not die of a signal that nobody sent it.".into(),
+            text: CRASH_TEXT.into(),
             deviation: None,
         });
     }

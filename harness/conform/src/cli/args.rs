@@ -87,10 +87,10 @@ pub(super) struct Judge {
     #[arg(long, value_name = "CMD", requires = "server", help_heading = "What is tested")]
     pub(super) server_nodes: Option<String>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
     /// Judge the reference server in memory, without processes
     #[arg(long, conflicts_with = "server", help_heading = "What is tested")]

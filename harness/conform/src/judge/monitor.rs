@@ -128,6 +128,8 @@ struct Group {
 pub struct Monitor {
     /// The requirements that the scenario tests, if there is one.
     focus: Option<Vec<String>>,
+    /// The first version that was too high.
+    first_version: Option<Version>,
     groups: HashMap<u32, Group>,
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     spawned: u32,
@@ -165,7 +167,25 @@ fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
 }
 
-/// What is broken when a request that must succeed is refused or stays without answer.
+/// What is broken when this request stays without answer.
+fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
+    let empty = |program: &pmi_wire::SpawnProgram| {
+        program.args.iter().any(|(_, arg)| arg.is_empty())
+            || program.preput.iter().chain(&program.info).any(|(_, value)| value.is_empty())
+    };
+    Some(match pending {
+        // Requests on whose form RFC 13 contradicts itself.
+        Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
+        Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
+        Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
+        Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
+            "rfc13.spawn.arg-indices"
+        }
+        pending => duty(pending.op()?),
+    })
+}
+
+/// What is broken when a request that must succeed is refused.
 fn duty(op: Operation) -> &'static str {
     match op {
         Operation::Init => "rfc13.init.version-used",
@@ -431,7 +451,7 @@ impl Monitor {
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             self.find(Party::Client, p, "rfc13.put.length", expected, seen);
         }
-        fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty()
+        fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty() && !is_ambiguous(value)
     }
 
     fn spawn_line(&mut self, p: Proc, line: &[u8]) {
@@ -664,7 +684,8 @@ impl Monitor {
         match used {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
-                if p.group != 0 || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                let known = *self.first_version.get_or_insert(used) == used;
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server(p, id, expected, show(line));
                 }
                 self.rank(p).joined = true;
@@ -739,7 +760,7 @@ impl Monitor {
             // Lawful where the mapping does not fit; a group this small always fits.
             MappingForm::Unknown => return,
             MappingForm::Mpich(_) => {
-                let seen = format!("{}, a form that MPICH reads", show(value));
+                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
                 return self.server(p, "rfc13.mapping.format", "\"(vector,(node,nodes,ppn),...)\"", seen);
             }
             MappingForm::NotAMapping(error) => {
@@ -867,17 +888,17 @@ impl Monitor {
         }
         let rank = self.rank(p);
         let partial = rank.from_server.partial().to_vec();
-        let Some(op) = rank.pending.front().map(Pending::op) else { return };
+        let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
         if !partial.is_empty() {
             let seen = format!("{} and then {how}", show(&partial));
             return self.server(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
         }
-        let Some(op) = op else { return };
+        let (Some(op), Some(duty)) = (op, duty) else { return };
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }
         let expected = format!("an answer to {}", op.request_cmd());
-        self.server(p, duty(op), expected, how.to_owned());
+        self.server(p, duty, expected, how.to_owned());
     }
 
     fn all_in(&mut self, p: Proc) -> bool {

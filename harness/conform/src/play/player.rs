@@ -13,8 +13,8 @@ use super::scope::{ScenarioError, Scope};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Monitor, Party, Severity};
 use crate::lang::ast::{
-    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
-    Template, Who, WriteMode,
+    Action, Alternative, ExitPattern, Grade, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step,
+    Stmt, Template, Who, WriteMode,
 };
 
 /// Bytes of a message that a finding shows.
@@ -137,6 +137,7 @@ pub fn play(
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks)]),
         groups: 0,
+        spawn: SpawnNote::default(),
         refused: HashSet::new(),
         job: None,
         output: false,
@@ -173,6 +174,17 @@ pub fn play(
     }
 }
 
+/// What has been sent of a spawn request.
+#[derive(Default)]
+struct SpawnNote {
+    /// `nprocs` of the current program.
+    processes: u32,
+    /// `totspawns`.
+    programs: u32,
+    /// Further programs are to follow.
+    open: bool,
+}
+
 struct Player<'a> {
     scenario: &'a Scenario,
     fragment: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
@@ -187,6 +199,8 @@ struct Player<'a> {
     sizes: HashMap<u32, u32>,
     /// Number of spawned groups.
     groups: u32,
+    /// The spawn request that is being sent.
+    spawn: SpawnNote,
     /// Groups whose spawn was lawfully refused: steps about them are left out.
     refused: HashSet<u32>,
     job: Option<Exit>,
@@ -340,13 +354,8 @@ impl Player<'_> {
         if self.link(p).let_go {
             return Ok(());
         }
-        let spawns = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "mcmd=spawn"));
-        if spawns {
-            // A further program of the same request belongs to the group that the first one began.
-            let begins = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "spawnssofar=1"));
-            let further =
-                lines.iter().any(|l| l.literal().is_some_and(|l| l.trim().starts_with("spawnssofar=")));
-            let group = if further && !begins { self.groups } else { self.groups + 1 };
+        if lines.iter().flat_map(|l| &l.pieces).any(|piece| *piece == Piece::Var("agent".into())) {
+            let group = self.groups + u32::from(!self.spawn.open);
             self.scope.set_agent(self.peer.agent(group));
         }
         let mut writes = vec![Vec::new()];
@@ -374,25 +383,25 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Keeps count of the groups that spawn requests create, and of their size.
+    /// Keeps count of the process groups that spawn requests begin, and of the processes that they ask for. Requests
+    /// may be malformed on purpose, so this reads single lines.
     fn note_spawn(&mut self, bytes: &[u8]) {
-        let number = |line: &[u8], key: &[u8]| {
-            let value = line.strip_prefix(key)?;
-            std::str::from_utf8(value).ok()?.trim().parse::<u32>().ok()
-        };
-        let (mut last, mut total) = (true, 0u32);
         for line in bytes.split(|b| *b == b'\n') {
-            if let Some(n) = number(line, b"nprocs=") {
-                total = total.saturating_add(n);
+            let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
+                continue;
+            };
+            let Ok(number) = number.trim().parse::<u32>() else { continue };
+            match key.trim() {
+                "nprocs" => self.spawn.processes = number,
+                "totspawns" => self.spawn.programs = number,
+                "spawnssofar" => {
+                    self.groups += u32::from(!self.spawn.open);
+                    let size = self.sizes.entry(self.groups).or_default();
+                    *size = size.saturating_add(self.spawn.processes);
+                    self.spawn.open = number < self.spawn.programs;
+                }
+                _ => {}
             }
-            if line.starts_with(b"spawnssofar=1") && line.len() == b"spawnssofar=1".len() {
-                self.groups += 1;
-                self.sizes.insert(self.groups, 0);
-            }
-            last |= line.starts_with(b"endcmd");
-        }
-        if last && total > 0 && self.groups > 0 {
-            *self.sizes.entry(self.groups).or_default() += total;
         }
     }
 

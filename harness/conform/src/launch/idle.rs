@@ -78,7 +78,7 @@ fn depends_on_others(pids: &[i32], friends: &HashSet<i32>) -> bool {
             };
             match other_end(&socket) {
                 Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return true,
-                Some(End::Internet(here, there)) => drop(internet.insert(inode, (here, there))),
+                Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
                 _ => {}
             }
         }
@@ -91,7 +91,7 @@ enum End {
     /// Who made the other end, on this host.
     Process(i32),
     /// The addresses of this end and the other.
-    Internet(SocketAddrAny, SocketAddrAny),
+    Internet(Box<(SocketAddrAny, SocketAddrAny)>),
 }
 
 /// What is at the other end of a connected socket.
@@ -101,7 +101,7 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
         let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
         return Some(End::Process(maker.pid.as_raw_nonzero().get()));
     }
-    Some(End::Internet(rustix::net::getsockname(socket.as_fd()).ok()?, there))
+    Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
 }
 
 fn threads(pid: i32, mut sleeps: Sleeps) -> Option<Sleeps> {

@@ -16,7 +16,7 @@ use crate::verdict::{Judged, ScenarioResult};
 ///
 /// [[deviation]]
 /// requirement = "rfc13.init.version-used"
-/// scenario = "*"                           # a name, or a pattern with *
+/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; each must show it
 /// symptom = "pmi_subversion=2"             # part of what is seen; left out: anything
 /// versions = ">=5.0, <6"                   # left out: all
 /// reason = "Hydra 5.0 answers 1.2 to a client that offers 1.1"
@@ -34,7 +34,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Entry {
     requirement: String,
-    scenario: String,
+    scenarios: Vec<String>,
     symptom: Option<String>,
     versions: Option<semver::VersionReq>,
     reason: String,
@@ -50,9 +50,18 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Deviations {
     path: PathBuf,
-    entries: Vec<(usize, Entry)>,
+    /// One for each pattern of each entry.
+    entries: Vec<Expected>,
     happened: Vec<bool>,
     could_happen: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    /// In the file.
+    line: usize,
+    scenario: String,
+    entry: Entry,
 }
 
 /// Whether a name fits a pattern in which `*` stands for anything.
@@ -81,13 +90,17 @@ impl Deviations {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let file: File = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
-        let entries: Vec<(usize, Entry)> = file
+        let entries: Vec<Expected> = file
             .deviation
             .into_iter()
             .map(|e| (line(e.span().start), e.into_inner()))
             .filter(|(_, e)| match (&e.versions, version) {
                 (Some(range), Some(version)) => range.matches(version),
                 _ => true,
+            })
+            .flat_map(|(line, entry)| {
+                let scenarios = entry.scenarios.clone();
+                scenarios.into_iter().map(move |scenario| Expected { line, scenario, entry: entry.clone() })
             })
             .collect();
         let none = vec![false; entries.len()];
@@ -96,8 +109,8 @@ impl Deviations {
 
     /// Marks the findings that are known.
     pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
-        for (i, (_, entry)) in self.entries.iter().enumerate() {
-            if !glob(&entry.scenario, scenario) {
+        for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
+            if !glob(pattern, scenario) {
                 continue;
             }
             self.could_happen[i] = true;
@@ -113,11 +126,11 @@ impl Deviations {
     /// Deviations that did not happen although their scenarios were played, and such as fit nothing in the suite.
     pub fn stale(&self, suite: &Suite) -> Vec<String> {
         let mut stale = Vec::new();
-        for (i, (line, entry)) in self.entries.iter().enumerate() {
-            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, entry.scenario);
+        for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
+            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario);
             if suite.catalogue.get(&entry.requirement).is_none() && entry.requirement != crate::run::CRASH {
                 stale.push(format!("{at}: there is no such requirement"));
-            } else if !suite.scenarios.iter().any(|s| glob(&entry.scenario, &s.name)) {
+            } else if !suite.scenarios.iter().any(|s| glob(scenario, &s.name)) {
                 stale.push(format!("{at}: there is no such scenario"));
             } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
                 stale.push(format!("{at}: no longer happens; delete the entry"));
@@ -160,7 +173,7 @@ pub fn draft(results: &[ScenarioResult]) -> String {
             {
                 seen.push(id);
                 text += &format!(
-                    "\n[[deviation]]\nrequirement = {}\nscenario = {}\nreason = {}\n",
+                    "\n[[deviation]]\nrequirement = {}\nscenarios = [{}]\nreason = {}\n",
                     toml::Value::from(id),
                     toml::Value::from(result.scenario.as_str()),
                     toml::Value::from(format!("to be explained; seen: {}", judged.finding.seen)),

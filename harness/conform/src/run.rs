@@ -19,6 +19,9 @@ use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verd
 /// Stands where a requirement's id would, for a process of the implementation that died of a signal.
 pub const CRASH: &str = "iut.no-crash";
 
+/// What [`CRASH`] asks for.
+pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+
 /// Events of a failed scenario that go into its result.
 const LAST_EVENTS: usize = 40;
 
@@ -136,25 +139,30 @@ pub fn run(
         drop(sender);
         let mut order = InOrder::default();
         let mut red = 0;
+        let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         for message in receiver {
-            order.take(message, |message| match message {
-                Message::Event(index, event) => observer.event(&selected[index].name, &event),
-                Message::Done(index, done) => {
-                    let (outcome, time) = *done;
-                    scenario_errors |= outcome.scenario_error.is_some();
-                    results.push(judge(suite, &selected[index], outcome, time, deviations, options));
+            order.take(message, |message| {
+                // Workers may be further already; what they found does not count, so that the cut is the same in
+                // every run.
+                if enough(red) {
+                    return;
                 }
-                Message::Skipped(index, skipped) => {
-                    results.push(skip(&selected[index], skipped.0, skipped.1, options));
-                }
-            });
-            for result in &results[order.told..] {
+                let result = match message {
+                    Message::Event(index, event) => return observer.event(&selected[index].name, &event),
+                    Message::Done(index, done) => {
+                        let (outcome, time) = *done;
+                        scenario_errors |= outcome.scenario_error.is_some();
+                        judge(suite, &selected[index], outcome, time, deviations, options)
+                    }
+                    Message::Skipped(index, skipped) => skip(&selected[index], skipped.0, skipped.1, options),
+                };
                 red += usize::from(result.is_red(options.strict));
-                observer.result(result);
-            }
-            order.told = results.len();
-            if options.max_fail.is_some_and(|max| red >= max) {
+                observer.result(&result);
+                results.push(result);
+            });
+            if enough(red) {
                 stop.store(true, Ordering::Relaxed);
+                break;
             }
         }
     });
@@ -173,7 +181,6 @@ pub fn run(
 struct InOrder {
     next: usize,
     waiting: BTreeMap<usize, Vec<Message>>,
-    told: usize,
 }
 
 impl InOrder {
@@ -316,7 +323,17 @@ fn judge(
     deviations: &mut Deviations,
     options: &Options,
 ) -> ScenarioResult {
-    let mut findings: Vec<Judged> = outcome.findings.into_iter().map(|f| judged(suite, f)).collect();
+    let mut findings: Vec<Judged> = Vec::new();
+    for finding in outcome.findings {
+        // The same at another rank, or once more, is the same finding.
+        let same = |j: &Judged| {
+            let f = &j.finding;
+            f.requirement == finding.requirement && f.expected == finding.expected && f.seen == finding.seen
+        };
+        if !findings.iter().any(same) {
+            findings.push(judged(suite, finding));
+        }
+    }
     if let Some((name, signal)) = &outcome.crashed {
         findings.push(Judged {
             finding: Finding {
@@ -331,7 +348,7 @@ fn judge(
             },
             level: None,
             severity: Severity::Fail,
-            text: "A process of the implementation must not die of a signal that nobody sent it.".into(),
+            text: CRASH_TEXT.into(),
             deviation: None,
         });
     }

@@ -28,9 +28,10 @@ impl Reply {
         self
     }
 
-    /// Failure, with the reason for people.
-    pub fn fail(op: Operation, msg: impl Into<String>) -> Self {
-        Self { op, rc: -1, msg: Some(msg.into()), fields: Vec::new() }
+    /// Failure, with the reason for people. Blanks in it become underscores, as in Hydra's messages: RFC 13 has `msg` be a
+    /// `string`, but clients that read no blanks (MPICH 4.0) take an answer with some for broken.
+    pub fn fail(op: Operation, msg: impl AsRef<str>) -> Self {
+        Self { op, rc: -1, msg: Some(msg.as_ref().replace(' ', "_")), fields: Vec::new() }
     }
 
     /// The line in the order of RFC 13's grammar, newline included. `msg` stands last, because it runs to the end of

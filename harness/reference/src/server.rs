@@ -153,6 +153,8 @@ struct Group {
     procs: Vec<Proc>,
     programs: Vec<u32>,
     entered: u32,
+    /// Processes that have left for good: finalized or closed. Counted, for every barrier asks.
+    left: u32,
     aborted: bool,
     spawned: bool,
 }
@@ -216,6 +218,7 @@ impl Server {
                 .collect(),
             programs: spec.programs,
             entered: 0,
+            left: 0,
             aborted: false,
             spawned: spec.spawned,
         });
@@ -281,6 +284,7 @@ impl Server {
         let proc = &mut group.procs[from.rank as usize];
         let phase = std::mem::replace(&mut proc.phase, Phase::Closed);
         let partial = !proc.framer.partial().is_empty();
+        group.left += u32::from(phase != Phase::Finalized);
         match phase {
             Phase::Joined if self.odd_leaver(from) => {}
             Phase::Joined => self.protocol_error(from, "connection closed without finalize", b""),
@@ -406,6 +410,7 @@ impl Server {
             Request::Finalize if self.odd_finalize(from) => {}
             Request::Finalize => {
                 self.proc(from).phase = Phase::Finalized;
+                self.groups[from.group as usize].left += 1;
                 self.reply(from, Reply::ok(Operation::Finalize));
                 self.fail_barrier(from);
             }
@@ -527,8 +532,7 @@ impl Server {
     /// such an error for those that wait.
     fn fail_barrier(&mut self, by: ProcId) {
         let group = &self.groups[by.group as usize];
-        let left = group.procs.iter().any(|p| matches!(p.phase, Phase::Finalized | Phase::Closed));
-        if left && group.entered > 0 {
+        if group.left > 0 && group.entered > 0 {
             if self.odd_left(by) {
                 return;
             }

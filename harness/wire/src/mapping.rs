@@ -50,7 +50,8 @@ pub enum MappingForm {
     Rfc(ProcessMapping),
     /// The empty value: the mapping is unknown.
     Unknown,
-    /// Not in the RFC's form, but read by MPICH, which skips white space between the parts.
+    /// Not in the RFC's form, but MPICH's: white space between the parts, a bare node id for a node with one process
+    /// (`(vector,0)`), repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
     /// No mapping, by the RFC's grammar and at this place.
     NotAMapping(MappingError),
@@ -175,25 +176,13 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-fn parse(value: &[u8], skip_blanks: bool) -> Result<ProcessMapping, MappingError> {
-    let mut reader = Reader { value, at: 0, skip_blanks };
+fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
+    let mut reader = Reader { value, at: 0, mpich };
     reader.expect("(", "\"(vector,\"")?;
     reader.expect("vector", "\"vector,\"")?;
     reader.expect(",", "\",\"")?;
     let mut blocks = Vec::new();
-    loop {
-        reader.expect("(", "\"(\" of a block")?;
-        let first_node = reader.uint()?;
-        reader.expect(",", "\",\"")?;
-        let nodes = reader.uint()?;
-        reader.expect(",", "\",\"")?;
-        let ppn = reader.uint()?;
-        reader.expect(")", "\")\" of a block")?;
-        blocks.push(Block { first_node, nodes, ppn });
-        if reader.expect(",", "").is_err() {
-            break;
-        }
-    }
+    reader.list(&mut blocks, 0)?;
     reader.expect(")", "\",\" or \")\"")?;
     reader.skip();
     if reader.at < value.len() {
@@ -202,15 +191,63 @@ fn parse(value: &[u8], skip_blanks: bool) -> Result<ProcessMapping, MappingError
     Ok(ProcessMapping { blocks })
 }
 
+/// Bounds on MPICH's repetitions, which can say much in few bytes.
+const REPETITION_DEPTH: u32 = 8;
+const REPEATED_BLOCKS: usize = 1 << 16;
+
 struct Reader<'a> {
     value: &'a [u8],
     at: usize,
-    skip_blanks: bool,
+    /// Accept MPICH's forms as well.
+    mpich: bool,
 }
 
 impl Reader<'_> {
+    fn list(&mut self, blocks: &mut Vec<Block>, depth: u32) -> Result<(), MappingError> {
+        loop {
+            self.item(blocks, depth)?;
+            if self.expect(",", "").is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A block; in MPICH's form also a bare node id, which has one process, and `[list]xCOUNT`.
+    fn item(&mut self, blocks: &mut Vec<Block>, depth: u32) -> Result<(), MappingError> {
+        self.skip();
+        let start = self.at;
+        if self.mpich && self.value.get(self.at).is_some_and(u8::is_ascii_digit) {
+            blocks.push(Block { first_node: self.uint()?, nodes: 1, ppn: 1 });
+            return Ok(());
+        }
+        if self.mpich && depth < REPETITION_DEPTH && self.expect("[", "").is_ok() {
+            let first = blocks.len();
+            self.list(blocks, depth + 1)?;
+            self.expect("]", "\"]\"")?;
+            self.expect("x", "\"x\" and a count")?;
+            let (count, length) = (self.uint()?, blocks.len() - first);
+            let total = usize::try_from(count).ok().and_then(|count| count.checked_mul(length));
+            if count == 0 || total.is_none_or(|total| total > REPEATED_BLOCKS) {
+                return Err(MappingError { at: start, expected: "a repetition of fewer blocks" });
+            }
+            for _ in 1..count {
+                blocks.extend_from_within(first..first + length);
+            }
+            return Ok(());
+        }
+        self.expect("(", "\"(\" of a block")?;
+        let first_node = self.uint()?;
+        self.expect(",", "\",\"")?;
+        let nodes = self.uint()?;
+        self.expect(",", "\",\"")?;
+        let ppn = self.uint()?;
+        self.expect(")", "\")\" of a block")?;
+        blocks.push(Block { first_node, nodes, ppn });
+        Ok(())
+    }
+
     fn skip(&mut self) {
-        if self.skip_blanks {
+        if self.mpich {
             self.at += self.value[self.at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         }
     }
@@ -293,6 +330,12 @@ mod tests {
     #[case("", "unknown")]
     #[case("(vector, (0,1,1), (1,5,3), (6,2, 5))", "mpich")] // from MPICH's own tests
     #[case(" (vector,(0,1,1))\t", "mpich")]
+    #[case("(vector,0)", "mpich")] // from Hydra 4.3 and 5.0, one rank
+    #[case("(vector,(0,2,2),2,0)", "mpich")] // from Hydra 4.1 on, two and two and one, and the first again
+    #[case("(vector,[(0,2,1)]x2)", "mpich")]
+    #[case("(vector,[(0,2,1)]x18446744073709551615)", "none")]
+    #[case("(vector,[[[[[[[[[[[0]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2)", "none")]
+    #[case("(vector,[0]x0)", "none")]
     #[case("(vector, (1,1,1), (0,2,2),)", "none")]
     #[case("(vector, (1.11, 2,2))", "none")]
     #[case("XXX, (1,1))", "none")]
@@ -313,6 +356,18 @@ mod tests {
         assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
         assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));
         assert_eq!(expand("(vector,(0,0,5),(0,5,0),(3,1,1))", 1), Ok(vec![3]));
+    }
+
+    #[test]
+    fn mpich_forms_mean_blocks() {
+        for (form, blocks) in [
+            ("(vector,(0,1,2),1)", "(vector,(0,1,2),(1,1,1))"),
+            ("(vector,[(0,2,1)]x2)", "(vector,(0,2,1),(0,2,1))"),
+            ("(vector,[0,1]x2,5)", "(vector,(0,1,1),(1,1,1),(0,1,1),(1,1,1),(5,1,1))"),
+        ] {
+            let expected = MappingForm::Mpich(ProcessMapping::parse(blocks.as_bytes()).unwrap());
+            assert_eq!(MappingForm::classify(form.as_bytes()), expected, "{form}");
+        }
     }
 
     #[test]

@@ -89,10 +89,10 @@ pub(super) struct Judge {
     #[arg(long, value_name = "CMD", requires = "server", help_heading = "What is tested")]
     pub(super) server_nodes: Option<String>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
     /// Judge the reference server in memory, without processes
     #[arg(long, conflicts_with = "server", help_heading = "What is tested")]
@@ -185,6 +185,9 @@ pub(super) struct Coverage {
 
 #[derive(Args)]
 pub(super) struct Mutants {
+    /// Scenario files or folders to try instead of the embedded suite
+    pub(super) paths: Vec<PathBuf>,
+
     /// Only faults and variations whose name contains this, or fits it where it has a *
     #[arg(long, short, value_name = "PATTERN")]
     pub(super) filter: Vec<String>,

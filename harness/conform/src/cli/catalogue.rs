@@ -11,7 +11,7 @@ use pmi_conform::event::Event;
 use pmi_conform::play::Limits;
 use pmi_conform::report::read_log;
 use pmi_conform::requirement::{Binds, Level, Requirement};
-use pmi_conform::run::{Observer, Options, Target, run};
+use pmi_conform::run::{CRASH, CRASH_TEXT, Observer, Options, Target, run};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
 
@@ -61,6 +61,10 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
+    if id == CRASH {
+        say(&format!("{CRASH}\n\n  {CRASH_TEXT}\n\nIt is looked for in every scenario.\n"))?;
+        return Ok(0);
+    }
     let Some(r) = suite.catalogue.get(id) else {
         let near = suite
             .catalogue

@@ -25,6 +25,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         say(&format!("{files} files written to {}\n", folder.display()))?;
         return Ok(0);
     }
+    if let Some(word) = args.paths.first().and_then(|path| path.to_str()).filter(|word| misspelt(word)) {
+        anyhow::bail!("there is neither a command nor a scenario file {word}; see --help");
+    }
     let suite =
         if args.paths.is_empty() { Suite::embedded() } else { Suite::of_paths(&args.paths) }.map_err(told)?;
     let selected = select(&suite, args)?;
@@ -91,6 +94,11 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     observer
         .finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
     torn_down.map(|()| status)
+}
+
+/// Whether what stands where a command or a path may stand looks like a command that there is not.
+fn misspelt(word: &str) -> bool {
+    word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !std::path::Path::new(word).exists()
 }
 
 fn first_sentence(text: &str) -> &str {

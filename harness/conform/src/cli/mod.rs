@@ -77,8 +77,14 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let Serve { ranks, nodes, fault, vary, verbose, command } = serve;
     let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
     let config = pmi_reference::Config { nodes, behaviour, ..pmi_reference::Config::default() };
-    let status = serve::run(ServeOptions { ranks, config, command, verbose })?;
-    Ok(u8::try_from(status).unwrap_or(255))
+    match serve::run(ServeOptions { ranks, config, command, verbose }) {
+        Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
+        Err(error) => {
+            // Beside what the ranks write, it has to say who speaks.
+            let _ = writeln!(anstream::stderr(), "pmi-conform serve: {error}");
+            Ok(USAGE)
+        }
+    }
 }
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {

@@ -63,7 +63,11 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     if args.list {
         return list(&faults, &variations);
     }
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = match args.paths.as_slice() {
+        [] => Suite::embedded(),
+        paths => Suite::of_paths(paths),
+    };
+    let suite = suite.map_err(told)?;
     let start = Instant::now();
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut matrix = run(&suite, &faults, &variations, jobs);

@@ -30,6 +30,8 @@ pub(super) enum Expected {
         shown: String,
         must: bool,
         fits: bool,
+        /// It cannot be told where one of the values ends.
+        ambiguous: bool,
     },
 }
 
@@ -84,6 +86,7 @@ impl Kvs {
         Expected::OneOf {
             shown: shown.join(" or "),
             must: puts.iter().any(|p| p.acknowledged_in.is_some_and(|round| round < left)),
+            ambiguous: puts.iter().any(|p| super::monitor::is_ambiguous(&p.value)),
             fits: puts.iter().any(|p| Some(p.value.as_slice()) == seen),
         }
     }

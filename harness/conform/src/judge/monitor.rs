@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, Maxes, Operation, Request, RequestError, Response, ResponseError,
+    Body, LineFramer, MappingForm, MessageError, Maxes, Operation, Request, RequestError, Response, ResponseError,
     SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
 };
 
@@ -24,6 +24,11 @@ const LINE_LIMIT: usize = 1 << 20;
 /// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
 /// up on it has done nothing wrong.
 const LONG_REQUEST: usize = 8 * 1024;
+
+/// Most findings between two looks at them: a server that floods breaks the same rule a million times.
+const FINDINGS_LIMIT: usize = 100;
+
+const COMPLETE: &str = "rfc13.response.complete-on-success";
 
 /// The reserved first letters of keys that the process manager itself provides.
 const RESERVED: &[u8] = b"PMI_";
@@ -86,6 +91,8 @@ struct Rank {
     maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read; do not repeat it.
     unreadable: bool,
+    /// The last request came in several writes.
+    pieces: bool,
 }
 
 impl Default for Rank {
@@ -104,6 +111,7 @@ impl Default for Rank {
             left: 0,
             maxes: None,
             unreadable: false,
+            pieces: false,
         }
     }
 }
@@ -123,8 +131,14 @@ struct Group {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Monitor {
+    /// The requirements that the scenario tests, if there is one.
+    focus: Option<Vec<String>>,
+    /// The first version that was too high.
+    first_version: Option<Version>,
     groups: HashMap<u32, Group>,
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// Names that were published and withdrawn.
+    unpublished: HashSet<Vec<u8>>,
     spawned: u32,
     seq: u64,
     findings: Vec<Finding>,
@@ -139,12 +153,79 @@ fn show(bytes: &[u8]) -> String {
     }
 }
 
+/// Whether a request stands as RFC 13's grammar has it: this order, one blank, no further keys.
+fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
+    let mut canonical = Vec::with_capacity(line.len() + 1);
+    request.write_to(&mut canonical);
+    canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// Whether it cannot be told where a value ends: RFC 13 lets parsers accept blanks around tuples and further tuples, and
+/// lets values hold both.
+pub(super) fn is_ambiguous(value: &[u8]) -> bool {
+    let blank = |b: &u8| matches!(b, b' ' | b'\t');
+    value.first().is_some_and(blank)
+        || value.last().is_some_and(blank)
+        || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
+}
+
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
 }
 
-/// What is broken when a request that must succeed is refused or stays without answer.
+/// `rfc13.abnf.c-get` and so on.
+fn request_rule(op: Operation) -> String {
+    format!("rfc13.abnf.c-{}", op.rule())
+}
+
+/// The macro of the grammar that a value of a response breaks.
+fn value_rule(key: &str, expected: &str) -> &'static str {
+    match key {
+        "errcodes" => "rfc13.abnf.intlist",
+        "kvsname" => "rfc13.abnf.word",
+        "port" => "rfc13.abnf.s-lookup",
+        "rc" => "rfc13.abnf.int",
+        _ if expected.contains("uint") => "rfc13.abnf.uint",
+        _ => "rfc13.abnf.string",
+    }
+}
+
+/// The rule of the grammar that a process mapping breaks at this offset.
+fn mapping_rule(value: &[u8], at: usize) -> &'static str {
+    const FRAME: &[u8] = b"(vector,";
+    if at < FRAME.len() {
+        return "rfc13.abnf.mapping";
+    }
+    let inside = value[..at.min(value.len())].iter().fold(0, |depth: usize, b| match b {
+        b'(' => depth + 1,
+        b')' => depth.saturating_sub(1),
+        _ => depth,
+    });
+    match inside {
+        2.. => "rfc13.abnf.mapping-block",
+        1 if at < value.len() => "rfc13.abnf.mapping-blocklist",
+        _ => "rfc13.mapping.format",
+    }
+}
+
+/// What is broken when this request stays without answer.
+fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
+    let empty = |program: &pmi_wire::SpawnProgram| {
+        program.args.iter().any(|(_, arg)| arg.is_empty())
+            || program.preput.iter().chain(&program.info).any(|(_, value)| value.is_empty())
+    };
+    Some(match pending {
+        // Requests on whose form RFC 13 contradicts itself.
+        Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
+        Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
+        Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
+        Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => "rfc13.spawn.arg-indices",
+        pending => duty(pending.op()?),
+    })
+}
+
+/// What is broken when a request that must succeed is refused.
 fn duty(op: Operation) -> &'static str {
     match op {
         Operation::Init => "rfc13.init.version-used",
@@ -170,6 +251,12 @@ impl Monitor {
         Self::default()
     }
 
+    /// A monitor for a scenario that tests these requirements. What every scenario's first exchange would show alike,
+    /// the version that the server answers, is then reported where it is tested.
+    pub fn focused(requirements: Vec<String>) -> Self {
+        Self { focus: Some(requirements), ..Self::default() }
+    }
+
     /// Takes the findings made so far.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
@@ -186,8 +273,8 @@ impl Monitor {
                 let get = |name: &str| env.get(name).map(String::as_str);
                 self.environment(*proc, get, bad_fd.as_deref());
             }
-            What::ToServer { proc, bytes } => self.to_server(*proc, &bytes.0),
-            What::FromServer { proc, bytes } => self.from_server(*proc, &bytes.0),
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
+            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
             What::ClosedByClient { proc } => self.client_gone(*proc),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
             What::Ended { proc, .. } => self.client_gone(*proc),
@@ -219,6 +306,9 @@ impl Monitor {
     }
 
     fn find(&mut self, party: Party, p: Proc, requirement: &str, expected: String, seen: String) {
+        if self.findings.len() >= FINDINGS_LIMIT {
+            return;
+        }
         self.findings.push(Finding {
             requirement: requirement.to_owned(),
             party,
@@ -252,6 +342,10 @@ impl Monitor {
             group.size = number("PMI_SIZE").filter(|n| (1..=asked).contains(n)).unwrap_or(asked);
         }
         let size = group.size;
+        if size == 0 {
+            // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
+            return;
+        }
         if number("PMI_SIZE") != Some(size) {
             self.server(p, "rfc13.env.pmi-size", format!("PMI_SIZE={size}"), seen("PMI_SIZE"));
         }
@@ -275,10 +369,12 @@ impl Monitor {
 
     // ----- client to server ----------------------------------------------------------------------------------------
 
-    fn to_server(&mut self, p: Proc, bytes: &[u8]) {
+    fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
+        let mut pieces = !framer.partial().is_empty();
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
+            self.rank(p).pieces = std::mem::take(&mut pieces);
             match line {
                 Ok(line) => self.request_line(p, line),
                 Err(_) => {
@@ -298,7 +394,14 @@ impl Monitor {
             return self.spawn_line(p, line);
         }
         match Request::parse(line, ValueReading::ToEndOfLine) {
-            Ok(request) => self.request(p, request, line),
+            Ok(request) => {
+                if !is_canonical(&request, line) {
+                    // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
+                    // it is the breach of a MUST.
+                    self.group(p.group).excused = true;
+                }
+                self.request(p, request, line);
+            }
             Err(error) => {
                 self.rank(p).pending.push_back(Pending::Unknown);
                 let rule = Self::request_rule(line, &error);
@@ -390,7 +493,7 @@ impl Monitor {
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             self.find(Party::Client, p, "rfc13.put.length", expected, seen);
         }
-        fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty()
+        fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty() && !is_ambiguous(value)
     }
 
     fn spawn_line(&mut self, p: Proc, line: &[u8]) {
@@ -465,7 +568,7 @@ impl Monitor {
 
     // ----- server to client ----------------------------------------------------------------------------------------
 
-    fn from_server(&mut self, p: Proc, bytes: &[u8]) {
+    fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).from_server, LineFramer::new(0));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
@@ -496,6 +599,10 @@ impl Monitor {
         };
         let op = response.operation();
         match asked {
+            None if op == Operation::Spawn => {
+                let expected = "one response to a spawn, however many commands it has";
+                self.server(p, "rfc13.spawn.one-response", expected, show(line));
+            }
             None => self.server(p, "rfc13.wire.lock-step", "no message, since nothing was asked", show(line)),
             // Our request was no request of PMI-1. What the server makes of it is the scenario's business.
             Some(None) => drop(self.rank(p).pending.pop_front()),
@@ -529,6 +636,10 @@ impl Monitor {
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
         let (id, expected) = match error {
+            // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
+            ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
+                ("rfc13.abnf.string".to_owned(), format!("blanks, tabs and visible characters ({error})"))
+            }
             ResponseError::Message(_) => {
                 ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
             }
@@ -538,7 +649,7 @@ impl Monitor {
             ResponseError::UnknownCommand
                 if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
             {
-                ("rfc13.wire.server-sends-responses".to_owned(), "a response, not a request".to_owned())
+                ("rfc13.wire.client-sends-requests".to_owned(), "a response, not a request".to_owned())
             }
             _ if unasked => {
                 ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned())
@@ -549,9 +660,12 @@ impl Monitor {
                 return;
             }
             ResponseError::UnknownCommand => {
-                ("rfc13.wire.response-matches-request".to_owned(), "a response of RFC 13".to_owned())
+                ("rfc13.abnf.pmi1".to_owned(), "a response of RFC 13".to_owned())
             }
-            ResponseError::BadValue { .. } | ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
+            ResponseError::BadValue { key, expected } => {
+                (value_rule(key, expected).to_owned(), format!("a response of RFC 13 ({error})"))
+            }
+            ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
                 let op = cmd.and_then(Operation::from_response_cmd).unwrap_or(Operation::Init);
                 (response_rule(op), format!("a response of RFC 13 ({error})"))
             }
@@ -575,19 +689,18 @@ impl Monitor {
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.excused(p) {
-                        self.server(
-                            p,
-                            "rfc13.maxes.honoured",
-                            "a put within all limits succeeds",
-                            show(line),
-                        );
+                        let full = self.rank(p).maxes.is_some_and(|m| {
+                            key.len() as u64 + 1 >= m.keylen_max || value.len() as u64 + 1 >= m.vallen_max
+                        });
+                        let id = if full { "rfc13.maxes.honoured" } else { "rfc13.abnf.c-put" };
+                        self.server(p, id, "a put within all limits succeeds", show(line));
                     }
                 }
             }
-            (Pending::Get { key, kvsname }, Body::Get(value)) => {
-                if self.group(p.group).kvsname.as_deref() == Some(&kvsname) {
-                    self.get_answered(p, &key, ok, *value, line);
-                }
+            (Pending::Get { key, kvsname }, Body::Get(value))
+                if self.group(p.group).kvsname.as_deref() == Some(&kvsname) =>
+            {
+                self.get_answered(p, &key, ok, *value, line);
             }
             (Pending::Lookup(service), Body::Lookup(port)) => {
                 self.lookup_answered(p, &service, ok, *port, line)
@@ -597,6 +710,9 @@ impl Monitor {
             }
             (Pending::Unpublish(service), _) => {
                 let known = self.names.remove(&service).is_some();
+                if known && ok {
+                    self.unpublished.insert(service);
+                }
                 if ok && !known {
                     self.server(
                         p,
@@ -623,15 +739,19 @@ impl Monitor {
         match used {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
-                self.server(p, id, expected, show(line));
+                let known = *self.first_version.get_or_insert(used) == used;
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                    self.server(p, id, expected, show(line));
+                }
                 self.rank(p).joined = true;
             }
             Some(_) if ok => self.rank(p).joined = true,
             None if ok => {
-                self.server(p, id, "the version that is used on this connection", show(line));
+                self.server(p, COMPLETE, "success comes with the version that is used", show(line));
                 self.rank(p).joined = true;
             }
             _ if offered >= Version::V1_1 && !self.excused(p) => {
+                let id = if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
                 self.server(p, id, "success, since version 1.1 is in reach of the client", show(line));
             }
             _ => {}
@@ -663,9 +783,13 @@ impl Monitor {
                     self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
-            Expected::OneOf { fits, shown, .. } => {
+            Expected::OneOf { shown, .. } if value.is_none() => {
+                self.server(p, COMPLETE, format!("the value of {key}, {shown}"), show(line));
+            }
+            Expected::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
-                    self.server(p, "rfc13.get.value", format!("the value of {key}, {shown}"), show(line));
+                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
+                    self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
         }
@@ -679,6 +803,9 @@ impl Monitor {
 
     fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        if ok && value.is_none() {
+            return self.server(p, COMPLETE, "success comes with the value of the key", show(line));
+        }
         let (true, Some(value)) = (ok, value) else {
             if !self.excused(p) {
                 self.server(p, "rfc13.mapping.provided", "the value of PMI_process_mapping", show(line));
@@ -695,12 +822,12 @@ impl Monitor {
             // Lawful where the mapping does not fit; a group this small always fits.
             MappingForm::Unknown => return,
             MappingForm::Mpich(_) => {
-                let seen = format!("{}, a form that MPICH reads", show(value));
+                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
                 return self.server(p, "rfc13.mapping.format", "\"(vector,(node,nodes,ppn),...)\"", seen);
             }
             MappingForm::NotAMapping(error) => {
                 let expected = format!("\"(vector,(node,nodes,ppn),...)\" ({error})");
-                return self.server(p, "rfc13.mapping.format", expected, show(value));
+                return self.server(p, mapping_rule(value, error.at), expected, show(value));
             }
         };
         match mapping.expand(size) {
@@ -731,8 +858,13 @@ impl Monitor {
         let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
         match port {
             _ if ports.is_empty() && ok => {
+                let id = match port {
+                    Some(_) if self.unpublished.contains(service) => "rfc13.unpublish.gone",
+                    Some(_) => "rfc13.lookup.port",
+                    None => "rfc13.error.rc-nonzero",
+                };
                 let expected = format!("an error, since {} is not published", show(service));
-                self.server(p, "rfc13.error.rc-nonzero", expected, show(line));
+                self.server(p, id, expected, show(line));
             }
             _ if ports.is_empty() => {}
             Some(port) if ok && !ports.contains(port) => {
@@ -743,7 +875,7 @@ impl Monitor {
                     show(line),
                 );
             }
-            None if ok => self.server(p, "rfc13.lookup.port", format!("a port, {shown}"), show(line)),
+            None if ok => self.server(p, COMPLETE, format!("a port, {shown}"), show(line)),
             _ if !ok && !self.excused(p) => {
                 self.server(
                     p,
@@ -767,18 +899,19 @@ impl Monitor {
         }
         if !ok {
             if !self.excused(p) {
-                self.server(p, duty(op), format!("success of {}", op.request_cmd()), show(line));
+                let expected = format!("success of {}", op.request_cmd());
+                self.server(p, &request_rule(op), expected, show(line));
             }
             return;
         }
-        let (missing, id) = match body {
-            Body::Maxes(None) => ("kvsname_max, keylen_max and vallen_max", "rfc13.maxes.limits"),
-            Body::Universe(None) => ("size", "rfc13.universe.size"),
-            Body::Appnum(None) => ("appnum", "rfc13.appnum.value"),
-            Body::Kvsname(None) => ("kvsname", "rfc13.kvsname.common"),
+        let missing = match body {
+            Body::Maxes(None) => "kvsname_max, keylen_max and vallen_max",
+            Body::Universe(None) => "size",
+            Body::Appnum(None) => "appnum",
+            Body::Kvsname(None) => "kvsname",
             _ => return,
         };
-        self.server(p, id, format!("success comes with {missing}"), show(line));
+        self.server(p, COMPLETE, format!("success comes with {missing}"), show(line));
     }
 
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], line: &[u8]) {
@@ -817,23 +950,35 @@ impl Monitor {
     }
 
     /// An answer that was waited for did not come, or the connection ended before it.
-    fn unanswered(&mut self, p: Proc, how: &str) {
+    fn unanswered(&mut self, p: Proc, how: &str, closed: bool) {
         if self.excused(p) {
             return;
         }
         let rank = self.rank(p);
         let partial = rank.from_server.partial().to_vec();
-        let Some(op) = rank.pending.front().map(Pending::op) else { return };
+        let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
         if !partial.is_empty() {
             let seen = format!("{} and then {how}", show(&partial));
             return self.server(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
         }
-        let Some(op) = op else { return };
+        let (Some(op), Some(duty)) = (op, duty) else { return };
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }
+        let id = if self.rank(p).pieces {
+            // Only the newline ends a message, however it is spread over writes.
+            "rfc13.wire.newline".to_owned()
+        } else if closed && duty == self::duty(op) {
+            // The server took it for no request.
+            request_rule(op)
+        } else if op == Operation::Barrier && self.rank(p).left > 0 {
+            // It has worked before.
+            "rfc13.barrier.generic".to_owned()
+        } else {
+            duty.to_owned()
+        };
         let expected = format!("an answer to {}", op.request_cmd());
-        self.server(p, duty(op), expected, how.to_owned());
+        self.server(p, &id, expected, how.to_owned());
     }
 
     fn all_in(&mut self, p: Proc) -> bool {
@@ -843,11 +988,11 @@ impl Monitor {
     }
 
     fn no_answer(&mut self, p: Proc) {
-        self.unanswered(p, "silence");
+        self.unanswered(p, "silence", false);
     }
 
     fn closed_by_server(&mut self, p: Proc) {
-        self.unanswered(p, "the end of the connection");
+        self.unanswered(p, "the end of the connection", true);
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();

@@ -65,6 +65,7 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
         positive: false,
         negative: None,
         uses: [None; 2],
+        asked: None,
         outs: Vec::new(),
     };
     checker.file();
@@ -91,6 +92,8 @@ struct Checker<'a> {
     negative: Option<Span>,
     /// Where spawn and the name service are first used.
     uses: [Option<Span>; 2],
+    /// Which of them was first used by the request that has no answer yet.
+    asked: Option<usize>,
     /// The out arguments of the call that has begun.
     outs: Vec<String>,
 }
@@ -382,8 +385,15 @@ impl Checker<'_> {
             self.requirement(id);
         }
         let ranks = self.who(step);
+        let asked = if step.role == Role::Server { self.asked.take() } else { None };
         match &step.action {
-            Action::OneOf(alternatives) => self.one_of(step, alternatives),
+            Action::OneOf(alternatives) => {
+                self.one_of(step, alternatives);
+                // Whoever provides for several answers provides for the refusal of what may be lacking.
+                if let Some(which) = asked {
+                    self.uses[which] = None;
+                }
+            }
             Action::Process(action) => self.process(action),
             Action::Call(call) => {
                 self.call(call);
@@ -477,6 +487,7 @@ impl Checker<'_> {
             let line =
                 self.source.text.get(span.start..span.end).map_or(0, |t| t.find('\n').unwrap_or(t.len()));
             self.uses[which] = Some(Span { start: span.start, end: span.start + line });
+            self.asked = Some(which);
         }
     }
 
@@ -578,8 +589,11 @@ impl Checker<'_> {
                 self.note_use(1, span);
             }
             let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
-            // Other commands may be meant: unknown ones are part of many tests.
+            // Other commands may be meant: unknown ones are part of many tests, and so are responses that we send.
+            let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.own()
+                && word
+                && !COMMANDS.iter().any(|(_, response)| *response == value)
                 && self.env.under_test == UnderTest::Server
                 && !known.contains(&value.as_str())
                 && let Some(near) = closest(&value, &known)

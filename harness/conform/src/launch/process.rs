@@ -75,6 +75,8 @@ pub struct ProcessPeer {
     expected: u32,
     launcher: duct::Handle,
     launcher_pid: i32,
+    /// File name of the launcher's program.
+    program: String,
     launcher_fd: Option<OwnedFd>,
     exit: Option<Exit>,
     output: [Lines; 2],
@@ -153,6 +155,7 @@ impl ProcessPeer {
             expected: ranks,
             launcher,
             launcher_pid,
+            program: Path::new(&command[0]).file_name().unwrap_or_default().to_string_lossy().into_owned(),
             launcher_fd,
             exit: None,
             output: [lines(out, false), lines(err, true)],
@@ -400,8 +403,7 @@ impl ProcessPeer {
         self.job_told = true;
         self.queue.push_back(What::JobExited { exit });
         if let Exit::Signal(signal) = exit {
-            let name = Path::new(&proctree::name(self.launcher_pid)).display().to_string();
-            return Some(What::Crashed { name: format!("the launcher ({name})"), signal });
+            return Some(What::Crashed { name: format!("the launcher, {},", self.program), signal });
         }
         self.queue.pop_front()
     }

@@ -135,9 +135,3 @@ pub(super) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> 
     !adopted(mark, launcher).is_empty()
         || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
 }
-
-/// The command name of a process.
-pub(super) fn name(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm"))
-        .map_or_else(|_| format!("pid {pid}"), |n| n.trim().to_owned())
-}

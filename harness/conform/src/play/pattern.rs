@@ -5,6 +5,9 @@ use pmi_wire::{MappingForm, Message, ValueReading, grammar};
 use super::scope::{ScenarioError, Scope};
 use crate::lang::ast::{Kind, Piece, Template};
 
+/// Keys whose values are texts, also where they look like numbers: `007` is not `7`.
+const TEXT_KEYS: &[&str] = &["value", "port", "kvsname"];
+
 /// Why a message does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Misfit {
@@ -62,7 +65,7 @@ pub(super) fn value_fits(
             let text = scope.text(expected)?;
             let same_number = || matches!((grammar::parse_int(&text), grammar::parse_int(seen)), (Some(a), Some(b)) if a == b);
             // Numbers by value, except where the text itself is what was stored.
-            if text == seen || (key != "value" && key != "port" && same_number()) {
+            if text == seen || (!TEXT_KEYS.contains(&key) && same_number()) {
                 Ok(())
             } else {
                 wrong(format!("{key}={}", shorten(&text)))

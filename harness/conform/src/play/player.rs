@@ -1,19 +1,19 @@
 //! The player: takes the steps in the order of the file, for every rank, and says where things went wrong.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmi_wire::LineFramer;
+use pmi_wire::{LineFramer, Operation, Response, ValueReading};
 
 use super::pattern::{Misfit, fits, value_fits};
 use super::peer::{Incoming, Peer};
 use super::recorder::{EventSink, Recorder};
 use super::scope::{ScenarioError, Scope};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
-use crate::judge::{Finding, Party, Severity};
+use crate::judge::{Finding, Monitor, Party, Severity};
 use crate::lang::ast::{
-    Action, Alternative, ExitPattern, Grade, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
+    Action, Alternative, ExitPattern, Grade, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
     Template, Who, WriteMode,
 };
 
@@ -22,6 +22,9 @@ pub(super) const SHOWN: usize = 300;
 
 /// Longest line that the player keeps.
 const LINE_LIMIT: usize = 1 << 20;
+
+/// Most messages of one connection that wait for a step to expect them.
+const LINES_LIMIT: usize = 100_000;
 
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +70,12 @@ enum Stop {
     Unjudged(String),
 }
 
+/// Whether a line is a spawn_result that is no success.
+fn is_refused_spawn(line: &[u8]) -> bool {
+    Response::parse(line, ValueReading::ToEndOfLine)
+        .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success())
+}
+
 fn shorten(line: &[u8]) -> String {
     let cut = &line[..line.len().min(SHOWN)];
     match line.len() - cut.len() {
@@ -108,17 +117,20 @@ pub fn play(
     limits: Limits,
     sink: &mut dyn EventSink,
 ) -> Outcome {
+    let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut player = Player {
         scenario,
         fragment,
         peer,
         limits,
-        recorder: Recorder::new(sink),
+        recorder: Recorder::new(sink, Monitor::focused(requires)),
         scope: Scope::default(),
         source: Arc::clone(&scenario.source),
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks)]),
         groups: 0,
+        spawn: SpawnNote::default(),
+        refused: HashSet::new(),
         job: None,
         output: false,
         crashed: None,
@@ -151,6 +163,17 @@ pub fn play(
     }
 }
 
+/// What has been sent of a spawn request.
+#[derive(Default)]
+struct SpawnNote {
+    /// `nprocs` of the current program.
+    processes: u32,
+    /// `totspawns`.
+    programs: u32,
+    /// Further programs are to follow.
+    open: bool,
+}
+
 struct Player<'a> {
     scenario: &'a Scenario,
     fragment: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
@@ -165,6 +188,10 @@ struct Player<'a> {
     sizes: HashMap<u32, u32>,
     /// Number of spawned groups.
     groups: u32,
+    /// The spawn request that is being sent.
+    spawn: SpawnNote,
+    /// Groups whose spawn was lawfully refused: steps about them are left out.
+    refused: HashSet<u32>,
     job: Option<Exit>,
     output: bool,
     crashed: Option<(String, i32)>,
@@ -275,6 +302,9 @@ impl Player<'_> {
             }
         };
         for p in procs {
+            if self.refused.contains(&p.group) {
+                return Ok(());
+            }
             if p.group != 0 {
                 self.await_start(p)?;
             }
@@ -303,13 +333,8 @@ impl Player<'_> {
         if self.link(p).let_go {
             return Ok(());
         }
-        let spawns = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "mcmd=spawn"));
-        if spawns {
-            // A further program of the same request belongs to the group that the first one began.
-            let begins = lines.iter().any(|l| l.literal().is_some_and(|l| l.trim() == "spawnssofar=1"));
-            let further =
-                lines.iter().any(|l| l.literal().is_some_and(|l| l.trim().starts_with("spawnssofar=")));
-            let group = if further && !begins { self.groups } else { self.groups + 1 };
+        if lines.iter().flat_map(|l| &l.pieces).any(|piece| *piece == Piece::Var("agent".into())) {
+            let group = self.groups + u32::from(!self.spawn.open);
             self.scope.set_agent(self.peer.agent(group));
         }
         let mut writes = vec![Vec::new()];
@@ -337,25 +362,23 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Keeps count of the groups that spawn requests create, and of their size.
+    /// Keeps count of the process groups that spawn requests begin, and of the processes that they ask for. Requests
+    /// may be malformed on purpose, so this reads single lines.
     fn note_spawn(&mut self, bytes: &[u8]) {
-        let number = |line: &[u8], key: &[u8]| {
-            let value = line.strip_prefix(key)?;
-            std::str::from_utf8(value).ok()?.trim().parse::<u32>().ok()
-        };
-        let (mut last, mut total) = (true, 0u32);
         for line in bytes.split(|b| *b == b'\n') {
-            if let Some(n) = number(line, b"nprocs=") {
-                total = total.saturating_add(n);
+            let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else { continue };
+            let Ok(number) = number.trim().parse::<u32>() else { continue };
+            match key.trim() {
+                "nprocs" => self.spawn.processes = number,
+                "totspawns" => self.spawn.programs = number,
+                "spawnssofar" => {
+                    self.groups += u32::from(!self.spawn.open);
+                    let size = self.sizes.entry(self.groups).or_default();
+                    *size = size.saturating_add(self.spawn.processes);
+                    self.spawn.open = number < self.spawn.programs;
+                }
+                _ => {}
             }
-            if line.starts_with(b"spawnssofar=1") && line.len() == b"spawnssofar=1".len() {
-                self.groups += 1;
-                self.sizes.insert(self.groups, 0);
-            }
-            last |= line.starts_with(b"endcmd");
-        }
-        if last && total > 0 && self.groups > 0 {
-            *self.sizes.entry(self.groups).or_default() += total;
         }
     }
 
@@ -379,6 +402,9 @@ impl Player<'_> {
                 let framer = link.framer.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
                 framer.push(&bytes.0);
                 while let Some(line) = framer.next_line() {
+                    if link.lines.len() >= LINES_LIMIT {
+                        break;
+                    }
                     // What is too long to keep cannot fit any expectation; the monitor has reported it.
                     link.lines.push_back((seq, line.unwrap_or(b"").to_vec()));
                 }
@@ -684,6 +710,9 @@ impl Player<'_> {
     ) -> Result<(), Stop> {
         if matches!(alternative.action, Action::Close) {
             self.link(p).let_go = true;
+        }
+        if line.as_ref().is_some_and(|(_, line)| is_refused_spawn(line)) {
+            self.refused.insert(self.groups);
         }
         if alternative.grade == Grade::Pass {
             return Ok(());

@@ -16,14 +16,22 @@ impl EventSink for () {
     fn event(&mut self, _: &Event) {}
 }
 
+/// Most bytes of all reads and writes that are kept.
+const KEEP_ALL: usize = 8 << 20;
+
 /// Most bytes of one read or write that are kept in the transcript; the monitor sees all of them.
 const KEEP: usize = 64 * 1024;
+
+/// Most findings of one scenario.
+const FINDINGS: usize = 1000;
 
 /// See the module's documentation.
 pub struct Recorder<'a> {
     start: Instant,
     sink: &'a mut dyn EventSink,
     monitor: Monitor,
+    /// Bytes that may still be kept.
+    room: usize,
     /// Everything so far.
     pub events: Vec<Event>,
     /// What the monitor has found so far.
@@ -34,11 +42,12 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// Starts the clock.
-    pub fn new(sink: &'a mut dyn EventSink) -> Self {
+    pub fn new(sink: &'a mut dyn EventSink, monitor: Monitor) -> Self {
         Self {
             start: Instant::now(),
             sink,
-            monitor: Monitor::new(),
+            monitor,
+            room: KEEP_ALL,
             events: Vec::new(),
             findings: Vec::new(),
             line: 0,
@@ -53,10 +62,14 @@ impl<'a> Recorder<'a> {
         self.monitor.observe(&event);
         for mut finding in self.monitor.take_findings() {
             finding.line = self.line;
-            self.findings.push(finding);
+            if self.findings.len() < FINDINGS {
+                self.findings.push(finding);
+            }
         }
         if let What::FromServer { bytes, .. } | What::ToServer { bytes, .. } = &mut event.what {
-            bytes.0.truncate(KEEP);
+            bytes.0.truncate(KEEP.min(self.room));
+            bytes.0.shrink_to_fit();
+            self.room -= bytes.0.len();
         }
         self.sink.event(&event);
         self.events.push(event);

@@ -97,7 +97,7 @@ impl Job {
         let poll = Poll::new()?;
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
-        let signals = Signals::with_pipe(read, write, SignalOnly::default(), [SIGINT, SIGTERM, SIGHUP])?;
+        let signals = Signals::with_pipe(read, write, SignalOnly, [SIGINT, SIGTERM, SIGHUP])?;
         let fd = signals.get_read().as_raw_fd();
         poll.registry().register(&mut SourceFd(&fd), SIGNALS, Interest::READABLE)?;
         Ok(Self {
@@ -395,16 +395,16 @@ impl Job {
         }
     }
 
-    /// Closes the connections of a group and kills its processes, which are waited for later.
+    /// Kills the processes of a group, which are waited for later, and closes their connections: in this order, so that none
+    /// gets to complain of the lost connection.
     fn kill(&mut self, group: GroupId) {
         let group = &mut self.groups[group as usize];
         group.over = true;
-        for process in &mut self.processes[group.first..][..group.size] {
-            process.connection = None;
-            if process.pidfd.is_some() {
-                _ = kill_process_group(process.pid, Signal::KILL);
-            }
+        let processes = &mut self.processes[group.first..][..group.size];
+        for process in processes.iter().filter(|process| process.pidfd.is_some()) {
+            _ = kill_process_group(process.pid, Signal::KILL);
         }
+        processes.iter_mut().for_each(|process| process.connection = None);
     }
 
     fn kill_all(&mut self) {

@@ -50,8 +50,9 @@ pub(super) struct Launcher {
 
 impl Launcher {
     pub(super) fn new() -> io::Result<Self> {
-        let null = File::options().read(true).write(true).open("/dev/null")?;
-        let slot = null.try_clone()?.into();
+        // The slot first, for the smallest number.
+        let slot = OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?);
+        let null = File::from(slot.try_clone()?);
         let foreign = env::vars_os()
             .map(|(name, _)| name)
             .filter(|name| name.as_bytes().starts_with(b"PMI_"))
@@ -101,9 +102,9 @@ impl Launcher {
         rustix::io::dup2(&theirs, &mut self.slot)?;
         drop(theirs);
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
-        let raised = self.limit.clone().map(|limit| (limit, getrlimit(Resource::Nofile)));
+        let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
-            setrlimit(Resource::Nofile, limit.clone())?;
+            setrlimit(Resource::Nofile, *limit)?;
         }
         let child = command.spawn();
         if let Some((_, ours)) = raised {

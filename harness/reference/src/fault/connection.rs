@@ -129,9 +129,9 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("ends-with-cr", &["rfc13.wire.newline", "rfc13.wire.tuples"], "a carriage return stands where the newline should be", Effect::Reply(ANY, |d| d.end = b"\r"), When::Always),
     fault("nul-before-newline", &["rfc13.wire.tuples"], "a NUL stands before the newline", Effect::Reply(ANY, |d| d.end = b"\0\n"), When::Always),
     fault("cr-before-newline", &["rfc13.wire.tuples"], "lines end in CR LF", Effect::Reply(ANY, |d| d.end = b"\r\n"), When::Always),
-    fault("newline-for-blank", &["rfc13.wire.newline", "rfc13.abnf.s-maxes", "rfc13.wire.lock-step", "rfc13.response.complete-on-success"], "tuples are parted by newlines", Effect::Reply(ANY, |d| d.between = b"\n"), When::Always),
+    fault("newline-for-blank", &["rfc13.response.complete-on-success"], "tuples are parted by newlines", Effect::Reply(ANY, |d| d.between = b"\n"), When::Always),
     fault("comma-for-blank", &["rfc13.wire.tuples", "rfc13.wire.response-matches-request"], "tuples are parted by commas", Effect::Reply(ANY, |d| d.between = b","), When::Always),
-    fault("length-prefix", &["rfc13.wire.tuples"], "responses begin with their length, as in PMI-2", Effect::Reply(ANY, |d| d.before = b"    32"), When::Always),
+    fault("length-prefix", &["rfc13.wire.response-matches-request"], "responses begin with their length, as in PMI-2", Effect::Reply(ANY, |d| d.before = b"    32"), When::Always),
     fault("colon-for-equals", &["rfc13.wire.tuples"], "responses have key:value", Effect::Writes(ANY, |b| {
         vec![b.iter().map(|b| if *b == b'=' { b':' } else { *b }).collect()]
     }), When::Always),
@@ -140,14 +140,14 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("binary-header", &["rfc13.wire.tuples"], "responses begin with bytes that are no text", Effect::Reply(ANY, |d| d.before = b"\x01\xff"), When::Always),
     fault("rc-first", &["rfc13.wire.response-matches-request"], "cmd is missing", Effect::Reply(ANY, |d| d.drop("cmd")), When::Always),
     fault("mcmd-for-cmd", &["rfc13.wire.response-matches-request"], "responses begin with mcmd=", Effect::Reply(ANY, |d| d.rename("cmd", "mcmd")), When::Always),
-    fault("cmd-upper-case", &["rfc13.wire.response-matches-request"], "commands are in capitals", Effect::Reply(ANY, |d| d.edit("cmd", |v| v.make_ascii_uppercase())), When::Always),
-    fault("echoes-request", &["rfc13.wire.server-sends-responses", "rfc13.wire.client-sends-requests"], "the request comes back before its answer", Effect::Reply(For(Some(Operation::Maxes), On::Any), |d| {
+    fault("cmd-upper-case", &["rfc13.abnf.pmi1"], "commands are in capitals", Effect::Reply(ANY, |d| d.edit("cmd", |v| v.make_ascii_uppercase())), When::Always),
+    fault("echoes-request", &["rfc13.wire.client-sends-requests"], "the request comes back before its answer", Effect::Reply(For(Some(Operation::Maxes), On::Any), |d| {
         let answer = d.bytes();
         d.replace(&[("cmd", "get_maxes")]);
         d.after = answer;
     }), When::Always),
-    fault("sends-a-request", &["rfc13.wire.client-sends-requests", "rfc13.wire.server-sends-responses"], "the server asks the client to finalize", Effect::Reply(For(Some(Operation::Barrier), On::Ok), |d| followed_by(d, "cmd=finalize\n")), When::Always),
-    fault("sends-a-request-at-start", &["rfc13.wire.client-sends-requests", "rfc13.wire.server-sends-responses"], "the server introduces itself by an init", Effect::Reply(For(Some(Operation::Init), On::Any), |d| followed_by(d, "cmd=init pmi_version=1 pmi_subversion=1\n")), When::Always),
+    fault("sends-a-request", &["rfc13.wire.client-sends-requests"], "the server asks the client to finalize", Effect::Reply(For(Some(Operation::Barrier), On::Ok), |d| followed_by(d, "cmd=finalize\n")), When::Always),
+    fault("sends-a-request-at-start", &["rfc13.wire.client-sends-requests"], "the server introduces itself by an init", Effect::Reply(For(Some(Operation::Init), On::Any), |d| followed_by(d, "cmd=init pmi_version=1 pmi_subversion=1\n")), When::Always),
     fault("answer-to-next-rank", &["rfc13.wire.lock-step", "rfc13.wire.response-matches-request"], "the answer goes to the rank behind", Effect::Reply(For(Some(Operation::Maxes), On::Any), |d| d.to.rank = (d.to.rank + 1) % d.size), When::Always),
     fault("answer-to-rank-0", &["rfc13.wire.lock-step", "rfc13.wire.response-matches-request"], "every get is answered to rank 0", Effect::Reply(For(Some(Operation::Get), On::Any), |d| d.to.rank = 0), When::Always),
     fault("answers-twice", &["rfc13.wire.lock-step"], "every answer is sent twice", Effect::Reply(ANY, |d| d.copies = 2), When::Always),
@@ -161,5 +161,6 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("put-answered-as-get", &["rfc13.wire.response-matches-request"], "put is answered by get_result", Effect::Reply(For(Some(Operation::Put), On::Any), |d| d.set("cmd", "get_result")), When::Always),
     fault("silent-from-hundredth", &["rfc13.wire.lock-step", "rfc13.abnf.c-maxes", "rfc13.abnf.c-put", "rfc13.abnf.c-get", "rfc13.barrier.released", "rfc13.finalize.ack"], "from the 100th answer on there is none", Effect::Reply(ANY, Draft::silence), When::From(100)),
     fault("silent-under-load", &["rfc13.wire.lock-step", "de-facto.request.ahead"], "requests that come together are not answered", Effect::Reply(ANY, Draft::silence), When::Burst),
+    fault("unknown-response", &["rfc13.abnf.pmi1", "rfc13.wire.lock-step"], "put is answered by a command of the server's own", Effect::Reply(For(Some(Operation::Put), On::Ok), |d| d.set("cmd", "stored")), When::Always),
     fault("floods", &["rfc13.wire.lock-step"], "each answer is sent 1000 times", Effect::Reply(For(Some(Operation::Maxes), On::Any), |d| d.copies = 1000), When::Always),
 ];

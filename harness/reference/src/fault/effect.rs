@@ -279,6 +279,7 @@ mod kinds {
         DropsWithPublisher,
         LastPortForAll,
         BarrierDrops,
+        Refused,
     }
 }
 

@@ -43,9 +43,12 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("names-port-cut-at-equals", &[PORT], "a port ends at its first equals sign", Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'='))), When::Always),
     fault("names-port-cut-at-hash", &[PORT], "a port ends at its first #", Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'#'))), When::Always),
     fault("names-port-cut-at-dollar", &[PORT], "a port ends at its first $", Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'$'))), When::Always),
-    fault("names-port-loses-last-byte", &[PORT], "a port loses its last byte", Effect::Reply(FOUND, |d| d.edit("port", |v| drop(v.pop()))), When::Always),
+    fault("names-port-loses-last-byte", &[PORT], "a port loses its last byte", Effect::Reply(FOUND, |d| d.edit("port", |v| v.truncate(v.len() - 1))), When::Always),
     fault("names-rc-text", &["rfc13.abnf.s-publish", "rfc13.abnf.int"], "publish_result has rc=ok", Effect::Reply(For(Some(Op::Publish), On::Ok), |d| d.set("rc", "ok")), When::Always),
     fault("names-unpublish-rc-text", &["rfc13.abnf.s-unpublish", "rfc13.abnf.int"], "unpublish_result has rc=ok", Effect::Reply(For(Some(Op::Unpublish), On::Ok), |d| d.set("rc", "ok")), When::Always),
+    fault("names-rc-twice", &["rfc13.abnf.s-publish"], "publish_result has two rc", Effect::Reply(For(Some(Op::Publish), On::Ok), |d| d.add("rc", "1")), When::Always),
+    fault("names-unpublish-rc-twice", &["rfc13.abnf.s-unpublish"], "unpublish_result has two rc", Effect::Reply(For(Some(Op::Unpublish), On::Ok), |d| d.add("rc", "1")), When::Always),
+    fault("names-publish-refused", &["rfc13.abnf.c-publish", LOOKUP], "the first publish is refused, later ones are not", Effect::Reply(For(Some(Op::Publish), On::Ok), Draft::fail), When::Nth(3)),
     fault("names-answered-as-publish", &["rfc13.wire.response-matches-request"], "unpublish is answered by publish_result", Effect::Reply(For(Some(Op::Unpublish), On::Any), |d| d.set("cmd", "publish_result")), When::Always),
     fault("names-msg-with-newline", &["rfc13.wire.tuples", "rfc13.wire.lock-step"], "msg of a failed lookup has two lines", Effect::Reply(For(Some(Op::Lookup), On::Fail), |d| d.set("msg", "not found\ntry again")), When::Always),
 ];

@@ -84,9 +84,9 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("spawn-errcodes-trailing-comma", &["rfc13.abnf.s-spawn", "rfc13.abnf.intlist"], "errcodes ends with a comma", Effect::Reply(OK, |d| d.edit("errcodes", |v| v.push(b','))), When::Always),
     fault("spawn-errcodes-blanks", &["rfc13.abnf.s-spawn", "rfc13.abnf.intlist", "rfc13.wire.tuples"], "errcodes are parted by blanks", Effect::Reply(OK, |d| d.set("errcodes", "0 0")), When::Always),
     fault("spawn-errcodes-text", &["rfc13.abnf.s-spawn", "rfc13.abnf.intlist"], "errcodes is ok", Effect::Reply(OK, |d| d.set("errcodes", "ok")), When::Always),
+    fault("spawn-rc-twice", &["rfc13.abnf.s-spawn"], "spawn_result has two rc", Effect::Reply(OK, |d| d.insert("rc", "-1")), When::Always),
     fault("spawn-rc-text", &["rfc13.abnf.s-spawn", "rfc13.abnf.int"], "spawn_result has rc=started", Effect::Reply(OK, |d| d.set("rc", "started")), When::Always),
-    fault("spawn-answered-as-spawn", &["rfc13.wire.response-matches-request", "rfc13.abnf.s-spawn"], "spawn is answered by spawn-response, as in PMI-2", Effect::Reply(OK, |d| d.set("cmd", "spawn-response")), When::Always),
+    fault("spawn-answered-as-spawn", &["rfc13.abnf.pmi1"], "spawn is answered by spawn-response, as in PMI-2", Effect::Reply(OK, |d| d.set("cmd", "spawn-response")), When::Always),
     fault("spawn-answer-to-all", &["rfc13.wire.lock-step", "rfc13.wire.response-matches-request"], "spawn is answered to the rank behind", Effect::Reply(OK, |d| d.to.rank = (d.to.rank + 1) % d.size), When::Ranks(2)),
     fault("spawn-needs-arguments", &["rfc13.abnf.c-spawn", COUNTS], "a spawn without arguments is refused", Effect::SpawnRequest(|r| if r.programs.iter().all(|p| p.args.is_empty()) { r.programs.clear() }), When::Always),
-    fault("spawn-info-refused", &[COUNTS], "a spawn with info is refused", Effect::SpawnRequest(|r| if r.programs.iter().any(|p| !p.info.is_empty()) { r.programs.clear() }), When::Always),
 ];

@@ -103,7 +103,6 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary("universe-larger", "the universe is larger than the program", Effect::Config(|c| c.universe_size = Some(4096))),
     vary("universe-refused", "the universe size cannot be told", Effect::Reply(For(Some(Op::Universe), On::Ok), |d| d.fail())),
     vary("appnum-refused", "the application number cannot be told", Effect::Reply(For(Some(Op::Appnum), On::Ok), |d| d.fail())),
-    vary("mapping-unknown", "the mapping is empty", Effect::Mapping(|m, _| m.clear())),
     vary("mapping-block-per-node", "the mapping has a block for each node", Effect::Mapping(|m, s| replace(m, mapping(s.size, s.nodes, |n, ppn| format!("({n},1,{ppn})"))))),
     vary("mapping-block-per-rank", "the mapping has a block for each rank", Effect::Mapping(|m, s| {
         replace(m, mapping(s.size, s.nodes, |n, ppn| vec![format!("({n},1,1)"); ppn as usize].join(",")));
@@ -133,6 +132,5 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary("abort-no-reply", "abort is not answered", Effect::Abort(AbortFault::NoReply)),
     vary("finalize-closes", "the connection is closed behind finalize_ack", Effect::Finalize(FinalizeFault::Closes)),
     vary("spawn-refused", "spawn is refused", Effect::Spawn(SpawnFault::Refused)),
-    vary("names-refused", "the name service is refused", Effect::Reply(For(Some(Op::Publish), On::Any), |d| d.fail())),
-    vary("lookup-refused", "lookups are refused", Effect::Reply(For(Some(Op::Lookup), On::Any), |d| d.fail())),
+    vary("names-refused", "the name service is refused", Effect::Names(NamesFault::Refused)),
 ];

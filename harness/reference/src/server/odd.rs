@@ -14,6 +14,11 @@ fn own_key(key: &[u8]) -> bool {
     key.starts_with(b"PMI_")
 }
 
+/// Whether the fault shows when the group is there, and not when the request comes.
+fn at_start(fault: SpawnFault) -> bool {
+    matches!(fault, SpawnFault::CopiesParentKvs | SpawnFault::NoPreput | SpawnFault::PreputAtBarrier)
+}
+
 impl Server {
     pub(super) fn odd_config(config: &mut Config) {
         let behaviour = config.behaviour.clone();
@@ -181,9 +186,16 @@ impl Server {
             Effect::Error(which, fault) if which(line) => Some(*fault),
             _ => None,
         };
+        if self.proc(from).phase == Phase::Closed {
+            return false;
+        }
         let Some(fault) = self.quirk(from, pick) else { return false };
+        let spawning = self.proc(from).spawn.take().is_some();
         let cmd = line.split(|b| *b == b' ').find_map(|t| t.strip_prefix(b"cmd=")).unwrap_or(b"");
-        let op = Operation::from_request_cmd(cmd).unwrap_or(Operation::Put);
+        let op = match Operation::from_request_cmd(cmd) {
+            _ if spawning => Operation::Spawn,
+            op => op.unwrap_or(Operation::Put),
+        };
         match fault {
             ErrorFault::Ignored => {}
             ErrorFault::AnsweredOk => self.reply(from, Reply::ok(op)),
@@ -228,6 +240,7 @@ impl Server {
         let pick = |e: &Effect| if let Effect::Finalize(f) = e { Some(*f) } else { None };
         let Some(fault) = self.quirk(from, pick) else { return false };
         self.proc(from).phase = Phase::Finalized;
+        self.groups[from.group as usize].left += 1;
         match fault {
             FinalizeFault::WaitsForAll => {
                 self.notes().held.push(from);
@@ -339,7 +352,12 @@ impl Server {
         }
         let at = (from.group, key.to_vec());
         let round = self.notes().rounds.get(&from.group).copied().unwrap_or(0);
-        let there = self.groups[from.group as usize].kvs.contains_key(key);
+        // With aliases, another key may stand where this one would.
+        let aliases = self.config.behaviour.effects().any(|(e, _)| matches!(e, Effect::Key(_)));
+        let there = match aliases {
+            true => self.notes().origins.contains_key(&at),
+            false => self.groups[from.group as usize].kvs.contains_key(key),
+        };
         let long_key = key.len() + 1 == keylen_max;
         let long_value = value.len() + 1 == vallen_max;
         self.notes().puts += 1;
@@ -589,7 +607,7 @@ impl Server {
             |e| if let Effect::SpawnRequest(f) = e { Some(*f) } else { None },
             |f, _| f(&mut request),
         );
-        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }) {
+        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| !at_start(*f))) {
             Some(SpawnFault::Refused) => {
                 self.reply(by, Reply::fail(Operation::Spawn, "not here"));
                 return None;
@@ -632,7 +650,7 @@ impl Server {
             |f, _| f(&mut request),
         );
         let preput: Vec<_> = request.programs.iter().flat_map(|p| p.preput.clone()).collect();
-        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }) {
+        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| at_start(*f))) {
             Some(SpawnFault::CopiesParentKvs) => {
                 let parents = self.groups[by.group as usize].kvs.clone();
                 for (key, value) in parents {
@@ -653,6 +671,10 @@ impl Server {
     pub(super) fn odd_names(&mut self, from: ProcId, request: &Request<'_>) -> bool {
         let pick = |e: &Effect| if let Effect::Names(f) = e { Some(*f) } else { None };
         let Some(fault) = self.quirk(from, pick) else { return false };
+        if fault == NamesFault::Refused {
+            self.reply(from, Reply::fail(request.operation(), "not served"));
+            return true;
+        }
         let missing = |op| Reply::fail(op, "name is not published");
         let reply = match *request {
             Request::Publish { service, port } => {

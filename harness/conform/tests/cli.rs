@@ -1,0 +1,487 @@
+//! The command as its users see it. Nothing here needs more than the built-in reference.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use common::{Ran, conform};
+use rstest::rstest;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Expects of the reference that a get returns what nobody put.
+const WRONG: &str = "\
+# The value of a key is told as it was put.
+requires rfc13.get.value
+ranks 2
+
+use joined
+0  C: cmd=put kvsname=$kvs key=a value=1
+0  S: cmd=put_result rc=ok
+use barrier
+1  C: cmd=get kvsname=$kvs key=a
+1  S: cmd=get_result rc=ok value=2
+use finalized
+";
+
+const RIGHT: &str = "\
+# A process group has a universe size.
+requires rfc13.universe.size
+
+use joined
+0  C: cmd=get_universe_size
+0  S[rfc13.abnf.s-universe]: cmd=universe_size rc=ok size=<uint 1..>
+use finalized
+";
+
+/// Where the suite's files are, in the repository and in a package.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+fn here(args: &[&str]) -> Ran {
+    conform(root(), args)
+}
+
+/// Compares with a snapshot in which times are not times.
+macro_rules! snapshot {
+    ($name:expr, $text:expr) => {
+        insta::with_settings!({ filters => vec![
+            (r"\b\d+\.\d+(ms|s)\b", "[TIME]"),
+            (r"/\S*/pmi-conform-\w+/", "[SCRATCH]/"),
+        ]}, { insta::assert_snapshot!($name, $text) })
+    };
+}
+
+#[rstest]
+#[case("pmi-conform")]
+#[case("serve")]
+#[case("requirements")]
+#[case("explain")]
+#[case("coverage")]
+#[case("check")]
+#[case("fmt")]
+#[case("report")]
+#[case("schema")]
+#[case("completions")]
+#[case("man")]
+fn help(#[case] command: &str) {
+    let args = if command == "pmi-conform" { vec!["--help"] } else { vec![command, "--help"] };
+    let ran = here(&args);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    snapshot!(format!("help_{command}"), ran.out);
+}
+
+#[test]
+fn the_reference_conforms_in_memory() {
+    let ran = here(&["--memory", "-q"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    assert!(ran.out.contains(" 0 failed (MUST)") && ran.out.contains(" 0 could not judge"), "{}", ran.out);
+    assert!(ran.out.ends_with("exit status 0: conforms\n"), "{}", ran.out);
+}
+
+#[test]
+fn the_reference_conforms_as_processes() {
+    let ran = here(&["-q"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.ends_with("exit status 0: conforms\n"), "{}", ran.out);
+}
+
+#[test]
+fn a_failure_in_memory() {
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
+    let ran = conform(folder.path(), &["--memory", "."]);
+    assert_eq!(ran.status, 1);
+    snapshot!("failure_in_memory", ran.whole());
+}
+
+#[test]
+fn a_failure_of_processes() {
+    let folder = folder(&[("wrong.pmi", WRONG)]);
+    let ran = conform(folder.path(), &["wrong.pmi", "-q"]);
+    assert_eq!(ran.status, 1);
+    // Which rank's events come first differs, and that is true: they run side by side.
+    let transcript = ran.out.find("  last events").unwrap();
+    let after = ran.out.find("  play it again").unwrap();
+    let steady = format!("{}...\n{}", &ran.out[..transcript], &ran.out[after..]);
+    snapshot!("failure_of_processes", steady);
+    assert!(ran.out.contains("1 <- cmd=get_result rc=0 value=1\\n"), "{}", ran.out);
+}
+
+#[test]
+fn the_command_that_plays_it_again_does() {
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
+    let ran = conform(folder.path(), &["--memory", "-q", "."]);
+    let again = ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap();
+    assert_eq!(again, "pmi-conform . --memory --filter '=wrong'");
+    let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.out.contains("1 scenario against"), "{}", ran.out);
+}
+
+#[rstest]
+#[case("wrong_key", "requires rfc13.get.value\nuse joined\n0  S: cmd=get_result rc=ok valeu=1\n")]
+#[case("undefined_name", "requires rfc13.get.value\nuse joined\n0  C: cmd=get kvsname=$kvs key=$kye\n")]
+#[case("unknown_requirement", "requires rfc13.get.valu\nuse joined\nuse finalized\n")]
+#[case("unknown_fragment", "requires rfc13.get.value\nuse joind\n")]
+fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
+    let folder = folder(&[("mistake.pmi", &format!("# It is wrong.\n{text}"))]);
+    let ran = conform(folder.path(), &["--memory", "mistake.pmi"]);
+    assert_eq!(ran.status, 2);
+    snapshot!(format!("mistake_{name}"), ran.whole());
+    let checked = conform(folder.path(), &["check", "mistake.pmi"]);
+    assert_eq!((checked.status, checked.err), (2, ran.err));
+}
+
+#[rstest]
+#[case("unknown_launcher", &["--server", "my-pm"], 2)]
+#[case("unknown_placeholder", &["--server", "my-pm {rank} {agent}"], 2)]
+#[case("unknown_profile", &["--server", "@nobody"], 2)]
+#[case("unknown_operation", &["--memory", "--lacks", "spwan"], 2)]
+#[case("bad_shard", &["--shard", "4/3"], 2)]
+#[case("bad_timeout", &["--timeout", "soon"], 2)]
+#[case("bad_report", &["--report", "html"], 2)]
+#[case("server_in_memory", &["--memory", "--server", "srun"], 2)]
+#[case("no_such_file", &["nowhere.pmi"], 2)]
+#[case("no_such_command", &["expalin"], 2)]
+#[case("unknown_requirement", &["explain", "rfc13.put.uniqe"], 2)]
+#[case("no_launcher", &["--server", "./nowhere/mpiexec", "-q", "-f", "=group/appnum"], 3)]
+#[case("nothing_selected", &["--memory", "--filter", "no-such-scenario"], 4)]
+#[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/own-name"], 4)]
+fn what_cannot_be_done(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {
+    let ran = conform(TempDir::new().unwrap().path(), args);
+    assert_eq!(ran.status, status, "{}", ran.whole());
+    snapshot!(format!("cannot_{name}"), ran.whole());
+}
+
+#[test]
+fn deviations() {
+    let entry = |requirement: &str, scenario: &str, symptom: &str| {
+        format!(
+            "implementation = \"the reference\"\n\n[[deviation]]\nrequirement = \"{requirement}\"\n\
+             scenario = \"{scenario}\"\nsymptom = \"{symptom}\"\nreason = \"for this test\"\n"
+        )
+    };
+    let folder = folder(&[
+        ("right.pmi", RIGHT),
+        ("wrong.pmi", WRONG),
+        ("recorded.toml", &entry("rfc13.get.value", "wrong", "value=1")),
+        ("other-symptom.toml", &entry("rfc13.get.value", "wrong", "value=3")),
+        ("stale.toml", &entry("rfc13.get.value", "right", "")),
+        ("no-requirement.toml", &entry("rfc13.get.valeu", "wrong", "")),
+        ("no-scenario.toml", &entry("rfc13.get.value", "gone", "")),
+        ("misspelt.toml", "implementation = \"x\"\n[[deviation]]\nrequirment = \"a\"\n"),
+    ]);
+    for (file, path, status) in [
+        ("recorded.toml", ".", 0),
+        ("other-symptom.toml", ".", 1),
+        ("stale.toml", "right.pmi", 1),
+        ("no-requirement.toml", "right.pmi", 1),
+        ("no-scenario.toml", "right.pmi", 1),
+        ("misspelt.toml", ".", 2),
+        ("missing.toml", ".", 2),
+    ] {
+        let ran = conform(folder.path(), &["--memory", "-q", "--deviations", file, path]);
+        assert_eq!(ran.status, status, "{file}: {}", ran.whole());
+        snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
+    }
+
+    // What is drafted covers what was found.
+    let ran = conform(folder.path(), &["--memory", "-q", "--draft-deviations", "draft.toml", "."]);
+    assert_eq!(ran.status, 1);
+    let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();
+    let file = format!("implementation = \"the reference\"\n{draft}");
+    fs::write(folder.path().join("draft.toml"), file).unwrap();
+    let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}
+
+fn listed(args: &[&str]) -> Vec<String> {
+    let ran = here(&[&["--list"], args].concat());
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    ran.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn selections() {
+    let all = listed(&[]);
+    assert!(all.len() >= 100 && all.is_sorted());
+
+    let shards: Vec<_> = ["1/3", "2/3", "3/3"].iter().map(|shard| listed(&["--shard", shard])).collect();
+    assert_eq!(shards.iter().map(Vec::len).sum::<usize>(), all.len());
+    assert_eq!(shards.iter().flatten().collect::<BTreeSet<_>>(), all.iter().collect());
+
+    assert_eq!(listed(&["-f", "=group/appnum"]), ["group/appnum"]);
+    assert_eq!(listed(&["-f", "=group/appnum", "-f", "barrier/one-r"]), ["barrier/one-rank", "group/appnum"]);
+    assert!(listed(&["-f", "kvs/*"]).iter().all(|name| name.starts_with("kvs/")));
+    assert!(listed(&["--requirement", "rfc13.put.unique"]).contains(&"kvs/same-key-twice".to_owned()));
+}
+
+#[test]
+fn what_failed_is_played_again() {
+    let also = WRONG.replace("value=2", "value=3");
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("wrong-too.pmi", &also)]);
+    let ran = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=run.ndjson", "."]);
+    assert_eq!(ran.status, 1);
+    let ran = conform(folder.path(), &["--rerun-failed", "run.ndjson", "--list", "."]);
+    let names: Vec<_> = ran.out.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(names, ["wrong", "wrong-too"]);
+
+    let args = ["--memory", "-j1", "--max-fail", "1", "--report", "ndjson=cut.ndjson", "."];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 1);
+    assert!(!ran.out.contains("wrong-too"), "{}", ran.out);
+}
+
+#[test]
+fn reports() {
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
+    let formats = ["ndjson", "json", "junit", "tap", "markdown"];
+    let specs: Vec<String> = formats.iter().map(|f| format!("--report={f}=run.{f}")).collect();
+    let mut args = vec!["--memory", "."];
+    args.extend(specs.iter().map(String::as_str));
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 1);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+
+    for line in read("run.ndjson").lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+    let json: Value = serde_json::from_str(&read("run.json")).unwrap();
+    assert!(json.is_object());
+    let junit = quick_junit::Report::deserialize_from_str(&read("run.junit")).unwrap();
+    assert_eq!((junit.tests, junit.failures), (2, 1));
+    let tap = read("run.tap");
+    let results: Vec<_> = tap.lines().filter(|l| l.starts_with("ok ") || l.starts_with("not ok ")).collect();
+    assert!(tap.starts_with("TAP version 14\n") && tap.contains("\n1..2\n"), "{tap}");
+    assert_eq!(results, ["ok 1 - right", "not ok 2 - wrong"]);
+    snapshot!("report_markdown", read("run.markdown"));
+
+    // A log renders to the same reports as the run did.
+    for format in formats {
+        let again = conform(folder.path(), &["report", "run.ndjson", "--format", format]);
+        assert_eq!((again.status, again.err.as_str()), (0, ""));
+        assert_eq!(again.out, read(&format!("run.{format}")), "{format}");
+    }
+    let again = conform(folder.path(), &["report", "run.ndjson"]);
+    assert_eq!(again.out, ran.out);
+
+    // One that goes to standard output has it to itself.
+    let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
+    serde_json::from_str::<Value>(&ran.out).unwrap();
+    assert!(ran.err.contains("1 failed"), "{}", ran.err);
+}
+
+/// Without what is true of one run only.
+fn timeless(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.remove("time_us");
+            map.values_mut().for_each(timeless);
+        }
+        Value::Array(list) => list.iter_mut().for_each(timeless),
+        _ => {}
+    }
+}
+
+fn log(args: &[&str]) -> Vec<Value> {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &[&["-q", "--report", "ndjson=run.ndjson"], args].concat());
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let text = fs::read_to_string(folder.path().join("run.ndjson")).unwrap();
+    text.lines()
+        .map(|line| {
+            let mut value = serde_json::from_str(line).unwrap();
+            timeless(&mut value);
+            value
+        })
+        .collect()
+}
+
+#[test]
+fn two_runs_are_the_same() {
+    assert!(log(&["--memory", "-j1"]) == log(&["--memory", "-j2"]), "the logs in memory differ");
+
+    // Processes run side by side, so the order of independent events is free; what is found is not.
+    let results = |jobs: &str| -> Vec<Value> {
+        let mut lines = log(&[jobs]);
+        lines.retain(|line| line["type"] != "event");
+        for line in &mut lines {
+            let line = line.as_object_mut().unwrap();
+            line.remove("last_events");
+            // Of a job in which a rank dies, a bystander's end or the death itself may be seen first.
+            line.remove("exit");
+            for finding in line.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
+                finding["finding"].as_object_mut().unwrap().remove("seq");
+            }
+        }
+        lines
+    };
+    assert_eq!(results("-j1"), results("-j2"));
+}
+
+#[test]
+fn completions() {
+    for (shell, mark) in
+        [("bash", "_pmi__conform()"), ("zsh", "#compdef pmi-conform"), ("fish", "complete -c")]
+    {
+        let ran = here(&["completions", shell]);
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+        assert!(ran.out.contains(mark) && ran.out.contains("draft-deviations"), "{shell}: {}", ran.out);
+    }
+}
+
+#[test]
+fn man_pages() {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &["man", "pages/man1"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let page = fs::read_to_string(folder.path().join("pages/man1/pmi-conform.1")).unwrap();
+    assert!(page.contains("Exit codes"), "{page}");
+    for command in ["serve", "explain", "coverage", "report"] {
+        assert!(folder.path().join(format!("pages/man1/pmi-conform-{command}.1")).is_file(), "{command}");
+    }
+}
+
+#[test]
+fn the_schema_names_every_kind_of_line() {
+    let ran = here(&["schema"]);
+    let schema: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(schema["$schema"].is_string());
+    for kind in ["run", "event", "result", "end"] {
+        assert!(ran.out.contains(&format!("\"const\": \"{kind}\"")), "{kind}");
+    }
+}
+
+#[test]
+fn requirements_are_explained() {
+    let ran = here(&["requirements", "--json"]);
+    let list: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+    for requirement in &list {
+        let id = requirement["id"].as_str().unwrap();
+        for scenario in requirement["scenarios"].as_array().unwrap() {
+            assert!(scenario.as_str().unwrap().contains('/'), "{id}");
+        }
+    }
+    assert_eq!(here(&["requirements"]).out.lines().count(), list.len());
+    let ran = here(&["explain", "rfc13.universe.size"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    snapshot!("explain", ran.out);
+}
+
+#[test]
+fn every_must_that_binds_servers_is_tested_or_excluded() {
+    let ran = here(&["coverage", "--check"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}
+
+#[test]
+fn the_suite_has_no_warnings() {
+    let ran = here(&["check"]);
+    assert_eq!(ran.status, 0);
+    assert!(ran.out.ends_with(" 0 warnings\n"), "{}", ran.out);
+}
+
+#[test]
+fn the_suite_is_laid_out() {
+    let ran = here(&["fmt", "--check", "scenarios"]);
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "run `pmi-conform fmt scenarios`");
+}
+
+#[test]
+fn fmt_lays_out_once() {
+    let messy = RIGHT.replace("0  C:", "0       C:");
+    let folder = folder(&[("messy.pmi", &messy)]);
+    assert_eq!(conform(folder.path(), &["fmt", "--check", "."]).status, 1);
+    assert_eq!(conform(folder.path(), &["fmt", "."]).status, 0);
+    assert_eq!(fs::read_to_string(folder.path().join("messy.pmi")).unwrap(), RIGHT);
+    assert_eq!(conform(folder.path(), &["fmt", "--check", "."]).status, 0);
+}
+
+#[test]
+fn what_is_exported_plays() {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &["--export", "suite"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let names = |args: &[&str]| {
+        let ran = conform(folder.path(), args);
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.whole());
+        ran.out
+    };
+    assert_eq!(names(&["--list", "suite"]), names(&["--list"]));
+    names(&["--memory", "-q", "suite"]);
+    assert!(folder.path().join("suite/rfc13.toml").is_file());
+}
+
+#[test]
+fn serve_runs_a_program() {
+    let ran = here(&["serve", "-n", "2", "--", "sh", "-c", "echo $PMI_RANK of $PMI_SIZE; exit $PMI_RANK"]);
+    let mut lines: Vec<_> = ran.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 2", "1 of 2"], "{}", ran.whole());
+    assert_eq!(ran.status, 1);
+}
+
+/// One line for each event of a scenario, without what differs from run to run.
+fn transcript(name: &str) -> String {
+    let told = |what: &Value| -> String {
+        let (kind, data) = what.as_object().unwrap().iter().next().unwrap();
+        let proc = data.get("proc").map(|p| match p["group"].as_u64() {
+            Some(0) => format!(" {}", p["rank"]),
+            group => format!(" {}:{}", group.unwrap(), p["rank"]),
+        });
+        let proc = proc.unwrap_or_default();
+        match data.get("bytes").or_else(|| data.get("line")) {
+            Some(bytes) => format!("{kind}{proc} {}", bytes.as_str().unwrap()),
+            None => {
+                let mut rest = data.clone();
+                rest.as_object_mut().unwrap().remove("proc");
+                format!("{kind}{proc} {rest}")
+            }
+        }
+    };
+    log(&["--memory", "--filter", &format!("={name}")])
+        .iter()
+        .filter(|line| line["type"] == "event")
+        .map(|line| told(&line["event"]["what"]) + "\n")
+        .collect()
+}
+
+/// Goldens of the self-check: whatever changes how a scenario is played or how the reference answers shows here.
+#[rstest]
+fn goldens(
+    #[values(
+        "abort/exit-code",
+        "barrier/twice-by-one-of-two",
+        "death/killed-while-waiting",
+        "environment/group",
+        "errors/unknown-command",
+        "finalize/acknowledged",
+        "init/version-lower",
+        "kvs/own-key",
+        "mapping/two-nodes",
+        "names/parent-and-child",
+        "spawn/two-programs-in-one-write",
+        "wire/split-once"
+    )]
+    name: &str,
+) {
+    insta::with_settings!({
+        snapshot_path => "../golden/reference",
+        prepend_module_to_snapshot => false,
+        description => name,
+    }, {
+        insta::assert_snapshot!(name.replace('/', "_"), transcript(name));
+    });
+}

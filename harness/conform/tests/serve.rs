@@ -1,0 +1,298 @@
+//! `pmi-conform serve`, as a user runs it, with real processes.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// The example client. Cargo builds examples only if all targets are asked for.
+fn client() -> &'static str {
+    static CLIENT: OnceLock<String> = OnceLock::new();
+    CLIENT.get_or_init(|| {
+        let bin = Path::new(env!("CARGO_BIN_EXE_pmi-conform"));
+        let example = bin.with_file_name("examples").join("pmi-client");
+        if !example.exists() {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--package", "pmi-conform", "--example", "pmi-client"]);
+            if !cfg!(debug_assertions) {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success());
+        }
+        example.to_str().unwrap().to_owned()
+    })
+}
+
+fn serve(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
+    command.arg("serve").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = serve(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// With the example client.
+fn run_client(ranks: &str, args: &[&str]) -> (i32, String, String) {
+    run(&[&["-n", ranks, "--", client()], args].concat())
+}
+
+fn shell(ranks: &str, script: &str) -> (i32, String, String) {
+    run(&["-n", ranks, "--", "sh", "-c", script])
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[rstest]
+fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
+    assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
+}
+
+#[test]
+fn a_thousand_ranks() {
+    assert_eq!(run_client("1024", &["neighbours", "3"]), (0, String::new(), String::new()));
+}
+
+#[test]
+fn more_ranks_than_the_soft_limit_of_descriptors() {
+    let script = format!("ulimit -Sn 100; exec \"$@\"; : {}", client());
+    let bin = env!("CARGO_BIN_EXE_pmi-conform");
+    let rank = "if [ $PMI_RANK = 90 ]; then ulimit -n; fi";
+    let output = Command::new("sh")
+        .args(["-c", &script, "sh", bin, "serve", "-n", "100", "--", "sh", "-c", rank])
+        .output()
+        .unwrap();
+    // And the processes get the limit that the user set.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "100\n");
+    assert!(output.status.success());
+}
+
+#[test]
+fn more_ranks_than_the_hard_limit_of_descriptors() {
+    let bin = env!("CARGO_BIN_EXE_pmi-conform");
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 100; exec \"$@\"", "sh", bin, "serve", "-n", "100", "--", "true"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("100 processes take 264 file descriptors, but only 100 are allowed"), "{stderr}");
+    assert!(!output.status.success());
+}
+
+#[test]
+fn environment() {
+    let mut command = serve(&["-n", "2", "--", "sh", "-c", "echo $PMI_RANK $PMI_SIZE $PMI_SPAWNED$PMI_ID"]);
+    let output = command.env("PMI_SPAWNED", "1").env("PMI_ID", "7").output().unwrap();
+    assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()), ["0 2", "1 2"]);
+}
+
+#[test]
+fn a_rank_has_its_own_connection_only() {
+    // The numbers of all sockets that a rank has open.
+    let script = r#"for fd in /proc/$$/fd/*; do case $(readlink $fd) in socket:*) echo ${fd##*/} $PMI_FD;; esac; done"#;
+    let (status, stdout, _) = shell("8", script);
+    assert_eq!(status, 0);
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), 8, "{stdout}");
+    assert!(lines.iter().all(|line| line.split_once(' ').is_some_and(|(fd, own)| fd == own)), "{stdout}");
+}
+
+#[test]
+fn rank_0_inherits_stdin() {
+    let mut command = serve(&["-n", "3", "--", "sh", "-c", "echo $PMI_RANK $(cat)"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()), ["0 hello", "1", "2"]);
+}
+
+#[rstest]
+#[case::all_well("exit 0", 0)]
+#[case::one_fails("[ $PMI_RANK != 2 ] || exit 7", 7)]
+#[case::the_first_in_time("[ $PMI_RANK = 0 ] && exit 5; sleep 0.3; exit 6", 5)]
+#[case::killed_by_a_signal("[ $PMI_RANK != 1 ] || kill -TERM $$", 143)]
+fn exit_status(#[case] script: &str, #[case] status: i32) {
+    assert_eq!(shell("3", script).0, status);
+}
+
+#[rstest]
+#[case::after_finalize(&["quit", "2", "9"], 9, "")]
+#[case::without_finalize(
+    &["exit", "1", "7"], 7,
+    "pmi-conform serve: rank 1 of group 0: protocol error: connection closed without finalize (exited with status 7)\n",
+)]
+#[case::success_without_finalize(
+    &["exit", "1", "0"], 1,
+    "pmi-conform serve: rank 1 of group 0: protocol error: connection closed without finalize (exited with status 0)\n",
+)]
+#[case::killed(
+    &["die", "0"], 134,
+    "pmi-conform serve: rank 0 of group 0: protocol error: connection closed without finalize (killed by signal 6)\n",
+)]
+#[case::closed_and_alive(
+    &["leave", "1"], 1,
+    "pmi-conform serve: rank 1 of group 0: protocol error: connection closed without finalize\n",
+)]
+#[case::protocol_error(
+    &["junk", "2"], 1,
+    "pmi-conform serve: rank 2 of group 0: protocol error: \
+     byte 0x1b at offset 10 is neither blank, tab nor visible ASCII: \"cmd=ju\\tnk \\x1b[31m\"\n",
+)]
+#[case::abort(&["abort", "1", "5"], 5, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
+#[case::abort_with_a_status_of_no_bits(
+    &["abort", "1", "256"], 1,
+    "pmi-conform serve: rank 1 of group 0: abort requested\n",
+)]
+#[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
+fn a_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
+    let start = Instant::now();
+    assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
+    assert!(start.elapsed() < Duration::from_secs(60), "the others were not killed");
+}
+
+#[test]
+fn a_rank_that_does_not_read_is_not_read_from() {
+    assert_eq!(run_client("1", &["flood", "1000000"]), (0, "held back\n".to_owned(), String::new()));
+    assert_eq!(run_client("2", &["flood", "100"]).0, 0);
+}
+
+#[test]
+fn a_missing_program() {
+    let (status, _, stderr) = run(&["-n", "2", "--", "no-such-program"]);
+    assert_eq!(stderr, "pmi-conform serve: no-such-program: program not found\n");
+    assert_ne!(status, 0);
+}
+
+#[test]
+fn spawn() {
+    let (status, stdout, stderr) = run_client("2", &["spawn", "3", client(), "child"]);
+    let child = format!("Value({:?})", b"hello child");
+    assert_eq!(sorted(&stdout), ["Spawned(Some([0, 0, 0]))", &child, &child, &child]);
+    assert_eq!((status, &*stderr), (0, ""));
+}
+
+#[test]
+fn the_status_of_a_spawned_process_counts() {
+    assert_eq!(run_client("2", &["spawn", "2", "sh", "-c", "exit $((PMI_RANK * 4 + PMI_SPAWNED - 1))"]).0, 4);
+}
+
+#[test]
+fn spawn_of_a_missing_program() {
+    let (status, stdout, stderr) = run_client("2", &["spawn", "2", "./no-such-program"]);
+    assert!(stdout.starts_with("Failed { operation: Spawn") && stdout.contains("[1, 1]"), "{stdout}");
+    assert!(
+        stderr.contains("rank 0 of group 0: spawn failed: ./no-such-program: program not found"),
+        "{stderr}"
+    );
+    assert_eq!(status, 0);
+}
+
+/// The processes that a script wrote the numbers of into the folder.
+fn pids(dir: &Path, n: usize) -> Vec<Pid> {
+    let start = Instant::now();
+    loop {
+        let files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        if files.len() == n {
+            let parse = |name: &std::ffi::OsString| name.to_str().unwrap().parse().unwrap();
+            return files.iter().map(|name| Pid::from_raw(parse(name)).unwrap()).collect();
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "the processes do not start");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Once killed, orphans are waited for by init, which may take a moment.
+fn assert_gone(pids: &[Pid]) {
+    let start = Instant::now();
+    for pid in pids {
+        let gone = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+            test_kill_process(*pid).is_err() || stat.contains(") Z ")
+        };
+        while !gone() {
+            assert!(start.elapsed() < Duration::from_secs(10), "{pid} was left behind");
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Two processes per rank.
+const FAMILY: &str = "touch $DIR/$$; sleep 600 & touch $DIR/$!; ";
+
+#[rstest]
+#[case::interrupted(Signal::INT, 130)]
+#[case::terminated(Signal::TERM, 143)]
+#[case::hung_up(Signal::HUP, 129)]
+fn a_signal_ends_everything(#[case] signal: Signal, #[case] status: i32) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = serve(&["-n", "3", "--", "sh", "-c", &format!("{FAMILY} wait")]);
+    let mut child = command.env("DIR", dir.path()).stderr(Stdio::null()).spawn().unwrap();
+    let pids = pids(dir.path(), 6);
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(status));
+    assert_gone(&pids);
+}
+
+#[test]
+fn nothing_is_left_of_a_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = serve(&["-n", "3", "--", "sh", "-c", FAMILY]);
+    assert!(command.env("DIR", dir.path()).status().unwrap().success());
+    assert_gone(&pids(dir.path(), 6));
+}
+
+/// Real MPI programs, with every MPICH at hand.
+mod mpi {
+    use super::*;
+
+    /// Compilers, and whether their library can spawn at all.
+    fn compilers() -> Vec<(PathBuf, bool)> {
+        let peers =
+            env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names the folder of the peers");
+        let mut compilers = vec![];
+        for name in ["mpich-4.3.2", "mpich-5.0.2"] {
+            compilers.push((Path::new(&peers).join(name).join("bin/mpicc"), true));
+        }
+        // Debian's (4.0.2, ch4:ucx) fails in the client, whoever the process manager.
+        compilers.push(("/usr/bin/mpicc.mpich".into(), false));
+        compilers.retain(|(mpicc, _)| mpicc.exists());
+        assert!(!compilers.is_empty(), "no mpicc");
+        compilers
+    }
+
+    #[rstest]
+    #[case::hello("hello", 3, false)]
+    #[case::names("names", 2, false)]
+    #[case::spawn("spawn", 2, true)]
+    #[ignore = "needs MPICH: PMI_CONFORM_PEERS=DIR"]
+    fn program(#[case] name: &str, #[case] lines: usize, #[case] spawns: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/mpi/{name}.c"));
+        for (mpicc, _) in compilers().into_iter().filter(|(_, can_spawn)| *can_spawn || !spawns) {
+            let program = dir.path().join(name);
+            let compiled = Command::new(&mpicc).arg("-o").args([&program, &source]).status().unwrap();
+            assert!(compiled.success(), "{}", mpicc.display());
+            for (ranks, nodes) in [(lines, 1), (4, 2)] {
+                let (ranks_arg, nodes_arg) = (ranks.to_string(), nodes.to_string());
+                let (status, stdout, stderr) =
+                    run(&["-n", &ranks_arg, "--nodes", &nodes_arg, "--", program.to_str().unwrap()]);
+                let expected = ranks + if spawns { 2 } else { 0 };
+                assert_eq!((status, stdout.lines().count()), (0, expected), "{}: {stderr}", mpicc.display());
+            }
+        }
+    }
+}

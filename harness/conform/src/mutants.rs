@@ -4,8 +4,8 @@
 //! to any finding, of whatever weight.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pmi_reference::Config;
@@ -16,6 +16,9 @@ use crate::lang::ast::{Need, Scenario};
 use crate::play::{Limits, MemoryPeer, Outcome, play};
 use crate::requirement::{Binds, Level, Requirement};
 use crate::suite::Suite;
+
+/// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
+const LONG: usize = 250;
 
 /// What one scenario found.
 #[derive(Debug, Clone, Serialize)]
@@ -85,10 +88,7 @@ impl Matrix {
     /// Requirements that a finding about a fault that breaks them has cited.
     pub fn shown(&self) -> BTreeSet<&str> {
         let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
-        self.faults
-            .iter()
-            .flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id)))
-            .collect()
+        self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
     }
 }
 
@@ -110,7 +110,9 @@ fn one(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits
 
 fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
     let first = match (outcome.findings.first(), outcome.scenario_error, outcome.unjudged) {
-        (Some(f), ..) => format!("line {}: {}: expected {}, seen {}", f.line, f.requirement, f.expected, f.seen),
+        (Some(f), ..) => {
+            format!("line {}: {}: expected {}, seen {}", f.line, f.requirement, f.expected, f.seen)
+        }
         (None, Some((line, what)), _) => format!("line {line}: {what}"),
         (None, None, Some(what)) => what,
         (None, None, None) => return None,
@@ -119,24 +121,36 @@ fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
     Some(Found { scenario: scenario.name.clone(), requirements, first })
 }
 
-fn all_found(suite: &Suite, behaviour: &Behaviour, lacking: &[Need], limits: Limits) -> Vec<Found> {
-    suite
-        .scenarios
-        .iter()
-        .filter(|s| !s.needs.iter().any(|n| lacking.contains(&n.value)))
-        .filter_map(|s| found(s, one(suite, s, behaviour, limits)))
-        .collect()
+/// The scenarios by length: what they exchange with the plain server, so that it is the same everywhere.
+struct Lengths<'a> {
+    short: Vec<&'a Scenario>,
+    long: Vec<&'a Scenario>,
 }
 
-/// Plays the suite against these faults and variations, on so many threads.
+impl<'a> Lengths<'a> {
+    fn measure(suite: &'a Suite, limits: Limits) -> Self {
+        let events = |s: &Scenario| one(suite, s, &Behaviour::default(), limits).events.len();
+        let (long, short) = suite.scenarios.iter().map(Arc::as_ref).partition(|s| events(s) > LONG);
+        Self { short, long }
+    }
+}
+
+fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
+    scenarios.iter().filter_map(|s| found(s, one(suite, s, behaviour, limits))).collect()
+}
+
+/// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves
+/// at length are kept for the faults that the others do not kill.
 pub fn run(
     suite: &Suite,
     faults: &[&'static Fault],
     variations: &[&'static Variation],
+    all: bool,
     jobs: usize,
 ) -> Matrix {
     // Nothing has to be waited for in memory, and what floods is soon known to.
-    let limits = Limits { step: Duration::from_secs(60), bytes: 1 << 20, ..Limits::default() };
+    let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
+    let lengths = Lengths::measure(suite, limits);
     let next = AtomicUsize::new(0);
     let fault_results = Mutex::new(Vec::new());
     let variation_results = Mutex::new(Vec::new());
@@ -146,7 +160,7 @@ pub fn run(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if let Some(fault) = faults.get(at) {
-                        let result = try_fault(suite, fault, limits);
+                        let result = try_fault(suite, &lengths, fault, all, limits);
                         lock(&fault_results).push((at, result));
                     } else if at <= faults.len() + variations.len() {
                         let variation = at.checked_sub(faults.len() + 1).map(|at| variations[at]);
@@ -185,10 +199,20 @@ fn in_order<T>(results: Mutex<Vec<(usize, T)>>) -> Vec<T> {
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn try_fault(suite: &Suite, fault: &'static Fault, limits: Limits) -> FaultResult {
+fn try_fault(
+    suite: &Suite,
+    lengths: &Lengths<'_>,
+    fault: &'static Fault,
+    all: bool,
+    limits: Limits,
+) -> FaultResult {
     let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
-    let (killers, wrong_reason) =
-        all_found(suite, &Behaviour::faulty(fault), &[], limits).into_iter().partition(right);
+    let behaviour = Behaviour::faulty(fault);
+    let mut found = all_found(suite, &lengths.short, &behaviour, limits);
+    if all || !found.iter().any(right) {
+        found.extend(all_found(suite, &lengths.long, &behaviour, limits));
+    }
+    let (killers, wrong_reason) = found.into_iter().partition(right);
     FaultResult { name: fault.name, about: fault.about, breaks: fault.breaks, killers, wrong_reason }
 }
 
@@ -198,9 +222,11 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let needs = [Need::Spawn, Need::Names];
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
+    let served = |s: &&Scenario| !s.needs.iter().any(|n| lacking.contains(&n.value));
+    let applicable: Vec<&Scenario> = suite.scenarios.iter().map(Arc::as_ref).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
         about: variation.map_or("the reference server as it is", |v| v.about),
-        punished_by: all_found(suite, &behaviour, &lacking, limits),
+        punished_by: all_found(suite, &applicable, &behaviour, limits),
     }
 }

@@ -178,7 +178,7 @@ pub(super) struct Coverage {
     /// Count what these runs executed (ndjson logs); without any, what the reference server in memory executes
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail if a MUST that binds servers is neither tested nor excluded
+    /// Fail if a MUST that binds servers is neither tested nor excluded, or if no fault shows that its test can fail
     #[arg(long)]
     pub(super) check: bool,
 }

@@ -13,10 +13,8 @@ use super::{say, told};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let near = names
-            .into_iter()
-            .map(|n| (strsim::jaro_winkler(name, n), n))
-            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let near =
+            names.into_iter().map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
         let hint = near.map(|(_, n)| format!(", did you mean {n}?")).unwrap_or_default();
         anyhow::anyhow!("there is no {kind} {name}{hint} `pmi-conform mutants --list` lists them")
     };
@@ -70,7 +68,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let suite = suite.map_err(told)?;
     let start = Instant::now();
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let mut matrix = run(&suite, &faults, &variations, jobs);
+    let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
     if !args.filter.is_empty() {
         // Of a part nothing can be said about the whole.
         matrix.without_fault.clear();

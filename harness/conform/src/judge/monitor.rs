@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, MessageError, Maxes, Operation, Request, RequestError, Response, ResponseError,
-    SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
+    Body, LineFramer, MappingForm, Maxes, MessageError, Operation, Request, RequestError, Response,
+    ResponseError, SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
 };
 
 use super::finding::{Finding, Party};
@@ -93,6 +93,8 @@ struct Rank {
     unreadable: bool,
     /// The last request came in several writes.
     pieces: bool,
+    /// It has asked for a spawn.
+    spawns: bool,
 }
 
 impl Default for Rank {
@@ -112,6 +114,7 @@ impl Default for Rank {
             maxes: None,
             unreadable: false,
             pieces: false,
+            spawns: false,
         }
     }
 }
@@ -220,7 +223,9 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
         Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
         Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
         Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
-        Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => "rfc13.spawn.arg-indices",
+        Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
+            "rfc13.spawn.arg-indices"
+        }
         pending => duty(pending.op()?),
     })
 }
@@ -544,7 +549,9 @@ impl Monitor {
             let expected = "the numbered indices of a spawn request begin with zero".into();
             self.find(Party::Client, p, "rfc13.spawn.indices", expected, "args numbered from 1".into());
         }
-        self.rank(p).pending.push_back(Pending::Spawn(request));
+        let rank = self.rank(p);
+        rank.spawns = true;
+        rank.pending.push_back(Pending::Spawn(request));
     }
 
     fn client_gone(&mut self, p: Proc) {
@@ -599,7 +606,7 @@ impl Monitor {
         };
         let op = response.operation();
         match asked {
-            None if op == Operation::Spawn => {
+            None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, however many commands it has";
                 self.server(p, "rfc13.spawn.one-response", expected, show(line));
             }
@@ -751,7 +758,8 @@ impl Monitor {
                 self.rank(p).joined = true;
             }
             _ if offered >= Version::V1_1 && !self.excused(p) => {
-                let id = if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
+                let id =
+                    if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
                 self.server(p, id, "success, since version 1.1 is in reach of the client", show(line));
             }
             _ => {}
@@ -962,6 +970,10 @@ impl Monitor {
             return self.server(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
+        // A client that knows no version of ours may be turned away.
+        if closed && matches!(self.rank(p).pending.front(), Some(Pending::Init(v)) if *v < Version::V1_1) {
+            return;
+        }
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }

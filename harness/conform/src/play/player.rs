@@ -13,8 +13,8 @@ use super::scope::{ScenarioError, Scope};
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Monitor, Party, Severity};
 use crate::lang::ast::{
-    Action, Alternative, ExitPattern, Grade, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step, Stmt,
-    Template, Who, WriteMode,
+    Action, Alternative, ExitPattern, Grade, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step,
+    Stmt, Template, Who, WriteMode,
 };
 
 /// Bytes of a message that a finding shows.
@@ -366,7 +366,9 @@ impl Player<'_> {
     /// may be malformed on purpose, so this reads single lines.
     fn note_spawn(&mut self, bytes: &[u8]) {
         for line in bytes.split(|b| *b == b'\n') {
-            let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else { continue };
+            let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
+                continue;
+            };
             let Ok(number) = number.trim().parse::<u32>() else { continue };
             match key.trim() {
                 "nprocs" => self.spawn.processes = number,

@@ -205,7 +205,6 @@ mod kinds {
         CountsTwice,
         WipesKvs,
         Toggle,
-        FailsWhenSomebodyLeft,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +215,6 @@ mod kinds {
         OffenderOnly,
         OthersOnly,
         Unlogged,
-        ClosedByOneMore,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +235,6 @@ mod kinds {
         SparesWaiting,
         SparesOtherNode,
         OpensBarrier,
-        NoReply,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

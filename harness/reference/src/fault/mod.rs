@@ -17,11 +17,11 @@ mod spawn;
 mod variations;
 
 pub use draft::Draft;
-pub(crate) use effect::{Origin, Quirks};
 pub use effect::{
-    AbortFault, BarrierFault, Effect, ErrorFault, FinalizeFault, For, GetFault, NamesFault, On, PutFault, Scene,
-    SpawnFault, VersionFault, When,
+    AbortFault, BarrierFault, Effect, ErrorFault, FinalizeFault, For, GetFault, NamesFault, On, PutFault,
+    Scene, SpawnFault, VersionFault, When,
 };
+pub(crate) use effect::{Origin, Quirks};
 
 /// One named way in which the server breaks RFC 13.
 #[derive(Debug)]
@@ -120,7 +120,10 @@ mod tests {
         let names = faults().map(|f| (f.name, f.about)).chain(variations().map(|v| (v.name, v.about)));
         for (name, about) in names {
             assert!(seen.insert(name), "{name} is there twice");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+                "{name}"
+            );
             assert!(!about.is_empty(), "{name}");
         }
         assert!(faults().all(|f| !f.breaks.is_empty()));

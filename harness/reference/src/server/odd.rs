@@ -4,8 +4,8 @@ use pmi_wire::{Operation, Request, SpawnProgram, SpawnRequest, Version};
 
 use super::{Action, Config, GroupId, Phase, ProcId, Server, Waiting};
 use crate::fault::{
-    AbortFault, BarrierFault, Draft, Effect, ErrorFault, FinalizeFault, GetFault, NamesFault, Origin, PutFault,
-    Quirks, Scene, SpawnFault, VersionFault,
+    AbortFault, BarrierFault, Draft, Effect, ErrorFault, FinalizeFault, GetFault, NamesFault, Origin,
+    PutFault, Quirks, Scene, SpawnFault, VersionFault,
 };
 use crate::reply::Reply;
 
@@ -203,10 +203,6 @@ impl Server {
             ErrorFault::OffenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             ErrorFault::OthersOnly => self.end_some(from.group, |rank, _| rank != from.rank),
             ErrorFault::Unlogged => self.abort(from, 1, String::new()),
-            ErrorFault::ClosedByOneMore => {
-                self.reply(from, Reply::ok(op));
-                self.abort(from, 1, "malformed".into());
-            }
         }
         true
     }
@@ -219,7 +215,6 @@ impl Server {
         let node = |rank: u32| place.get(rank as usize).copied();
         match fault {
             AbortFault::Ignored => self.reply(from, Reply::ok(Operation::Abort)),
-            AbortFault::NoReply => self.abort(from, 1, "abort requested".into()),
             AbortFault::SenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             AbortFault::SparesSender => self.end_some(from.group, |rank, _| rank != from.rank),
             AbortFault::SparesLast => self.end_some(from.group, |rank, _| size == 1 || rank + 1 != size),
@@ -417,7 +412,9 @@ impl Server {
         let found = |value: Vec<u8>| Some(Reply::ok(Operation::Get).with("value", value));
         match fault {
             Some(GetFault::AnyKvs) => {}
-            Some(GetFault::LongNameOnly) if self.groups[number].kvsname.starts_with(kvsname) || kvsname.starts_with(&self.groups[number].kvsname) => {}
+            Some(GetFault::LongNameOnly)
+                if self.groups[number].kvsname.starts_with(kvsname)
+                    || kvsname.starts_with(&self.groups[number].kvsname) => {}
             Some(GetFault::OtherGroups) if !known => {
                 let other = self.groups.iter().find(|g| g.kvsname == kvsname)?;
                 return other.kvs.get(key).cloned().and_then(found);
@@ -464,7 +461,8 @@ impl Server {
                 return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
             }
             Some(GetFault::NextKey) if value.is_none() => {
-                let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| !own_key(k) && k.as_slice() > key).collect();
+                let mut keys: Vec<_> =
+                    kvs.iter().filter(|(k, _)| !own_key(k) && k.as_slice() > key).collect();
                 keys.sort_unstable();
                 return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
             }
@@ -607,7 +605,9 @@ impl Server {
             |e| if let Effect::SpawnRequest(f) = e { Some(*f) } else { None },
             |f, _| f(&mut request),
         );
-        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| !at_start(*f))) {
+        match self
+            .quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| !at_start(*f)))
+        {
             Some(SpawnFault::Refused) => {
                 self.reply(by, Reply::fail(Operation::Spawn, "not here"));
                 return None;
@@ -650,7 +650,9 @@ impl Server {
             |f, _| f(&mut request),
         );
         let preput: Vec<_> = request.programs.iter().flat_map(|p| p.preput.clone()).collect();
-        match self.quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| at_start(*f))) {
+        match self
+            .quirk(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| at_start(*f)))
+        {
             Some(SpawnFault::CopiesParentKvs) => {
                 let parents = self.groups[by.group as usize].kvs.clone();
                 for (key, value) in parents {

@@ -361,9 +361,8 @@ impl Server {
 
     fn line(&mut self, from: ProcId, line: &[u8]) {
         if self.quirks.is_some() {
-            match self.odd_line(from, line) {
-                Some(line) => self.request_line(from, &line),
-                None => {}
+            if let Some(line) = self.odd_line(from, line) {
+                self.request_line(from, &line);
             }
         } else {
             self.request_line(from, line);

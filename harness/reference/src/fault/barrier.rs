@@ -214,4 +214,25 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Reply(OUT, Draft::silence),
         When::Nth(50),
     ),
+    fault(
+        "barrier-stuck-with-seven",
+        &[RELEASED],
+        "the barrier never opens with seven ranks or more",
+        Effect::Barrier(BarrierFault::Never),
+        When::Ranks(7),
+    ),
+    fault(
+        "barrier-half-in-children",
+        &[EARLY],
+        "the barrier of a spawned group opens at half",
+        Effect::Barrier(BarrierFault::Half),
+        When::Spawned,
+    ),
+    fault(
+        "barrier-short-late",
+        &[EARLY],
+        "the 20th entry opens the barrier one short",
+        Effect::Barrier(BarrierFault::Short(1)),
+        When::Nth(20),
+    ),
 ];

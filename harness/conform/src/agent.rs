@@ -47,9 +47,33 @@ pub fn folder(scratch: &Path, group: u32) -> PathBuf {
     scratch.join(format!("g{group}"))
 }
 
-/// Whether the program was started as an agent.
+/// Whether the program was started as an agent: by the name of its file, or by what it was told is its name.
 pub fn is_agent(argv0: &OsString) -> bool {
-    Path::new(argv0).file_name().is_some_and(|name| name == NAME)
+    let named = |path: &Path| path.file_name().is_some_and(|name| name == NAME);
+    executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
+}
+
+/// The path that was given to execve, whatever the launcher wrote into `argv[0]`.
+#[cfg(target_os = "linux")]
+fn executed_as() -> Option<PathBuf> {
+    let path = rustix::param::linux_execfn().to_bytes();
+    (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn executed_as() -> Option<PathBuf> {
+    None
+}
+
+/// Where the agent was started from: the first of these that is a path with folders.
+fn own_path(program: &OsString) -> Option<PathBuf> {
+    let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
+    let told = Some(PathBuf::from(program));
+    executed_as()
+        .into_iter()
+        .chain(told)
+        .chain(variable())
+        .find(|path| path.file_name().is_some_and(|name| name == NAME) && path.is_absolute())
 }
 
 /// Runs as an agent; returns the exit status.
@@ -65,10 +89,7 @@ pub fn main(mut argv: Vec<OsString>) -> u8 {
 }
 
 fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
-    let mut path = PathBuf::from(program);
-    if path.parent().is_none_or(|p| p.as_os_str().is_empty()) {
-        path = std::env::var_os(PATH_VARIABLE).map(PathBuf::from).unwrap_or_default();
-    }
+    let path = own_path(program).unwrap_or_else(|| PathBuf::from(program));
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
     let (Some(group), Some(scratch)) = (group, folder.parent()) else {

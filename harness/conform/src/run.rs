@@ -19,6 +19,12 @@ use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verd
 /// Stands where a requirement's id would, for a process of the implementation that died of a signal.
 pub const CRASH: &str = "iut.no-crash";
 
+/// Why a scenario that the user has cut short could not be judged.
+const INTERRUPTED: &str = "interrupted";
+
+/// After so many scenarios in a row without a sign of life, the rest is not tried.
+const LIFELESS: usize = 5;
+
 /// What [`CRASH`] asks for.
 pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
 
@@ -44,6 +50,8 @@ pub struct Options {
     pub strict: bool,
     /// Stop after so many red scenarios.
     pub max_fail: Option<usize>,
+    /// Stop trying where the implementation shows no sign of life.
+    pub give_up: bool,
     /// The command that plays one scenario again, up to its name.
     pub replay: String,
 }
@@ -108,24 +116,22 @@ pub fn run(
     let mut results = Vec::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
+    let dead = AtomicBool::new(false);
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
-            let (stop, next, offers) = (&stop, &next, &offers);
+            let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(scenario) = selected.get(index) else { break };
-                    let message = one(
-                        suite,
-                        scenario,
-                        target,
-                        offers,
-                        options,
-                        &mut Channel { index, sender: &sender },
-                    );
+                    let mut sink = Channel { index, sender: &sender };
+                    let message = match dead.load(Ordering::Relaxed) {
+                        true => Err((Verdict::Unjudged, not_tried())),
+                        false => one(suite, scenario, target, offers, options, &mut sink),
+                    };
                     let message = match message {
                         Ok(done) => Message::Done(index, Box::new(done)),
                         Err(skipped) => Message::Skipped(index, Box::new(skipped)),
@@ -140,6 +146,9 @@ pub fn run(
         let mut order = InOrder::default();
         let mut red = 0;
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
+        // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
+        let mut lifeless = 0;
+        let gave_up = |lifeless: usize| options.give_up && lifeless >= LIFELESS;
         for message in receiver {
             order.take(message, |message| {
                 // Workers may be further already; what they found does not count, so that the cut is the same in
@@ -148,18 +157,28 @@ pub fn run(
                     return;
                 }
                 let result = match message {
+                    Message::Event(..) if gave_up(lifeless) => return,
+                    Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
+                        skip(&selected[index], Verdict::Unjudged, not_tried(), options)
+                    }
                     Message::Event(index, event) => return observer.event(&selected[index].name, &event),
                     Message::Done(index, done) => {
                         let (outcome, time) = *done;
+                        lifeless = if outcome.lifeless { lifeless + 1 } else { 0 };
                         scenario_errors |= outcome.scenario_error.is_some();
                         judge(suite, &selected[index], outcome, time, deviations, options)
                     }
-                    Message::Skipped(index, skipped) => skip(&selected[index], skipped.0, skipped.1, options),
+                    Message::Skipped(index, skipped) => {
+                        // What could not be launched counts, what does not apply says nothing.
+                        lifeless += usize::from(skipped.0 == Verdict::Unjudged);
+                        skip(&selected[index], skipped.0, skipped.1, options)
+                    }
                 };
                 red += usize::from(result.is_red(options.strict));
                 observer.result(&result);
                 results.push(result);
             });
+            dead.store(gave_up(lifeless), Ordering::Relaxed);
             if enough(red) {
                 stop.store(true, Ordering::Relaxed);
                 break;
@@ -169,11 +188,17 @@ pub fn run(
     // A scenario that was cut short by Ctrl-C says nothing.
     let interrupted = interrupted.load(Ordering::Relaxed);
     if interrupted {
-        results.retain(|r| r.reason.as_deref() != Some("interrupted"));
+        results.retain(|r| r.reason.as_deref() != Some(INTERRUPTED));
     }
     let end =
         end(suite, selected, &results, deviations, options, interrupted, scenario_errors, start.elapsed());
     (header, results, end)
+}
+
+fn not_tried() -> String {
+    format!(
+        "not tried: there was no sign of life in {LIFELESS} scenarios in a row before this one (--no-give-up tries all)"
+    )
 }
 
 /// Brings what several workers report into the order of the suite.
@@ -357,8 +382,11 @@ fn judge(
     let mut result = skip(scenario, Verdict::Pass, String::new(), options);
     result.reason = None;
     result.verdict = match worst {
-        _ if outcome.scenario_error.is_some() || outcome.unjudged.is_some() => Verdict::Unjudged,
+        _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
+        _ if outcome.unjudged.as_deref() == Some(INTERRUPTED) => Verdict::Unjudged,
+        // A launcher that dies before it starts anything is no mystery.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
+        _ if outcome.unjudged.is_some() => Verdict::Unjudged,
         Some(Severity::Fail) if outcome.hung => Verdict::Hung,
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,

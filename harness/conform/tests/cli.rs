@@ -170,7 +170,7 @@ fn deviations() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {
         format!(
             "implementation = \"the reference\"\n\n[[deviation]]\nrequirement = \"{requirement}\"\n\
-             scenario = \"{scenario}\"\nsymptom = \"{symptom}\"\nreason = \"for this test\"\n"
+             scenarios = [\"{scenario}\"]\nsymptom = \"{symptom}\"\nreason = \"for this test\"\n"
         )
     };
     let folder = folder(&[

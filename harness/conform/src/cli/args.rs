@@ -124,6 +124,10 @@ pub(super) struct Judge {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) max_fail: Option<usize>,
 
+    /// Try every scenario, even if nothing was started or answered in five in a row
+    #[arg(long, help_heading = "How it runs")]
+    pub(super) no_give_up: bool,
+
     /// Findings that are known and accepted (TOML)
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) deviations: Option<PathBuf>,

@@ -129,6 +129,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             limits: Limits::default(),
             strict: false,
             max_fail: None,
+            give_up: false,
             replay: String::new(),
         };
         let target = Target::Memory(pmi_reference::Config::default());

@@ -80,6 +80,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         limits: Limits { step: args.timeout, ..Limits::default() },
         strict: args.strict,
         max_fail: args.max_fail,
+        give_up: !args.no_give_up,
         replay: replay(args),
     };
     shell(setup.as_deref()).context("the profile's setup")?;

@@ -1,20 +1,107 @@
 //! Can it be read off the server's processes that no answer will come?
 //!
 //! A server is idle when each thread of each of its processes waits without a time limit for something that only we
-//! can cause. Then silence is proven, without waiting for a clock. Linux only; elsewhere it is never proven.
+//! can cause: no timer that it has set will wake it, and no process that is not its own. Then silence is proven,
+//! without waiting for a clock. Linux only; elsewhere it is never proven.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::SocketAddrAny;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 /// A thread's number and how often it has gone to sleep of its own.
 type Sleeps = Vec<(i32, u64)>;
 
 /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
-pub(super) fn all_waiting(pids: &[i32]) -> bool {
-    if pids.is_empty() {
+/// `list` finds the processes, each time anew: one that was being started may have been missed the first time.
+/// `friends` are those that may be on the other side of a connection without being listed.
+pub(super) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>) -> bool {
+    let look = |pids: &[i32]| -> Option<Sleeps> {
+        pids.iter().try_fold(Vec::new(), |sum, pid| threads(*pid, sum)).map(sorted)
+    };
+    let pids = sorted(list());
+    let Some(first) = look(&pids).filter(|_| !pids.is_empty()) else { return false };
+    if pids.iter().any(|pid| has_timer(*pid)) || depends_on_others(&pids, friends) {
         return false;
     }
-    let look = || -> Option<Sleeps> { pids.iter().try_fold(Vec::new(), |sum, pid| threads(*pid, sum)) };
-    matches!((look(), look()), (Some(a), Some(b)) if a == b)
+    let again = sorted(list());
+    again == pids && look(&again) == Some(first)
+}
+
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort_unstable();
+    all
+}
+
+/// Whether something may wake the process that its system calls do not show: a timerfd, a POSIX timer, or an alarm,
+/// of which only the handler can be seen.
+fn has_timer(pid: i32) -> bool {
+    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
+    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    if caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & ALARMS != 0)
+    {
+        return true;
+    }
+    // The kernel may have been built without this file.
+    if fs::read_to_string(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
+        return true;
+    }
+    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+    fds.flatten().any(|entry| {
+        let timer = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[timerfd]");
+        timer
+            && fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy()))
+                .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
+    })
+}
+
+/// Whether a process is connected to one that is neither among `pids` nor a friend: a daemon, another host.
+fn depends_on_others(pids: &[i32], friends: &HashSet<i32>) -> bool {
+    let mut internet: HashMap<u64, (SocketAddrAny, SocketAddrAny)> = HashMap::new();
+    for pid in pids {
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+        let pidfd =
+            Pid::from_raw(*pid).and_then(|p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok());
+        let Some(pidfd) = pidfd else { return true };
+        for entry in fds.flatten() {
+            let Ok(to) = fs::read_link(entry.path()) else { continue };
+            let inode = to.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            let number = entry.file_name().to_str().and_then(|n| n.parse().ok());
+            let (Some(inode), Some(number)) = (inode, number) else { continue };
+            // Where descriptors of others may not be looked at, the server is believed to stand on its own.
+            let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+                continue;
+            };
+            match other_end(&socket) {
+                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return true,
+                Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
+                _ => {}
+            }
+        }
+    }
+    let ends: HashSet<_> = internet.values().collect();
+    internet.values().any(|(here, there)| !ends.contains(&(there.clone(), here.clone())))
+}
+
+enum End {
+    /// Who made the other end, on this host.
+    Process(i32),
+    /// The addresses of this end and the other.
+    Internet(Box<(SocketAddrAny, SocketAddrAny)>),
+}
+
+/// What is at the other end of a connected socket.
+fn other_end(socket: &OwnedFd) -> Option<End> {
+    let there = rustix::net::getpeername(socket.as_fd()).ok()??;
+    if there.address_family() == rustix::net::AddressFamily::UNIX {
+        let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
+        return Some(End::Process(maker.pid.as_raw_nonzero().get()));
+    }
+    Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
 }
 
 fn threads(pid: i32, mut sleeps: Sleeps) -> Option<Sleeps> {
@@ -24,6 +111,10 @@ fn threads(pid: i32, mut sleeps: Sleeps) -> Option<Sleeps> {
             return None;
         }
         let status = fs::read_to_string(folder.join("status")).ok()?;
+        // Asleep, and neither stopped nor waiting for a disk: that a read takes its time is no silence.
+        if !status.lines().any(|l| l.starts_with("State:\tS")) {
+            return None;
+        }
         let count = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
         let tid = task.file_name().to_str()?.parse().ok()?;
         sleeps.push((tid, count.trim().parse().ok()?));

@@ -56,6 +56,16 @@ struct Rank {
     gone: bool,
 }
 
+impl Rank {
+    /// Ends the connection, also for a wrapper between the process manager and the agent that holds it open.
+    fn hang_up(&mut self) {
+        if let Some(pmi) = self.pmi.take() {
+            // No socket, or ended already: closing is all there is to do.
+            let _ = rustix::net::shutdown(&pmi, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
 struct Lines {
     pipe: Option<io::PipeReader>,
     partial: Vec<u8>,
@@ -136,11 +146,13 @@ impl ProcessPeer {
         for (name, value) in &implementation.env {
             expression = expression.env(name, value);
         }
-        let launcher = expression
-            .start()
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", command[0])))?;
+        let (launcher, launcher_pid) = proctree::launch(&mark, || {
+            let launcher = expression.start()?;
+            let pid = launcher.pids().first().map_or(0, |pid| *pid as i32);
+            Ok((launcher, pid))
+        })
+        .map_err(|e: io::Error| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", command[0])))?;
         drop(expression);
-        let launcher_pid = launcher.pids().first().map_or(0, |pid| *pid as i32);
         let launcher_fd = rustix::process::Pid::from_raw(launcher_pid)
             .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
         let lines = |pipe, stderr| Lines { pipe: Some(pipe), partial: Vec::new(), stderr };
@@ -413,10 +425,13 @@ impl ProcessPeer {
         if self.exit.is_some() {
             return false;
         }
-        let servers: Vec<i32> = proctree::descendants(self.launcher_pid)
-            .into_iter()
-            .filter(|pid| !self.agents.contains(pid))
-            .collect();
+        let list = || -> Vec<i32> {
+            proctree::of_launch(self.launcher_pid)
+                .into_iter()
+                .filter(|pid| !self.agents.contains(pid))
+                .collect()
+        };
+        let servers = list();
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
@@ -426,7 +441,9 @@ impl ProcessPeer {
                 && maker.is_ok_and(|pid| servers.contains(&pid))
                 && unread(pmi) == Some(0)
         });
-        ours && idle::all_waiting(&servers) && !self.poll(Duration::ZERO)
+        let mut friends = self.agents.clone();
+        friends.insert(rustix::process::getpid().as_raw_nonzero().get());
+        ours && idle::all_waiting(list, &friends) && !self.poll(Duration::ZERO)
     }
 
     fn is_over(&self) -> bool {
@@ -463,8 +480,12 @@ fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> 
 /// A private folder. Sockets have short paths: a long TMPDIR is left for /tmp.
 fn scratch_folder() -> io::Result<tempfile::TempDir> {
     let builder = |dir: &Path| tempfile::Builder::new().prefix("pmi-conform-").tempdir_in(dir);
-    let temp = std::env::temp_dir();
-    if temp.as_os_str().len() > 60 { builder(Path::new("/tmp")) } else { builder(&temp) }
+    // Agents may run in another working directory.
+    let temp = std::path::absolute(std::env::temp_dir())?;
+    let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
+    builder(temp).map_err(|e| {
+        io::Error::new(e.kind(), format!("cannot make a scratch folder in {} (TMPDIR): {e}", temp.display()))
+    })
 }
 
 fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> {
@@ -499,7 +520,7 @@ impl Peer for ProcessPeer {
     fn close(&mut self, proc: Proc) {
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
-            rank.pmi = None;
+            rank.hang_up();
             rank.unwritten.clear();
         }
     }
@@ -523,7 +544,9 @@ impl Peer for ProcessPeer {
                 return Incoming::Interrupted;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if self.poll(slice.min(left)) || !self.queue.is_empty() {
+            let busy = self.poll(slice.min(left)) || !self.queue.is_empty();
+            // Output that is read and dropped must not hold up the clock.
+            if busy && !(left.is_zero() && self.queue.is_empty()) {
                 continue;
             }
             if self.exit.is_some() {
@@ -559,7 +582,7 @@ impl ProcessPeer {
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
-            rank.pmi = None;
+            rank.hang_up();
             // If the process is gone already, there is nobody to tell.
             let _ = (&rank.control).write_all(order.as_bytes());
         }
@@ -569,7 +592,7 @@ impl ProcessPeer {
 impl Drop for ProcessPeer {
     fn drop(&mut self) {
         for rank in self.ranks.values_mut() {
-            rank.pmi = None;
+            rank.hang_up();
         }
         if self.exit.is_none() {
             self.reap_launcher();
@@ -579,5 +602,6 @@ impl Drop for ProcessPeer {
         }
         // The launcher is dead by now or was before: this only collects it.
         let _ = self.launcher.kill();
+        proctree::launch_ended(self.launcher_pid);
     }
 }

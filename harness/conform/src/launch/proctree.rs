@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -13,6 +14,107 @@ pub(super) const MARK: &str = "PMI_CONFORM_RUN";
 pub(super) fn become_subreaper() {
     // Without it, only what has left our process tree escapes; nothing to be done about it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Launches that are going on, by their launchers' pids, and the orphans of which nobody knows whose they are.
+#[derive(Default)]
+struct Registry {
+    /// Launcher and mark.
+    live: HashMap<i32, String>,
+    /// Orphans that carry no mark, each with the launches that may have left it.
+    strays: HashMap<i32, HashSet<i32>>,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// Runs with the registry. A panic elsewhere leaves nothing half done in it.
+fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
+    let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    with(guard.get_or_insert_default())
+}
+
+/// Starts a launcher; `start` gives its pid as well. Nobody looks for orphans before it is known as a launcher.
+pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
+    registry(|all| {
+        let started = start()?;
+        all.live.insert(started.1, mark.to_owned());
+        Ok(started)
+    })
+}
+
+/// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
+/// once every launch that may have left them is over.
+pub(super) fn launch_ended(launcher: i32) {
+    let doomed = registry(|all| {
+        for pid in unmarked_orphans(&all.live) {
+            let suspects = || all.live.keys().copied().collect();
+            all.strays.entry(pid).or_insert_with(suspects);
+        }
+        all.live.remove(&launcher);
+        let mut doomed = HashSet::new();
+        all.strays.retain(|pid, suspects| {
+            suspects.retain(|launch| all.live.contains_key(launch));
+            if suspects.is_empty() {
+                doomed.insert(*pid);
+            }
+            !suspects.is_empty()
+        });
+        doomed
+    });
+    end_orphans(doomed);
+}
+
+/// Children of ours that no launch has marked, and that are not of our own process group as what this program or its
+/// host starts for itself would be.
+fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
+    let own_group = rustix::process::getpgrp();
+    let foreign = |pid: i32| {
+        Pid::from_raw(pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
+    };
+    own_children()
+        .into_iter()
+        .filter(|pid| !live.contains_key(pid) && parent(*pid).is_some_and(|(_, zombie)| !zombie))
+        .filter(|pid| foreign(*pid) && !live.values().any(|mark| carries(*pid, mark)))
+        .collect()
+}
+
+fn end_orphans(mut orphans: HashSet<i32>) {
+    let roots = orphans.clone();
+    for _ in 0..200 {
+        if orphans.is_empty() {
+            return;
+        }
+        for pid in roots.iter().filter(|pid| orphans.contains(pid)).flat_map(|pid| descendants(*pid)) {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        reap(&mut orphans);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch.
+pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
+    let live = registry(|all| all.live.clone());
+    let others = |pid: i32| live.iter().any(|(l, mark)| *l != launcher && (*l == pid || carries(pid, mark)));
+    let orphans = own_children().into_iter().filter(|pid| *pid != launcher && !others(*pid));
+    let own_group = rustix::process::getpgrp();
+    let orphans = orphans.filter(|pid| {
+        Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
+    });
+    let mut all: HashSet<i32> = descendants(launcher).into_iter().collect();
+    for orphan in orphans {
+        all.extend(descendants(orphan));
+    }
+    all.into_iter().collect()
+}
+
+/// Whether a process was started with the mark of a run in its environment. A zombie has no environment any more.
+fn carries(pid: i32, mark: &str) -> bool {
+    let wanted = format!("{MARK}={mark}");
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes()))
 }
 
 /// Field `PPid` of every process, and whether it is a zombie.
@@ -59,16 +161,7 @@ fn own_children() -> Vec<i32> {
 
 /// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
 fn adopted(mark: &str, launcher: i32) -> Vec<i32> {
-    let wanted = format!("{MARK}={mark}");
-    own_children()
-        .into_iter()
-        .filter(|pid| *pid != launcher)
-        .filter(|pid| {
-            // A zombie has no environment any more; it is ours to reap if no other run claims it.
-            fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes()))
-        })
-        .collect()
+    own_children().into_iter().filter(|pid| *pid != launcher && carries(*pid, mark)).collect()
 }
 
 /// Reaps the orphans among `pids` that have ended; tells how those ended that died of a signal.

@@ -26,6 +26,12 @@ const LINE_LIMIT: usize = 1 << 20;
 /// Most messages of one connection that wait for a step to expect them.
 const LINES_LIMIT: usize = 100_000;
 
+/// How long an implementation that has hung gets to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Most findings of the monitor in one scenario: after so many the rest says nothing new.
+const FINDINGS: usize = 200;
+
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -39,7 +45,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { step: Duration::from_secs(5), silence: Duration::from_millis(250), bytes: 64 << 20 }
+        Self { step: Duration::from_secs(5), silence: Duration::from_millis(250), bytes: 16 << 20 }
     }
 }
 
@@ -52,6 +58,8 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// Whether an expected answer never came.
     pub hung: bool,
+    /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
+    pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// Why the run says nothing about the implementation.
@@ -139,6 +147,8 @@ pub fn play(
         own: Vec::new(),
         cited: String::new(),
         released: false,
+        unconnected: false,
+        unstarted: false,
     };
     player.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes });
     let stop = player.run().err();
@@ -157,6 +167,7 @@ pub fn play(
         events: player.recorder.events,
         findings,
         hung: player.hung,
+        lifeless: player.unstarted || (player.hung && player.received == 0),
         crashed: player.crashed,
         unjudged,
         scenario_error,
@@ -203,12 +214,20 @@ struct Player<'a> {
     cited: String,
     /// The processes have been let go.
     released: bool,
+    /// A process came without a usable PMI_FD.
+    unconnected: bool,
+    /// No process of ours was started at all.
+    unstarted: bool,
 }
 
 impl Player<'_> {
     fn run(&mut self) -> Result<(), Stop> {
         for rank in 0..self.scenario.ranks {
             self.await_start(Proc { group: 0, rank })?;
+        }
+        if self.unconnected {
+            // The monitor has said so, and there is nothing to talk over.
+            return Err(Stop::Broken);
         }
         let scenario = self.scenario;
         self.body(&scenario.body, true)
@@ -217,7 +236,9 @@ impl Player<'_> {
     /// Lets everything end, and reads what is still said.
     fn settle(&mut self) {
         self.release();
-        let deadline = Instant::now() + self.limits.step;
+        // Who has just used up the time of a step will not use more of it well.
+        let grace = if self.hung { self.limits.step.min(GRACE) } else { self.limits.step };
+        let deadline = Instant::now() + grace;
         while self.job.is_none() {
             match self.peer.next(deadline, true) {
                 Incoming::Event(what) => self.take(what),
@@ -417,7 +438,8 @@ impl Player<'_> {
                 link.ended = true;
                 link.closed |= !link.ours_closed;
             }
-            What::Started { proc, env, args, .. } => {
+            What::Started { proc, env, args, bad_fd } => {
+                self.unconnected |= bad_fd.is_some();
                 let link = self.link(proc);
                 link.started = true;
                 link.env = env.into_iter().collect();
@@ -458,6 +480,9 @@ impl Player<'_> {
                 Incoming::Interrupted => return Err(Stop::Unjudged("interrupted".into())),
                 Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
                 Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
+            }
+            if self.recorder.findings.len() >= FINDINGS {
+                return Err(Stop::Broken);
             }
             if self.received > self.limits.bytes {
                 let seen = format!("more than {} bytes", self.limits.bytes);
@@ -522,10 +547,22 @@ impl Player<'_> {
             return Ok(());
         }
         if p.group == 0 {
+            let rank = p.rank;
+            let none = !self.links.values().any(|l| l.started);
             let why = match (self.job, proof) {
-                (Some(exit), _) => format!("the launcher ended ({exit}) before rank {} reported", p.rank),
-                (None, _) => format!("rank {} did not report within {:?}", p.rank, self.limits.step),
+                (Some(Exit::Code(0)), _) if none => format!(
+                    "the launcher ended (exit status 0) before rank {rank} reported: it did not start {{agent}}, or it \
+                     went into the background, where it cannot be judged"
+                ),
+                (Some(exit), _) => format!("the launcher ended ({exit}) before rank {rank} reported"),
+                (None, Some(SilenceProof::Idle)) => {
+                    format!(
+                        "rank {rank} did not report, and the launcher's processes wait for something else"
+                    )
+                }
+                (None, _) => format!("rank {rank} did not report within {:?} (--timeout)", self.limits.step),
             };
+            self.unstarted = none;
             return Err(Stop::Unjudged(why));
         }
         let cited = self.cited.clone();

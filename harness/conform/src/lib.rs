@@ -6,6 +6,7 @@ pub mod event;
 pub mod judge;
 pub mod lang;
 pub mod launch;
+pub mod mutants;
 pub mod play;
 pub mod report;
 pub mod requirement;

@@ -3,6 +3,8 @@
 //! A fault is killed by a scenario with a finding that cites a requirement that the fault breaks. A variation must not lead
 //! to any finding, of whatever weight.
 
+pub mod client;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use pmi_conform::deviations::{Deviations, recorded};
 use pmi_conform::event::Event;
+use pmi_conform::mutants::client::needs_client_fault;
 use pmi_conform::mutants::{self, needs_fault};
 use pmi_conform::play::Limits;
 use pmi_conform::report::read_log;
@@ -15,6 +16,7 @@ use pmi_conform::requirement::{Binds, Level, Requirement};
 use pmi_conform::run::{CRASH, CRASH_TEXT, Observer, Options, Target, run};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_reference::fault::client::{FAULTS, UNSEEN};
 use pmi_reference::fault::faults;
 
 use super::args::Coverage;
@@ -151,6 +153,8 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let matrix = mutants::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
     let killed = matrix.shown();
+    let clients = mutants::client::run(&suite, &FAULTS.iter().collect::<Vec<_>>(), &[]);
+    let killed_clients = clients.shown();
     let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();
     let mut uncovered = 0;
@@ -177,15 +181,21 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
                 (false, false) => "cited",
             }
         };
+        // A requirement that binds both sides has to be shown on both.
         let fails = killed.contains(r.id.as_str());
-        sum[4] += usize::from(fails);
-        let kill = if fails {
-            "fails on a fault"
-        } else if needs_fault(r) {
-            uncovered += 1;
-            "NO FAULT"
-        } else {
-            ""
+        let client_fails = r.binds.contains(&Binds::Client) && killed_clients.contains(r.id.as_str());
+        sum[4] += usize::from(fails || client_fails);
+        let lacks = needs_fault(r) && !fails;
+        let client_lacks = needs_client_fault(r) && !client_fails;
+        uncovered += usize::from(lacks) + usize::from(client_lacks);
+        let kill = match (fails, client_fails) {
+            _ if lacks => "NO FAULT",
+            _ if client_lacks => "NO FAULT of a client",
+            (true, true) => "fails on a fault, and on a client's",
+            (true, false) => "fails on a fault",
+            (false, true) => "fails on a client's fault",
+            (false, false) if UNSEEN.iter().any(|u| u.id == r.id) => "does not show on the wire",
+            (false, false) => "",
         };
         writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)  {kill}", r.level, r.id, state)?;
     }

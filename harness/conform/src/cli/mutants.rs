@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use pmi_conform::mutants::client::{self, ClientMatrix};
 use pmi_conform::mutants::{Found, run};
 use pmi_conform::suite::Suite;
+use pmi_reference::fault::client::{ClientFault, ClientVariation, FAULTS, UNSEEN, VARIATIONS};
 use pmi_reference::fault::{Behaviour, Fault, Variation, faults, variations};
 
 use super::args::Mutants;
@@ -32,7 +34,12 @@ pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<
     })
 }
 
-fn list(faults: &[&Fault], variations: &[&Variation]) -> anyhow::Result<u8> {
+fn list(
+    faults: &[&Fault],
+    variations: &[&Variation],
+    client_faults: &[&ClientFault],
+    client_variations: &[&ClientVariation],
+) -> anyhow::Result<u8> {
     let mut text = String::new();
     for fault in faults {
         writeln!(text, "fault      {:44} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
@@ -40,7 +47,61 @@ fn list(faults: &[&Fault], variations: &[&Variation]) -> anyhow::Result<u8> {
     for variation in variations {
         writeln!(text, "variation  {:44} {}", variation.name, variation.about)?;
     }
+    for fault in client_faults {
+        writeln!(text, "client fault      {:37} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
+    }
+    for variation in client_variations {
+        writeln!(text, "client variation  {:37} {}", variation.name, variation.about)?;
+    }
+    for unseen in UNSEEN {
+        writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;
+    }
     say(&text).map(|()| 0)
+}
+
+/// The clients' table and their score.
+fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
+    writeln!(text, "\n{:44} {:40} requirements cited", "client fault", "requirement")?;
+    for fault in matrix.faults.iter().filter(|f| f.killed) {
+        let right = fault.breaks.iter().find(|id| fault.cited.contains(**id)).unwrap_or(&"");
+        let cited: Vec<&str> = fault.cited.iter().map(String::as_str).collect();
+        writeln!(text, "{:44} {right:40} {}", fault.name, cited.join(" "))?;
+    }
+    text.push('\n');
+    let (mut survived, mut wrong, mut punished) = (0, 0, 0);
+    for fault in matrix.faults.iter().filter(|f| !f.killed) {
+        match &fault.first {
+            None => {
+                survived += 1;
+                writeln!(text, "SURVIVED {}: {}", fault.name, fault.about)?;
+            }
+            Some(first) => {
+                wrong += 1;
+                let breaks = fault.breaks.join(", ");
+                writeln!(text, "WRONG REASON {}: {} (breaks {breaks})\n  {first}", fault.name, fault.about)?;
+            }
+        }
+    }
+    for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {
+        punished += 1;
+        let by = variation.punished_by.join("\n  ");
+        writeln!(text, "PUNISHED {}: {}\n  {by}", variation.name, variation.about)?;
+    }
+    for id in &matrix.without_fault {
+        writeln!(text, "NO FAULT of a client shows that {id} is watched over")?;
+    }
+    let total = matrix.faults.len();
+    let killed = total - survived - wrong;
+    writeln!(
+        text,
+        "{killed} of {total} client faults found by the requirement they break, {survived} survived, {wrong} found for \
+         the wrong reason; {punished} of {} client variations punished; {} MUST(s) for clients without a fault, {} that \
+         do not show on the wire",
+        matrix.variations.len(),
+        matrix.without_fault.len(),
+        matrix.unseen.len()
+    )?;
+    writeln!(text, "client score {} %", (killed * 100).checked_div(total).unwrap_or(100))
 }
 
 fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[Found]) -> std::fmt::Result {
@@ -58,8 +119,10 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let selected = |name: &str| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, name));
     let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
     let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
+    let client_faults: Vec<_> = FAULTS.iter().filter(|f| selected(f.name)).collect();
+    let client_variations: Vec<_> = VARIATIONS.iter().filter(|v| selected(v.name)).collect();
     if args.list {
-        return list(&faults, &variations);
+        return list(&faults, &variations, &client_faults, &client_variations);
     }
     let suite = match args.paths.as_slice() {
         [] => Suite::embedded(),
@@ -69,13 +132,17 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let start = Instant::now();
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
+    let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
         // Of a part nothing can be said about the whole.
         matrix.without_fault.clear();
+        clients.without_fault.clear();
     }
-    let status = u8::from(!matrix.is_complete());
+    let status = u8::from(!matrix.is_complete() || !clients.is_complete());
     if args.json {
-        say(&format!("{:#}\n", serde_json::to_value(&matrix)?))?;
+        let mut value = serde_json::to_value(&matrix)?;
+        value["clients"] = serde_json::to_value(&clients)?;
+        say(&format!("{value:#}\n"))?;
         return Ok(status);
     }
     let mut text = format!("{:44} {:>5}  {:40} first killer\n", "fault", "kills", "requirement");
@@ -118,6 +185,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     )?;
     // Rounded down: 100 % is all of them.
     writeln!(text, "score {} %", (killed * 100).checked_div(total).unwrap_or(100))?;
+    show_clients(&mut text, &clients)?;
     say(&text)?;
     Ok(status)
 }

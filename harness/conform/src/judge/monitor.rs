@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
     Body, LineFramer, MappingForm, Maxes, MessageError, Operation, Request, RequestError, Response,
-    ResponseError, SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
+    ResponseError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
+    Version,
 };
 
 use super::finding::{Finding, Party};
@@ -95,6 +96,10 @@ struct Rank {
     pieces: bool,
     /// It has asked for a spawn.
     spawns: bool,
+    /// It has sent init, whatever came of it.
+    offered: bool,
+    /// It has gone on after a message that is none; do not repeat it.
+    goes_on: bool,
 }
 
 impl Default for Rank {
@@ -115,6 +120,8 @@ impl Default for Rank {
             unreadable: false,
             pieces: false,
             spawns: false,
+            offered: false,
+            goes_on: false,
         }
     }
 }
@@ -126,6 +133,8 @@ struct Group {
     kvsname: Option<Vec<u8>>,
     mapping: Option<Vec<u8>>,
     kvs: Kvs,
+    /// Who first put each key.
+    writers: HashMap<Vec<u8>, u32>,
     ranks: HashMap<u32, Rank>,
     /// A client of the group broke the protocol, asked for an abort or died: the program may be aborted now.
     excused: bool,
@@ -400,6 +409,7 @@ impl Monitor {
         if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
+        self.after_error(p, line);
         match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(request) => {
                 if !is_canonical(&request, line) {
@@ -417,15 +427,69 @@ impl Monitor {
         }
     }
 
+    /// What a request breaks that cannot be read.
     fn request_rule(line: &[u8], error: &RequestError) -> String {
-        let op = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine)
-            .ok()
-            .and_then(|m| m.cmd())
-            .and_then(Operation::from_request_cmd);
+        let cmd = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine).ok().and_then(|m| m.cmd());
+        let op = cmd.and_then(Operation::from_request_cmd);
         match (op, error) {
+            // The newline is LF alone.
+            _ if line.ends_with(b"\r") => "rfc13.wire.newline".into(),
+            // The value of a put runs to the end of the line, so what is wrong there is wrong with the value.
+            (_, RequestError::Message(MessageError::BadByte { at, .. }))
+                if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
+            {
+                "rfc13.abnf.string".into()
+            }
             (_, RequestError::Message(_)) => "rfc13.wire.tuples".into(),
-            (Some(op), _) => format!("rfc13.abnf.c-{}", op.rule()),
-            (None, _) => "rfc13.wire.client-sends-requests".into(),
+            (Some(_), RequestError::BadValue { expected, .. }) if expected.contains("RFC 13: uint") => {
+                "rfc13.abnf.uint".into()
+            }
+            (Some(_), RequestError::BadValue { expected, .. }) if expected.contains("RFC 13: word") => {
+                "rfc13.abnf.word".into()
+            }
+            (Some(op), _) => request_rule(op),
+            (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
+            (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
+                "rfc13.wire.server-sends-responses".into()
+            }
+            (None, _) => "rfc13.abnf.pmi1".into(),
+        }
+    }
+
+    /// What a spawn request breaks that cannot be read.
+    fn spawn_rule(fault: &SpawnFault) -> &'static str {
+        // An index is left out.
+        let element = |key: &str| key.starts_with("preput_") || key.starts_with("info_");
+        let argument =
+            |key: &str| key.strip_prefix("arg").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+        match fault {
+            // Outside of a block, once the request has begun, is between two of its blocks.
+            SpawnFault::Interspersed | SpawnFault::OutsideBlock => "rfc13.spawn.not-interspersed",
+            SpawnFault::BadByte { .. } => "rfc13.abnf.string",
+            SpawnFault::Malformed => "rfc13.wire.tuples",
+            SpawnFault::CountMismatch { .. } => "rfc13.spawn.counts-zero-or-more",
+            SpawnFault::BadValue { expected, .. } if expected.contains("RFC 13: uint") => "rfc13.abnf.uint",
+            SpawnFault::BadValue { expected, .. } if expected.contains("RFC 13: word") => "rfc13.abnf.word",
+            SpawnFault::BadIndex(key) if key.starts_with("arg") => "rfc13.abnf.int",
+            SpawnFault::BadIndex(_) => "rfc13.abnf.uint",
+            SpawnFault::MissingKey(key) if key.ends_with("_num") => "rfc13.abnf.c-spawn",
+            SpawnFault::MissingKey(key) if element(key) => "rfc13.spawn.indices",
+            SpawnFault::MissingKey(key) if argument(key) => "rfc13.spawn.arg-indices",
+            _ => "rfc13.abnf.c-spawn",
+        }
+    }
+
+    /// RFC 13, Error Handling: a client that gets what is no message closes the connection and aborts. Any further request
+    /// but abort shows that it does neither.
+    fn after_error(&mut self, p: Proc, line: &[u8]) {
+        let rank = self.rank(p);
+        if rank.unreadable && !line.starts_with(b"cmd=abort") && !std::mem::replace(&mut rank.goes_on, true) {
+            for (id, expected) in [
+                ("rfc13.error.close", "the client closes the connection on which it got what is no message"),
+                ("rfc13.error.abort", "the client aborts when it gets what is no message"),
+            ] {
+                self.find(Party::Client, p, id, expected.into(), show(line));
+            }
         }
     }
 
@@ -433,10 +497,12 @@ impl Monitor {
     fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
         let rank = self.rank(p);
         let (joined, finalized, waits) = (rank.joined, rank.finalized, !rank.pending.is_empty());
+        let offered = rank.offered;
+        rank.offered |= op == Operation::Init;
         if finalized {
-            self.client(p, "rfc13.abnf.c-finalize", "no request after finalize", show(line));
+            self.client(p, "rfc13.finalize.last", "no request after finalize", show(line));
         } else if op != Operation::Init && !joined {
-            let id = if waits { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
+            let id = if offered { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
             self.client(p, id, "init first", show(line));
         } else if op == Operation::Init && joined {
             self.client(p, "rfc13.init.first", "init once", show(line));
@@ -453,7 +519,10 @@ impl Monitor {
                 let lawful = self.put_sent(p, kvsname, key, value);
                 Pending::Put { key: key.to_vec(), value: value.to_vec(), lawful }
             }
-            Request::Get { kvsname, key } => Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec() },
+            Request::Get { kvsname, key } => {
+                self.get_sent(p, kvsname, key);
+                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec() }
+            }
             Request::Publish { service, port } => {
                 Pending::Publish { service: service.to_vec(), port: port.to_vec() }
             }
@@ -486,11 +555,16 @@ impl Monitor {
             }
             return false;
         }
-        let repeated = self.group(p.group).kvs.contains(key);
-        self.group(p.group).kvs.sent(key, value);
+        let group = self.group(p.group);
+        let repeated = group.kvs.contains(key);
+        group.kvs.sent(key, value);
+        let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
         if repeated {
-            let expected = "a key is put once in a keyval space".into();
-            self.find(Party::Client, p, "rfc13.put.unique", expected, show(key));
+            let (id, expected) = match first == p.rank {
+                true => ("rfc13.put.once", "a key is put once in a keyval space"),
+                false => ("rfc13.put.unique", "no two processes put the same key"),
+            };
+            self.find(Party::Client, p, id, expected.into(), show(key));
         }
         // RFC 13, PMI_KVS_Get_key_length_max: the lengths count the terminating NUL.
         let fits =
@@ -503,9 +577,23 @@ impl Monitor {
         fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty() && !is_ambiguous(value)
     }
 
+    fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
+        let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
+        if known.is_some_and(|known| known != kvsname) {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.find(Party::Client, p, "rfc13.kvs.name-used", expected.into(), show(kvsname));
+        }
+        if let Some(max) = maxes.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
+            let expected = format!("a key of less than keylen_max={max} bytes");
+            let seen = format!("a key of {} bytes", key.len());
+            self.find(Party::Client, p, "rfc13.get.key-length", expected, seen);
+        }
+    }
+
     fn spawn_line(&mut self, p: Proc, line: &[u8]) {
         let first = self.rank(p).spawn.is_none();
         if first {
+            self.after_error(p, line);
             self.order(p, Operation::Spawn, line);
         }
         match self
@@ -523,12 +611,8 @@ impl Monitor {
                 let rank = self.rank(p);
                 rank.spawn = None;
                 rank.pending.push_back(Pending::Unknown);
-                self.client(
-                    p,
-                    "rfc13.abnf.c-spawn",
-                    format!("a spawn request of RFC 13 ({error})"),
-                    show(line),
-                );
+                let id = Self::spawn_rule(&error.fault);
+                self.client(p, id, format!("a spawn request of RFC 13 ({error})"), show(line));
             }
         }
     }
@@ -549,7 +633,7 @@ impl Monitor {
         // Started counts as having left round 0: preput pairs must be there, later puts need a barrier.
         if request.programs.iter().any(|p| p.args_base().is_some_and(|base| base != 0)) {
             let expected = "the numbered indices of a spawn request begin with zero".into();
-            self.find(Party::Client, p, "rfc13.spawn.indices", expected, "args numbered from 1".into());
+            self.find(Party::Client, p, "rfc13.spawn.arg-indices", expected, "args numbered from 1".into());
         }
         let rank = self.rank(p);
         rank.spawns = true;
@@ -560,6 +644,16 @@ impl Monitor {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
+        let partial = rank.to_server.partial().to_vec();
+        if !gone && !rank.closed && !partial.is_empty() {
+            let seen = format!("{} and then the end of the connection", show(&partial));
+            let expected = "a message that ends with a newline".to_owned();
+            self.find(Party::Client, p, "rfc13.wire.newline", expected, seen);
+        } else if !gone && !rank.closed && rank.spawn.is_some() {
+            let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
+            self.find(Party::Client, p, "rfc13.abnf.c-spawn", expected.to_owned(), seen.to_owned());
+        }
+        let rank = self.rank(p);
         if !gone && !finalized && !rank.closed {
             self.group(p.group).excused = true;
             if joined {

@@ -6,6 +6,7 @@
 //! misbehaviour needs a new effect and a line in the server. A server with neither pays one test of an empty option at each place.
 
 mod barrier;
+pub mod client;
 mod connection;
 mod draft;
 mod effect;

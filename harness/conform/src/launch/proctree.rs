@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 pub(super) const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
-pub(super) fn become_subreaper() {
+pub(crate) fn become_subreaper() {
     // Without it, only what has left our process tree escapes; nothing to be done about it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
@@ -135,7 +135,7 @@ fn parent(pid: i32) -> Option<(i32, bool)> {
 }
 
 /// Living descendants of `root`, itself included.
-pub(super) fn descendants(root: i32) -> Vec<i32> {
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let parents = parents();
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for (pid, (parent, _)) in &parents {

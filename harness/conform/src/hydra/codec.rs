@@ -1,12 +1,14 @@
-//! Bytes of the control protocol of MPICH's Hydra. No I/O.
+//! Bytes of the control protocol of MPICH's Hydra, and what is common to all families. No I/O.
 //!
 //! A connection carries an unframed record of the proxy's own ([`Init`]), and then frames in both directions: a header
 //! of `int` fields in the byte order of the host, and a body.
 
 use super::family::{Family, Header, Init};
+use super::intel;
+use super::vector::Launch;
 
 /// Most bytes of a frame's body; a proxy that announces more is out of step.
-const BODY_MAX: usize = 16 << 20;
+pub(super) const BODY_MAX: usize = 16 << 20;
 /// First bytes of the init record, where it has any of that kind.
 const TAG: [u8; 4] = *b"HYD\0";
 
@@ -36,6 +38,8 @@ pub(super) enum Upward {
         /// The text, possibly without its end.
         text: Vec<u8>,
     },
+    /// Pairs that its clients have put, where they do not come as a request.
+    Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {
         /// Which stream.
@@ -68,7 +72,47 @@ pub(super) enum CodecError {
 
 /// Reads what one proxy sends.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) enum Decoder {
+    Mpich(Mpich),
+    Intel(intel::Decoder),
+}
+
+impl Decoder {
+    /// For a proxy that is told to start so many processes.
+    pub(super) fn new(family: Family, processes: usize) -> Self {
+        match family {
+            Family::Intel => Self::Intel(intel::Decoder::default()),
+            _ => Self::Mpich(Mpich::new(family, processes)),
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Mpich(decoder) => decoder.push(bytes),
+            Self::Intel(decoder) => decoder.push(bytes),
+        }
+    }
+
+    /// Bytes that are no whole record yet.
+    pub(super) fn partial(&self) -> &[u8] {
+        match self {
+            Self::Mpich(decoder) => decoder.partial(),
+            Self::Intel(decoder) => decoder.partial(),
+        }
+    }
+
+    /// The next record, if it is there in full.
+    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
+        match self {
+            Self::Mpich(decoder) => decoder.next(),
+            Self::Intel(decoder) => decoder.next(),
+        }
+    }
+}
+
+/// Reads what one of MPICH's proxies sends.
+#[derive(Debug)]
+pub(super) struct Mpich {
     init: Init,
     header: Header,
     /// Processes that it was told to start: wide headers leave out the length of lists about them.
@@ -86,25 +130,23 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
     bytes.chunks_exact(4).map(int).collect()
 }
 
-impl Decoder {
-    pub(super) fn new(family: Family, processes: usize) -> Self {
+impl Mpich {
+    fn new(family: Family, processes: usize) -> Self {
         let (init, header) = (family.init(), family.header());
         Self { init, header, processes, begun: false, buffer: Vec::new(), at: 0 }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.at);
         self.at = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that are no whole record yet.
-    pub(super) fn partial(&self) -> &[u8] {
+    fn partial(&self) -> &[u8] {
         &self.buffer[self.at..]
     }
 
-    /// The next record, if it is there in full.
-    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
+    fn next(&mut self) -> Result<Option<Received>, CodecError> {
         if !self.begun {
             return self.init();
         }
@@ -171,14 +213,17 @@ impl Decoder {
 /// A process group at a proxy, as frames to it say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
-    pub(super) header: Header,
+    pub(super) family: Family,
     pub(super) group: i32,
     pub(super) proxy: i32,
 }
 
+/// A message that fills a proxy's cache is ended when it has this many bytes.
+const CACHE_MAX: usize = 32 * 1024;
+
 impl Address {
     fn frame(self, command: i32, length: usize, number: i32, route: i32) -> Vec<u8> {
-        let fields = match self.header {
+        let fields = match self.family.header() {
             Header::Wide => {
                 let (length, pid, version) = match command {
                     down::PROC_INFO => (-1, -1, -1),
@@ -192,8 +237,21 @@ impl Address {
         fields.into_iter().flat_map(i32::to_ne_bytes).collect()
     }
 
-    /// Starts a process group: what to start, as a list of options.
-    pub(super) fn proc_info(self, options: &[Vec<u8>]) -> Vec<u8> {
+    /// Starts a process group. Its first process gets an empty standard input.
+    pub(super) fn launch(self, launch: &Launch) -> Vec<u8> {
+        if self.family == Family::Intel {
+            return intel::launch(launch);
+        }
+        let mut out = self.proc_info(&launch.options(self.family));
+        // Only the first process of all has a standard input that could be ended.
+        if (self.group, self.proxy) == (0, 0) {
+            out.extend(self.frame(down::STDIN, 0, 0, 0));
+        }
+        out
+    }
+
+    /// A list of options.
+    fn proc_info(self, options: &[Vec<u8>]) -> Vec<u8> {
         let mut out = self.frame(down::PROC_INFO, 0, 0, 0);
         out.extend((options.len() as i32).to_ne_bytes());
         for option in options {
@@ -204,16 +262,55 @@ impl Address {
         out
     }
 
-    /// A PMI-1 message: to the client that `route` names, or to the proxy itself.
+    /// A PMI-1 message for the client that `route` names.
     pub(super) fn response(self, route: i32, text: &[u8]) -> Vec<u8> {
+        if self.family == Family::Intel {
+            return intel::response(route, text);
+        }
         let mut out = self.frame(down::PMI_RESPONSE, text.len(), 1, route);
         out.extend_from_slice(text);
         out
     }
 
-    /// The end of the first process's standard input.
-    pub(super) fn no_stdin(self) -> Vec<u8> {
-        self.frame(down::STDIN, 0, 0, 0)
+    /// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
+    pub(super) fn barrier_out(self, name: Option<&[u8]>) -> Vec<u8> {
+        if self.family == Family::Intel {
+            return intel::barrier_out();
+        }
+        let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
+        self.response(0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
+    }
+
+    /// Pairs for the proxy's cache, in as many messages as it takes.
+    pub(super) fn cache(self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        if pairs.is_empty() {
+            return Vec::new();
+        }
+        if self.family == Family::Intel {
+            return intel::cache(self.group, pairs);
+        }
+        let mut out = Vec::new();
+        let mut text = Vec::new();
+        for (at, (key, value)) in pairs.iter().enumerate() {
+            if text.is_empty() {
+                text.extend_from_slice(b"cmd=keyval_cache");
+            }
+            text.push(b' ');
+            text.extend_from_slice(key);
+            text.push(b'=');
+            for byte in value {
+                if self.family.unescapes() && matches!(byte, b' ' | b'\\') {
+                    text.push(b'\\');
+                }
+                text.push(*byte);
+            }
+            if text.len() > CACHE_MAX || at + 1 == pairs.len() {
+                text.push(b'\n');
+                out.extend(self.response(0, &text));
+                text.clear();
+            }
+        }
+        out
     }
 }
 
@@ -291,13 +388,22 @@ mod tests {
 
     #[test]
     fn frames_are_written_as_recorded() {
-        let wide = Address { header: Header::Wide, group: 0, proxy: 0 };
+        let wide = Address { family: Family::Mpich3_4, group: 0, proxy: 0 };
         let text = b"cmd=keyval_cache k0=v0 k1=v1 \n";
         let mut expected = words("02000000 1e000000 05000000 01000000 ffffffff ffffffff ffffffff ffffffff");
         expected.extend(text);
         assert_eq!(wide.response(5, text), expected);
-        let grouped = Address { header: Header::Grouped, group: 1, proxy: 2 };
-        assert_eq!(grouped.no_stdin(), words("04000000 00000000 01000000 02000000 00000000 00000000"));
+        let grouped = Address { family: Family::Mpich4_2, group: 1, proxy: 2 };
+        assert_eq!(
+            wide.cache(&[(b"k".to_vec(), b"a b".to_vec())]),
+            wide.response(0, b"cmd=keyval_cache k=a b\n")
+        );
+        let escaped = grouped.response(0, b"cmd=keyval_cache k=a\\ b l=\n");
+        assert_eq!(grouped.cache(&[(b"k".to_vec(), b"a b".to_vec()), (b"l".to_vec(), Vec::new())]), escaped);
+        assert_eq!(
+            grouped.barrier_out(Some(b"WORLD")),
+            grouped.response(0, b"cmd=barrier_out group=WORLD\n")
+        );
         let mut expected = words("01000000 00000000 01000000 02000000 00000000 00000000 02000000 07000000");
         expected.extend(b"--exec\0");
         expected.extend(words("01000000 00"));

@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use super::family::Family;
 use super::upstream::{ILLEGIBLE, Order, Upstream};
 use super::vector::Program;
 use super::{End, Options};
@@ -34,7 +35,6 @@ const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
 struct Proxy {
-    pid: Pid,
     /// Until it is waited for.
     pidfd: Option<OwnedFd>,
     connection: Option<Connection>,
@@ -77,8 +77,9 @@ impl Driver {
 
     pub(super) fn run(mut self) -> io::Result<End> {
         let end = self.serve();
-        self.proxies.clear();
+        // Before the connections are closed, about which a proxy would complain.
         end_descendants();
+        self.proxies.clear();
         end
     }
 
@@ -145,13 +146,16 @@ impl Driver {
         debug_assert_eq!(link, self.proxies.len());
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(&self.options.proxy);
-        command.args(arguments(&self.options, group, proxy));
         command.env_clear();
         command.envs(std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy();
             name.starts_with("PMI_CONFORM") || ENVIRONMENT.contains(&&*name)
         }));
-        command.env("HYDI_CONTROL_FD", theirs.as_raw_fd().to_string());
+        let fd = theirs.as_raw_fd().to_string();
+        match self.options.family {
+            Family::Intel => command.envs(intel_environment(&fd, group, proxy)),
+            _ => command.args(arguments(&self.options, group, proxy)).env("HYDI_CONTROL_FD", fd),
+        };
         command.stdin(Stdio::null()).process_group(0);
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
         let child = command.spawn().map_err(|e| {
@@ -159,7 +163,6 @@ impl Driver {
         })?;
         let pid = Pid::from_child(&child);
         self.proxies.push(Proxy {
-            pid,
             pidfd: Some(pidfd_open(pid, PidfdFlags::empty())?),
             connection: Some(Connection::new(ours)),
             deadline: Some(Instant::now() + self.options.patience),
@@ -288,14 +291,6 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        for proxy in self.proxies.iter().filter(|p| p.pidfd.is_some()) {
-            _ = rustix::process::kill_process(proxy.pid, Signal::KILL);
-        }
-    }
-}
-
 /// The command line of a proxy.
 fn arguments(options: &Options, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
@@ -314,6 +309,23 @@ fn arguments(options: &Options, group: u32, proxy: u32) -> Vec<String> {
     }
     words.push(("--proxy-id", proxy.to_string()));
     words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// What Intel's proxy is told by its environment, which otherwise another program of theirs would set.
+fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, String)> {
+    vec![
+        ("HYDRA_BSTRAP_UPSTREAM_FD", fd.to_owned()),
+        ("HYDRA_BSTRAP_PGID", group.to_string()),
+        ("HYDRA_BSTRAP_PROXY_ID", proxy.to_string()),
+        ("HYDRA_BSTRAP_NODE_ID", proxy.to_string()),
+        ("HYDRA_BSTRAP_SUBTREE_SIZE", "1".into()),
+        ("HYDRA_BSTRAP_TREE_WIDTH", "16".into()),
+        ("HYDRA_BSTRAP_NUM_DOWNSTREAM_PROXIES", "0".into()),
+        ("HYDRA_BSTRAP_LOCALHOST", "localhost".into()),
+        ("HYDRA_BSTRAP_DEBUG", "0".into()),
+        ("HYDRA_IP_VERSION", "2".into()),
+        ("HYDRA_LAUNCH_TYPE", "2".into()),
+    ]
 }
 
 /// Looks for the program of a spawn request before a proxy is told to start it.

@@ -4,7 +4,7 @@
 //! private protocol that changes between releases ([`Family`]). Here is the other end of that protocol: the command
 //! `hydra-upstream`, which starts one proxy per node on this host and so is a launcher like any other.
 //!
-//! * `codec`, `vector`: bytes of the protocol. `store`: what the upstream knows, by the reference server.
+//! * `codec`, `vector`: bytes of the protocol; `intel`: of Intel MPI's. `store`: what the upstream knows, by the reference server.
 //! * `upstream`: the state machine. `driver`: processes, sockets and signals around it.
 //!
 //! # Exit status
@@ -16,6 +16,7 @@
 mod codec;
 mod driver;
 mod family;
+mod intel;
 mod store;
 mod upstream;
 mod vector;

@@ -12,9 +12,6 @@ use super::family::Family;
 use super::store::{Answer, Store};
 use super::vector::{Block, Launch, Program};
 
-/// A keyval_cache message is ended when it has this many bytes.
-const CACHE_MAX: usize = 32 * 1024;
-
 /// What the driver must do, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
@@ -102,7 +99,7 @@ impl Upstream {
     /// Starts `ranks` processes of a program on so many nodes, or as many as there are ranks.
     pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: Program, find: Find) -> Self {
         let nodes = nodes.clamp(1, ranks.max(1));
-        let mut store = Store::new(Config { nodes, ..Config::default() });
+        let mut store = Store::new(Config { nodes, vallen_max: family.vallen_max(), ..Config::default() });
         let group = store.add_group(ranks);
         let mut this = Self {
             family,
@@ -184,6 +181,7 @@ impl Upstream {
             Upward::Pids(pids) => self.seats[at].pids = Some(pids),
             Upward::Ended(statuses) => self.ended(at, &statuses),
             Upward::Request { route, text } => self.request(at, route, &text),
+            Upward::Puts(pairs) => self.put(self.seats[at].group, pairs),
             Upward::Init { .. } | Upward::Output { .. } | Upward::Terminated => {}
         }
     }
@@ -194,7 +192,7 @@ impl Upstream {
 
     fn address(&self, seat: usize) -> Address {
         let Seat { group, proxy, .. } = self.seats[seat];
-        Address { header: self.family.header(), group: group as i32, proxy: proxy as i32 }
+        Address { family: self.family, group: group as i32, proxy: proxy as i32 }
     }
 
     fn send(&mut self, seat: usize, bytes: Vec<u8>) {
@@ -216,7 +214,8 @@ impl Upstream {
                 let here = (first..first + count).filter(|rank| placed.get(*rank as usize) == Some(&node));
                 let (from, count_here) = (here.clone().next(), here.count() as u32);
                 if let Some(from) = from {
-                    blocks.push(Block { appnum, first: from, count: count_here, program: program.clone() });
+                    let program = program.clone();
+                    blocks.push(Block { appnum, first: from, count: count_here, in_all: *count, program });
                 }
                 first += count;
             }
@@ -238,18 +237,18 @@ impl Upstream {
                 self.tell_launch(self.seats.len() - 1);
             } else {
                 self.orders.push_back(Order::Start { link, group, proxy: node });
+                if !self.family.introduces_itself() {
+                    self.links[link].open = true;
+                    self.tell_launch(self.seats.len() - 1);
+                }
             }
         }
     }
 
     fn tell_launch(&mut self, seat: usize) {
         let address = self.address(seat);
-        let launch = address.proc_info(&self.seats[seat].launch.options(self.family));
+        let launch = address.launch(&self.seats[seat].launch);
         self.send(seat, launch);
-        let Seat { group, proxy, .. } = self.seats[seat];
-        if (group, proxy) == (0, 0) {
-            self.send(seat, address.no_stdin());
-        }
     }
 
     /// The processes at a seat have ended.
@@ -320,8 +319,10 @@ impl Upstream {
 
     fn spawn(&mut self, by: GroupId, group: GroupId, programs: Vec<SpawnProgram>) -> bool {
         let mut found = Vec::new();
-        for program in programs {
+        let mut preput = Vec::new();
+        for mut program in programs {
             let count = program.nprocs as u32;
+            preput.append(&mut program.preput);
             match (self.find)(program) {
                 Ok(program) => found.push((program, count)),
                 Err(reason) => {
@@ -336,6 +337,13 @@ impl Upstream {
         self.store.join(group);
         let parent = self.groups[by as usize].kvsname.clone();
         self.launch(group, Some(parent), &found);
+        // Elsewhere, a proxy asks for what it does not find in its cache.
+        if self.family == Family::Intel {
+            for seat in (0..self.seats.len()).filter(|s| self.seats[*s].group == group).collect::<Vec<_>>() {
+                let cache = self.address(seat).cache(&preput);
+                self.send(seat, cache);
+            }
+        }
         true
     }
 
@@ -353,6 +361,10 @@ impl Upstream {
                 }
             }
         }
+        self.put(group, pairs);
+    }
+
+    fn put(&mut self, group: GroupId, pairs: Vec<(Vec<u8>, Vec<u8>)>) {
         for (key, value) in pairs {
             match self.store.put(group, &key, &value) {
                 Ok(true) => self.groups[group as usize].fresh.push((key, value)),
@@ -398,48 +410,19 @@ impl Upstream {
     }
 
     fn leave(&mut self, group: GroupId, name: Option<&[u8]>, proxies: &[u32]) {
-        let caches = self.caches(group);
-        let mut out = b"cmd=barrier_out".to_vec();
-        if let Some(name) = name {
-            out.extend_from_slice(b" group=");
-            out.extend_from_slice(name);
-        }
-        out.push(b'\n');
+        let fresh = std::mem::take(&mut self.groups[group as usize].fresh);
         for seat in 0..self.seats.len() {
             let Seat { group: of, proxy, ended, .. } = self.seats[seat];
             if of != group || ended {
                 continue;
             }
             let address = self.address(seat);
-            for cache in &caches {
-                self.send(seat, address.response(0, cache));
-            }
+            let mut bytes = address.cache(&fresh);
             if proxies.contains(&proxy) {
-                self.send(seat, address.response(0, &out));
+                bytes.extend(address.barrier_out(name));
             }
+            self.send(seat, bytes);
         }
-    }
-
-    /// The pairs put since the last barrier, as messages to proxies.
-    fn caches(&mut self, group: GroupId) -> Vec<Vec<u8>> {
-        let mut caches: Vec<Vec<u8>> = Vec::new();
-        for (key, value) in std::mem::take(&mut self.groups[group as usize].fresh) {
-            if caches.last().is_none_or(|c| c.len() > CACHE_MAX) {
-                caches.push(b"cmd=keyval_cache".to_vec());
-            }
-            let Some(cache) = caches.last_mut() else { break };
-            cache.push(b' ');
-            cache.extend(key);
-            cache.push(b'=');
-            for byte in value {
-                if self.family.unescapes() && matches!(byte, b' ' | b'\\') {
-                    cache.push(b'\\');
-                }
-                cache.push(byte);
-            }
-        }
-        caches.iter_mut().for_each(|c| c.push(b'\n'));
-        caches
     }
 
     /// Nobody may wait in a barrier for processes that have ended: their proxies know only of their own.

@@ -1,7 +1,6 @@
 //! What a proxy is told to start: the option list of MPICH's Hydra.
 
-use super::family::Family;
-use crate::hydra::family::Header;
+use super::family::{Family, Header};
 
 /// A process group's part at one proxy. Ranks are numbered through.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +22,8 @@ pub(super) struct Block {
     /// First rank.
     pub(super) first: u32,
     pub(super) count: u32,
+    /// Processes of this program at all proxies.
+    pub(super) in_all: u32,
     pub(super) program: Program,
 }
 
@@ -98,7 +99,7 @@ mod tests {
             kvsname: b"kvs".to_vec(),
             parent,
             mapping: b"(vector,(0,2,2))".to_vec(),
-            blocks: vec![Block { appnum: 0, first: 2, count: 2, program }],
+            blocks: vec![Block { appnum: 0, first: 2, count: 2, in_all: 4, program }],
         }
     }
 

@@ -491,6 +491,7 @@ mod tests {
                         self.server.spawned(group, &vec![0; total as usize]);
                     }
                     Action::Abort { reason, .. } => self.aborted = Some(reason),
+                    Action::Close { .. } => panic!("a good server ends the group or nothing"),
                 }
             }
         }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod fault;
 mod placement;
 pub mod reply;
 pub mod server;

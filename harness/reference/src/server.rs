@@ -12,8 +12,11 @@ use pmi_wire::{
     SpawnProgram, SpawnRequest, ValueReading, Version,
 };
 
+use crate::fault::{Behaviour, Quirks};
 use crate::placement::place;
 use crate::reply::Reply;
+
+mod odd;
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
@@ -46,6 +49,8 @@ pub struct Config {
     pub spawn_max: u64,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
+    /// How it errs or is unusual; not at all by default.
+    pub behaviour: Behaviour,
 }
 
 impl Default for Config {
@@ -59,6 +64,7 @@ impl Default for Config {
             nodes: 1,
             spawn_max: 4096,
             kvs_prefix: "kvs".into(),
+            behaviour: Behaviour::default(),
         }
     }
 }
@@ -93,6 +99,13 @@ pub enum Action {
         by: ProcId,
         /// What to start.
         programs: Vec<SpawnProgram>,
+    },
+    /// Close the connection of one process; the others go on. Only a server with a fault or a variation asks for it.
+    Close {
+        /// Whose.
+        proc: ProcId,
+        /// End the process too.
+        end: bool,
     },
     /// Close every connection of the group and end its processes.
     Abort {
@@ -162,12 +175,17 @@ pub struct Server {
     /// Who waits for which group to be spawned.
     spawns: Vec<(GroupId, ProcId)>,
     actions: VecDeque<Action>,
+    /// `None` in a server without faults and variations.
+    quirks: Option<Box<Quirks>>,
 }
 
 impl Server {
     /// A server without process groups.
-    pub fn new(config: Config) -> Self {
+    pub fn new(mut config: Config) -> Self {
+        let quirks = Quirks::of(&config.behaviour);
+        Self::odd_config(&mut config);
         Self {
+            quirks,
             config,
             groups: Vec::new(),
             names: BTreeMap::new(),
@@ -184,9 +202,11 @@ impl Server {
         let mapping = ProcessMapping::compress(&place(size, self.config.nodes)).to_string().into_bytes();
         // RFC 13, Local Process Group Information: an empty string where the mapping does not fit.
         let mapping = if mapping.len() < self.config.vallen_max { mapping } else { Vec::new() };
+        let mapping = self.odd_mapping(id, size, mapping);
         kvs.insert(b"PMI_process_mapping".to_vec(), mapping);
+        let kvsname = self.odd_kvsname(id, format!("{}-{id}", self.config.kvs_prefix).into_bytes());
         self.groups.push(Group {
-            kvsname: format!("{}-{id}", self.config.kvs_prefix).into_bytes(),
+            kvsname,
             kvs,
             procs: (0..size)
                 .map(|_| Proc {
@@ -215,13 +235,15 @@ impl Server {
         self.groups[group as usize].spawned
     }
 
-    /// The variables that a process's environment must hold, except PMI_FD, whose number only the driver knows
-    /// (RFC 13, Environment).
-    pub fn environment(&self, p: ProcId) -> Vec<(&'static str, String)> {
-        let mut env = vec![("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", self.size(p.group).to_string())];
+    /// The variables that a process's environment must hold (RFC 13, Environment), given the number of the descriptor,
+    /// which only the driver knows.
+    pub fn environment(&mut self, p: ProcId, fd: &str) -> Vec<(&'static str, String)> {
+        let size = self.size(p.group).to_string();
+        let mut env = vec![("PMI_FD", fd.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)];
         if self.is_spawned(p.group) {
             env.push(("PMI_SPAWNED", "1".to_owned()));
         }
+        self.odd_environment(p, &mut env);
         env
     }
 
@@ -235,6 +257,8 @@ impl Server {
         if self.dead(from) {
             return;
         }
+        let heard = self.odd_read(from, bytes);
+        let bytes = heard.as_deref().unwrap_or(bytes);
         let line_max = self.config.line_max;
         let mut framer = std::mem::replace(&mut self.proc(from).framer, LineFramer::new(line_max));
         framer.push(bytes);
@@ -262,6 +286,7 @@ impl Server {
         let partial = !proc.framer.partial().is_empty();
         group.left += u32::from(phase != Phase::Finalized);
         match phase {
+            Phase::Joined if self.odd_leaver(from) => {}
             Phase::Joined => self.protocol_error(from, "connection closed without finalize", b""),
             Phase::New if partial => self.protocol_error(from, "connection closed within a message", b""),
             // A program that never speaks PMI is nothing to us; but nobody may wait for it in a barrier.
@@ -305,6 +330,9 @@ impl Server {
     }
 
     fn reply(&mut self, to: ProcId, reply: Reply) {
+        if self.quirks.is_some() {
+            return self.odd_reply(to, &reply);
+        }
         let mut bytes = Vec::with_capacity(64);
         reply.render(&mut bytes);
         self.actions.push_back(Action::Send { to, bytes });
@@ -319,6 +347,9 @@ impl Server {
 
     /// RFC 13, Error Handling: close the connection, abort the program, log what it was.
     fn protocol_error(&mut self, from: ProcId, what: &str, line: &[u8]) {
+        if self.odd_error(from, line) {
+            return;
+        }
         let shown = line[..line.len().min(200)].escape_ascii();
         let reason = if line.is_empty() {
             format!("protocol error: {what}")
@@ -329,6 +360,16 @@ impl Server {
     }
 
     fn line(&mut self, from: ProcId, line: &[u8]) {
+        if self.quirks.is_some() {
+            if let Some(line) = self.odd_line(from, line) {
+                self.request_line(from, &line);
+            }
+        } else {
+            self.request_line(from, line);
+        }
+    }
+
+    fn request_line(&mut self, from: ProcId, line: &[u8]) {
         match self.proc(from).waiting {
             Waiting::Nothing => {}
             // RFC 13, Wire Protocol: requests and responses are exchanged in lock-step.
@@ -360,10 +401,12 @@ impl Server {
                     .with("vallen_max", c.vallen_max.to_string());
                 self.reply(from, reply);
             }
+            Request::Abort { .. } if self.odd_abort(from) => {}
             Request::Abort { exitcode } => {
                 self.reply(from, Reply::ok(Operation::Abort));
                 self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
             }
+            Request::Finalize if self.odd_finalize(from) => {}
             Request::Finalize => {
                 self.proc(from).phase = Phase::Finalized;
                 self.groups[from.group as usize].left += 1;
@@ -388,6 +431,9 @@ impl Server {
             }
             Request::Barrier => self.barrier(from),
             Request::Get { kvsname, key } => {
+                if let Some(reply) = self.odd_get(from, kvsname, key) {
+                    return self.reply(from, reply);
+                }
                 let group = &self.groups[from.group as usize];
                 let reply = match group.kvs.get(key) {
                     _ if group.kvsname != kvsname => Reply::fail(Operation::Get, "unknown kvsname"),
@@ -396,6 +442,8 @@ impl Server {
                 };
                 self.reply(from, reply);
             }
+            Request::Publish { .. } | Request::Unpublish { .. } | Request::Lookup { .. }
+                if self.odd_names(from, &request) => {}
             Request::Publish { service, port } => {
                 let reply = if self.names.contains_key(service) {
                     Reply::fail(Operation::Publish, "name is published already")
@@ -428,6 +476,9 @@ impl Server {
         if self.proc(from).phase == Phase::Joined {
             return self.protocol_error(from, "init twice", line);
         }
+        if self.odd_init(from, offered) {
+            return;
+        }
         let reply = if offered < Version::V1_1 {
             Reply::fail(Operation::Init, format!("version {offered} is not supported, 1.1 is"))
         } else {
@@ -441,6 +492,9 @@ impl Server {
 
     /// The pair is visible at once, which RFC 13 allows; a key that is there already is refused.
     fn put(&mut self, from: ProcId, kvsname: &[u8], key: &[u8], value: &[u8]) -> Reply {
+        if let Some(reply) = self.odd_put(from, kvsname, key, value) {
+            return reply;
+        }
         let (keylen_max, vallen_max) = (self.config.keylen_max, self.config.vallen_max);
         let group = &mut self.groups[from.group as usize];
         let refused = if group.kvsname != kvsname {
@@ -462,6 +516,10 @@ impl Server {
         let group = &mut self.groups[from.group as usize];
         group.procs[from.rank as usize].waiting = Waiting::Barrier;
         group.entered += 1;
+        if self.odd_barrier(from) {
+            return;
+        }
+        let group = &mut self.groups[from.group as usize];
         if group.entered == group.procs.len() as u32 {
             self.leave_barrier(from.group, &Reply::ok(Operation::Barrier));
         } else {
@@ -474,11 +532,17 @@ impl Server {
     fn fail_barrier(&mut self, by: ProcId) {
         let group = &self.groups[by.group as usize];
         if group.left > 0 && group.entered > 0 {
+            if self.odd_left(by) {
+                return;
+            }
             self.leave_barrier(by.group, &Reply::fail(Operation::Barrier, "a process has left the program"));
         }
     }
 
     fn leave_barrier(&mut self, id: GroupId, reply: &Reply) {
+        if self.quirks.is_some() {
+            return self.odd_leave(id, reply);
+        }
         let group = &mut self.groups[id as usize];
         group.entered = 0;
         let mut bytes = Vec::new();
@@ -518,6 +582,7 @@ impl Server {
     /// RFC 13, PMI_Spawn_multiple: all programs make one new process group; the preput pairs are in its keyval space
     /// before a process starts. The preput pairs of every program count, as each message carries them.
     fn spawn(&mut self, by: ProcId, request: SpawnRequest) {
+        let Some(request) = self.odd_spawn(by, request) else { return };
         let total: u64 = request.programs.iter().map(|p| p.nprocs).fold(0, u64::saturating_add);
         let preput: Vec<_> = request.programs.iter().flat_map(|p| p.preput.iter().cloned()).collect();
         let refused = if total == 0 {
@@ -533,7 +598,8 @@ impl Server {
             let group = self.add_group(GroupSpec { programs, preput, spawned: true });
             self.proc(by).waiting = Waiting::Spawn;
             self.spawns.push((group, by));
-            self.actions.push_back(Action::Spawn { group, by, programs: request.programs });
+            let programs = self.odd_start(by, group, request.programs);
+            self.actions.push_back(Action::Spawn { group, by, programs });
             return;
         };
         self.reply(by, Reply::fail(Operation::Spawn, refused));

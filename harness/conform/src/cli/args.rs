@@ -48,6 +48,8 @@ pub(super) enum Command {
     },
     /// Show which requirements the scenarios test
     Coverage(Coverage),
+    /// Show that the suite can fail: play it against every fault and variation of the reference server
+    Mutants(Mutants),
     /// Look for mistakes in scenario files
     Check {
         /// Files or folders; the embedded suite if none are given
@@ -168,6 +170,12 @@ pub(super) struct Serve {
     /// Number of nodes that the processes are told they are on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) nodes: u32,
+    /// Let the process manager have this fault (`pmi-conform mutants --list`)
+    #[arg(long, value_name = "NAME")]
+    pub(super) fault: Option<String>,
+    /// Let it be unusual, though lawful, in these ways
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(super) vary: Vec<String>,
     /// Log what is started and what ends
     #[arg(short, long)]
     pub(super) verbose: bool,
@@ -203,9 +211,31 @@ pub(super) struct Coverage {
     /// Count what these runs executed (ndjson logs); without any, what the reference server in memory executes
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail if a MUST that binds servers is neither tested nor excluded
+    /// Fail if a MUST that binds servers is neither tested nor excluded, or if no fault shows that its test can fail
     #[arg(long)]
     pub(super) check: bool,
+}
+
+#[derive(Args)]
+pub(super) struct Mutants {
+    /// Scenario files or folders to try instead of the embedded suite
+    pub(super) paths: Vec<PathBuf>,
+
+    /// Only faults and variations whose name contains this, or fits it where it has a *
+    #[arg(long, short, value_name = "PATTERN")]
+    pub(super) filter: Vec<String>,
+    /// As JSON, with every scenario that found something
+    #[arg(long, conflicts_with = "matrix")]
+    pub(super) json: bool,
+    /// Every scenario that killed each fault, not only the first
+    #[arg(long)]
+    pub(super) matrix: bool,
+    /// Say what there is, and play nothing
+    #[arg(long)]
+    pub(super) list: bool,
+    /// Played side by side [default: number of processors]
+    #[arg(long, short, value_name = "N", value_parser = positive)]
+    pub(super) jobs: Option<usize>,
 }
 
 #[derive(Args)]

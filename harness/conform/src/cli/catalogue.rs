@@ -8,12 +8,14 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use pmi_conform::deviations::{Deviations, recorded};
 use pmi_conform::event::Event;
+use pmi_conform::mutants::{self, needs_fault};
 use pmi_conform::play::Limits;
 use pmi_conform::report::read_log;
 use pmi_conform::requirement::{Binds, Level, Requirement};
 use pmi_conform::run::{CRASH, CRASH_TEXT, Observer, Options, Target, run};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_reference::fault::faults;
 
 use super::args::Coverage;
 use super::{say, told};
@@ -141,7 +143,15 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         .filter(|r| !matches!(r.verdict, Verdict::NotApplicable | Verdict::Unjudged))
         .flat_map(|r| r.requires.iter().map(String::as_str))
         .collect();
-    let mut sums: BTreeMap<(Level, &str), [usize; 4]> = BTreeMap::new();
+    let passed: BTreeSet<&str> = results
+        .iter()
+        .filter(|r| r.verdict == Verdict::Pass)
+        .flat_map(|r| r.requires.iter().map(String::as_str))
+        .collect();
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let matrix = mutants::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
+    let killed = matrix.shown();
+    let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();
     let mut uncovered = 0;
     for r in suite.catalogue.iter() {
@@ -150,7 +160,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         let sum = sums.entry((r.level, if server { "server" } else { "client, library" })).or_default();
         sum[0] += 1;
         let state = if r.excluded.is_some() {
-            sum[3] += 1;
+            sum[5] += 1;
             "excluded"
         } else if scenarios == 0 {
             uncovered += usize::from(server && r.level == Level::Must);
@@ -159,17 +169,36 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             sum[1] += 1;
             let ran = executed.contains(r.id.as_str());
             sum[2] += usize::from(ran);
-            if ran { "executed" } else { "cited" }
+            let pass = passed.contains(r.id.as_str());
+            sum[3] += usize::from(pass);
+            match (ran, pass) {
+                (_, true) => "passed",
+                (true, false) => "executed",
+                (false, false) => "cited",
+            }
         };
-        writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)", r.level, r.id, state)?;
+        let fails = killed.contains(r.id.as_str());
+        sum[4] += usize::from(fails);
+        let kill = if fails {
+            "fails on a fault"
+        } else if needs_fault(r) {
+            uncovered += 1;
+            "NO FAULT"
+        } else {
+            ""
+        };
+        writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)  {kill}", r.level, r.id, state)?;
     }
     writeln!(
         text,
-        "\n{:8} {:16} {:>6} {:>6} {:>9} {:>9}",
-        "level", "binds", "total", "cited", "executed", "excluded"
+        "\n{:8} {:16} {:>6} {:>6} {:>9} {:>7} {:>7} {:>9}",
+        "level", "binds", "total", "cited", "executed", "passed", "killed", "excluded"
     )?;
-    for ((level, who), [total, cited, executed, excluded]) in sums {
-        writeln!(text, "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {excluded:>9}")?;
+    for ((level, who), [total, cited, executed, passed, killed, excluded]) in sums {
+        writeln!(
+            text,
+            "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
+        )?;
     }
     say(&text)?;
     Ok(u8::from(args.check && uncovered > 0))

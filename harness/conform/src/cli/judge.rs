@@ -113,12 +113,16 @@ fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
-    let fits = |pattern: &str, name: &str| match pattern.strip_prefix('=') {
+/// Whether a name is meant by a pattern of `--filter`.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix('=') {
         Some(exact) => exact == name,
         None if pattern.contains('*') => glob(pattern, name),
         None => name.contains(pattern),
-    };
+    }
+}
+
+fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let mut selected: Vec<Arc<Scenario>> = suite
         .scenarios
         .iter()

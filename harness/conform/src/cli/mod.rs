@@ -4,6 +4,7 @@ mod args;
 mod catalogue;
 mod files;
 mod judge;
+mod mutants;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
+        Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Report(report)) => run_report(&report),
@@ -78,8 +80,9 @@ fn told(error: SuiteError) -> anyhow::Error {
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
-    let Serve { ranks, nodes, verbose, command } = serve;
-    let config = pmi_reference::Config { nodes, ..pmi_reference::Config::default() };
+    let Serve { ranks, nodes, fault, vary, verbose, command } = serve;
+    let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
+    let config = pmi_reference::Config { nodes, behaviour, ..pmi_reference::Config::default() };
     match serve::run(ServeOptions { ranks, config, command, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {

@@ -265,7 +265,7 @@ impl Address {
     /// A PMI-1 message for the client that `route` names.
     pub(super) fn response(self, route: i32, text: &[u8]) -> Vec<u8> {
         if self.family == Family::Intel {
-            return intel::response(route, text);
+            return intel::response(self.group, self.proxy, route, text);
         }
         let mut out = self.frame(down::PMI_RESPONSE, text.len(), 1, route);
         out.extend_from_slice(text);

@@ -95,10 +95,7 @@ impl Decoder {
             21 => Upward::Ended(
                 ints(&body[..body.len() / 2]).into_iter().map(|code| (code & 0xff) << 8).collect(),
             ),
-            22 => request(
-                numbers[1],
-                &[b"mcmd=spawn\n", text, if text.ends_with(b"\n") { b"" } else { b"\n" }, b"endcmd"],
-            ),
+            22 => Upward::Request { route: numbers[1], text: spawn(text) },
             23 => match read_list(body).as_deref() {
                 Some([service, port]) => {
                     request(numbers[2], &[b"cmd=publish_name service=", service, b" port=", port])
@@ -113,6 +110,26 @@ impl Decoder {
         self.at += HEAD + size;
         Ok(Some(Received { group: None, what }))
     }
+}
+
+/// The request as its client wrote it. Lines that begin and end a program's block may be missing: between them, and
+/// between blocks where the client wrote each by itself.
+fn spawn(text: &[u8]) -> Vec<u8> {
+    let mut out = b"mcmd=spawn\n".to_vec();
+    let mut begun = false;
+    for line in text.split(|b| *b == b'\n') {
+        let first = line.starts_with(b"nprocs=");
+        if first && begun {
+            out.extend_from_slice(b"endcmd\nmcmd=spawn\n");
+        }
+        begun |= first;
+        if !matches!(line, b"" | b"endcmd" | b"mcmd=spawn") {
+            out.extend_from_slice(line);
+            out.push(b'\n');
+        }
+    }
+    out.extend_from_slice(b"endcmd");
+    out
 }
 
 /// Lengths of key, value, key ..., then the strings.
@@ -149,8 +166,8 @@ fn current_dir() -> Option<Vec<u8>> {
     Some(std::env::current_dir().ok()?.into_os_string().into_vec())
 }
 
-pub(super) fn response(route: i32, text: &[u8]) -> Vec<u8> {
-    frame(11, [0, 0, route], text)
+pub(super) fn response(group: i32, proxy: i32, route: i32, text: &[u8]) -> Vec<u8> {
+    frame(11, [group, proxy, route], text)
 }
 
 pub(super) fn barrier_out() -> Vec<u8> {

@@ -97,10 +97,12 @@ impl Store {
 
     fn answers(&mut self) -> Vec<Answer> {
         std::iter::from_fn(|| self.server.next_action())
-            .map(|action| match action {
-                Action::Send { bytes, .. } => Answer::Reply(bytes),
-                Action::Spawn { group, programs, .. } => Answer::Spawn { group, programs },
-                Action::Abort { status, reason, .. } => Answer::Abort { status, reason },
+            .filter_map(|action| match action {
+                Action::Send { bytes, .. } => Some(Answer::Reply(bytes)),
+                Action::Spawn { group, programs, .. } => Some(Answer::Spawn { group, programs }),
+                Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
+                // Ours has no faults.
+                Action::Close { .. } => None,
             })
             .collect()
     }

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, Maxes, Operation, Request, RequestError, Response, ResponseError,
-    SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
+    Body, LineFramer, MappingForm, Maxes, MessageError, Operation, Request, RequestError, Response,
+    ResponseError, SpawnAssembler, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading, Version,
 };
 
 use super::finding::{Finding, Party};
@@ -27,6 +27,8 @@ const LONG_REQUEST: usize = 8 * 1024;
 
 /// Most findings between two looks at them: a server that floods breaks the same rule a million times.
 const FINDINGS_LIMIT: usize = 100;
+
+const COMPLETE: &str = "rfc13.response.complete-on-success";
 
 /// The reserved first letters of keys that the process manager itself provides.
 const RESERVED: &[u8] = b"PMI_";
@@ -89,6 +91,10 @@ struct Rank {
     maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read; do not repeat it.
     unreadable: bool,
+    /// The last request came in several writes.
+    pieces: bool,
+    /// It has asked for a spawn.
+    spawns: bool,
 }
 
 impl Default for Rank {
@@ -107,6 +113,8 @@ impl Default for Rank {
             left: 0,
             maxes: None,
             unreadable: false,
+            pieces: false,
+            spawns: false,
         }
     }
 }
@@ -132,6 +140,8 @@ pub struct Monitor {
     first_version: Option<Version>,
     groups: HashMap<u32, Group>,
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// Names that were published and withdrawn.
+    unpublished: HashSet<Vec<u8>>,
     spawned: u32,
     seq: u64,
     findings: Vec<Finding>,
@@ -165,6 +175,41 @@ pub(super) fn is_ambiguous(value: &[u8]) -> bool {
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
+}
+
+/// `rfc13.abnf.c-get` and so on.
+fn request_rule(op: Operation) -> String {
+    format!("rfc13.abnf.c-{}", op.rule())
+}
+
+/// The macro of the grammar that a value of a response breaks.
+fn value_rule(key: &str, expected: &str) -> &'static str {
+    match key {
+        "errcodes" => "rfc13.abnf.intlist",
+        "kvsname" => "rfc13.abnf.word",
+        "port" => "rfc13.abnf.s-lookup",
+        "rc" => "rfc13.abnf.int",
+        _ if expected.contains("uint") => "rfc13.abnf.uint",
+        _ => "rfc13.abnf.string",
+    }
+}
+
+/// The rule of the grammar that a process mapping breaks at this offset.
+fn mapping_rule(value: &[u8], at: usize) -> &'static str {
+    const FRAME: &[u8] = b"(vector,";
+    if at < FRAME.len() {
+        return "rfc13.abnf.mapping";
+    }
+    let inside = value[..at.min(value.len())].iter().fold(0, |depth: usize, b| match b {
+        b'(' => depth + 1,
+        b')' => depth.saturating_sub(1),
+        _ => depth,
+    });
+    match inside {
+        2.. => "rfc13.abnf.mapping-block",
+        1 if at < value.len() => "rfc13.abnf.mapping-blocklist",
+        _ => "rfc13.mapping.format",
+    }
 }
 
 /// What is broken when this request stays without answer.
@@ -331,8 +376,10 @@ impl Monitor {
 
     fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
+        let mut pieces = !framer.partial().is_empty();
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
+            self.rank(p).pieces = std::mem::take(&mut pieces);
             match line {
                 Ok(line) => self.request_line(p, line),
                 Err(_) => {
@@ -502,7 +549,9 @@ impl Monitor {
             let expected = "the numbered indices of a spawn request begin with zero".into();
             self.find(Party::Client, p, "rfc13.spawn.indices", expected, "args numbered from 1".into());
         }
-        self.rank(p).pending.push_back(Pending::Spawn(request));
+        let rank = self.rank(p);
+        rank.spawns = true;
+        rank.pending.push_back(Pending::Spawn(request));
     }
 
     fn client_gone(&mut self, p: Proc) {
@@ -557,6 +606,10 @@ impl Monitor {
         };
         let op = response.operation();
         match asked {
+            None if op == Operation::Spawn && self.rank(p).spawns => {
+                let expected = "one response to a spawn, however many commands it has";
+                self.server(p, "rfc13.spawn.one-response", expected, show(line));
+            }
             None => self.server(p, "rfc13.wire.lock-step", "no message, since nothing was asked", show(line)),
             // Our request was no request of PMI-1. What the server makes of it is the scenario's business.
             Some(None) => drop(self.rank(p).pending.pop_front()),
@@ -590,6 +643,10 @@ impl Monitor {
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
         let (id, expected) = match error {
+            // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
+            ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
+                ("rfc13.abnf.string".to_owned(), format!("blanks, tabs and visible characters ({error})"))
+            }
             ResponseError::Message(_) => {
                 ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
             }
@@ -599,7 +656,7 @@ impl Monitor {
             ResponseError::UnknownCommand
                 if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
             {
-                ("rfc13.wire.server-sends-responses".to_owned(), "a response, not a request".to_owned())
+                ("rfc13.wire.client-sends-requests".to_owned(), "a response, not a request".to_owned())
             }
             _ if unasked => {
                 ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned())
@@ -610,9 +667,12 @@ impl Monitor {
                 return;
             }
             ResponseError::UnknownCommand => {
-                ("rfc13.wire.response-matches-request".to_owned(), "a response of RFC 13".to_owned())
+                ("rfc13.abnf.pmi1".to_owned(), "a response of RFC 13".to_owned())
             }
-            ResponseError::BadValue { .. } | ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
+            ResponseError::BadValue { key, expected } => {
+                (value_rule(key, expected).to_owned(), format!("a response of RFC 13 ({error})"))
+            }
+            ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
                 let op = cmd.and_then(Operation::from_response_cmd).unwrap_or(Operation::Init);
                 (response_rule(op), format!("a response of RFC 13 ({error})"))
             }
@@ -636,12 +696,11 @@ impl Monitor {
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.excused(p) {
-                        self.server(
-                            p,
-                            "rfc13.maxes.honoured",
-                            "a put within all limits succeeds",
-                            show(line),
-                        );
+                        let full = self.rank(p).maxes.is_some_and(|m| {
+                            key.len() as u64 + 1 >= m.keylen_max || value.len() as u64 + 1 >= m.vallen_max
+                        });
+                        let id = if full { "rfc13.maxes.honoured" } else { "rfc13.abnf.c-put" };
+                        self.server(p, id, "a put within all limits succeeds", show(line));
                     }
                 }
             }
@@ -658,6 +717,9 @@ impl Monitor {
             }
             (Pending::Unpublish(service), _) => {
                 let known = self.names.remove(&service).is_some();
+                if known && ok {
+                    self.unpublished.insert(service);
+                }
                 if ok && !known {
                     self.server(
                         p,
@@ -692,10 +754,12 @@ impl Monitor {
             }
             Some(_) if ok => self.rank(p).joined = true,
             None if ok => {
-                self.server(p, id, "the version that is used on this connection", show(line));
+                self.server(p, COMPLETE, "success comes with the version that is used", show(line));
                 self.rank(p).joined = true;
             }
             _ if offered >= Version::V1_1 && !self.excused(p) => {
+                let id =
+                    if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
                 self.server(p, id, "success, since version 1.1 is in reach of the client", show(line));
             }
             _ => {}
@@ -727,6 +791,9 @@ impl Monitor {
                     self.server(p, id, format!("the value of {key}, {shown}"), show(line));
                 }
             }
+            Expected::OneOf { shown, .. } if value.is_none() => {
+                self.server(p, COMPLETE, format!("the value of {key}, {shown}"), show(line));
+            }
             Expected::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
                     let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
@@ -744,6 +811,9 @@ impl Monitor {
 
     fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        if ok && value.is_none() {
+            return self.server(p, COMPLETE, "success comes with the value of the key", show(line));
+        }
         let (true, Some(value)) = (ok, value) else {
             if !self.excused(p) {
                 self.server(p, "rfc13.mapping.provided", "the value of PMI_process_mapping", show(line));
@@ -765,7 +835,7 @@ impl Monitor {
             }
             MappingForm::NotAMapping(error) => {
                 let expected = format!("\"(vector,(node,nodes,ppn),...)\" ({error})");
-                return self.server(p, "rfc13.mapping.format", expected, show(value));
+                return self.server(p, mapping_rule(value, error.at), expected, show(value));
             }
         };
         match mapping.expand(size) {
@@ -796,8 +866,13 @@ impl Monitor {
         let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
         match port {
             _ if ports.is_empty() && ok => {
+                let id = match port {
+                    Some(_) if self.unpublished.contains(service) => "rfc13.unpublish.gone",
+                    Some(_) => "rfc13.lookup.port",
+                    None => "rfc13.error.rc-nonzero",
+                };
                 let expected = format!("an error, since {} is not published", show(service));
-                self.server(p, "rfc13.error.rc-nonzero", expected, show(line));
+                self.server(p, id, expected, show(line));
             }
             _ if ports.is_empty() => {}
             Some(port) if ok && !ports.contains(port) => {
@@ -808,7 +883,7 @@ impl Monitor {
                     show(line),
                 );
             }
-            None if ok => self.server(p, "rfc13.lookup.port", format!("a port, {shown}"), show(line)),
+            None if ok => self.server(p, COMPLETE, format!("a port, {shown}"), show(line)),
             _ if !ok && !self.excused(p) => {
                 self.server(
                     p,
@@ -832,18 +907,19 @@ impl Monitor {
         }
         if !ok {
             if !self.excused(p) {
-                self.server(p, duty(op), format!("success of {}", op.request_cmd()), show(line));
+                let expected = format!("success of {}", op.request_cmd());
+                self.server(p, &request_rule(op), expected, show(line));
             }
             return;
         }
-        let (missing, id) = match body {
-            Body::Maxes(None) => ("kvsname_max, keylen_max and vallen_max", "rfc13.maxes.limits"),
-            Body::Universe(None) => ("size", "rfc13.universe.size"),
-            Body::Appnum(None) => ("appnum", "rfc13.appnum.value"),
-            Body::Kvsname(None) => ("kvsname", "rfc13.kvsname.common"),
+        let missing = match body {
+            Body::Maxes(None) => "kvsname_max, keylen_max and vallen_max",
+            Body::Universe(None) => "size",
+            Body::Appnum(None) => "appnum",
+            Body::Kvsname(None) => "kvsname",
             _ => return,
         };
-        self.server(p, id, format!("success comes with {missing}"), show(line));
+        self.server(p, COMPLETE, format!("success comes with {missing}"), show(line));
     }
 
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], line: &[u8]) {
@@ -882,7 +958,7 @@ impl Monitor {
     }
 
     /// An answer that was waited for did not come, or the connection ended before it.
-    fn unanswered(&mut self, p: Proc, how: &str) {
+    fn unanswered(&mut self, p: Proc, how: &str, closed: bool) {
         if self.excused(p) {
             return;
         }
@@ -894,11 +970,27 @@ impl Monitor {
             return self.server(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
+        // A client that knows no version of ours may be turned away.
+        if closed && matches!(self.rank(p).pending.front(), Some(Pending::Init(v)) if *v < Version::V1_1) {
+            return;
+        }
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }
+        let id = if self.rank(p).pieces {
+            // Only the newline ends a message, however it is spread over writes.
+            "rfc13.wire.newline".to_owned()
+        } else if closed && duty == self::duty(op) {
+            // The server took it for no request.
+            request_rule(op)
+        } else if op == Operation::Barrier && self.rank(p).left > 0 {
+            // It has worked before.
+            "rfc13.barrier.generic".to_owned()
+        } else {
+            duty.to_owned()
+        };
         let expected = format!("an answer to {}", op.request_cmd());
-        self.server(p, duty, expected, how.to_owned());
+        self.server(p, &id, expected, how.to_owned());
     }
 
     fn all_in(&mut self, p: Proc) -> bool {
@@ -908,11 +1000,11 @@ impl Monitor {
     }
 
     fn no_answer(&mut self, p: Proc) {
-        self.unanswered(p, "silence");
+        self.unanswered(p, "silence", false);
     }
 
     fn closed_by_server(&mut self, p: Proc) {
-        self.unanswered(p, "the end of the connection");
+        self.unanswered(p, "the end of the connection", true);
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();

@@ -16,14 +16,15 @@ type Sleeps = Vec<(i32, u64)>;
 
 /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
 /// `list` finds the processes, each time anew: one that was being started may have been missed the first time.
-/// `friends` are those that may be on the other side of a connection without being listed.
-pub(super) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>) -> bool {
+/// `friends` are those that may be on the other side of a connection without being listed. With `alarms`, a process
+/// that catches alarms may have set one, which cannot be seen.
+pub(super) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>, alarms: bool) -> bool {
     let look = |pids: &[i32]| -> Option<Sleeps> {
         pids.iter().try_fold(Vec::new(), |sum, pid| threads(*pid, sum)).map(sorted)
     };
     let pids = sorted(list());
     let Some(first) = look(&pids).filter(|_| !pids.is_empty()) else { return false };
-    if pids.iter().any(|pid| has_timer(*pid)) || depends_on_others(&pids, friends) {
+    if pids.iter().any(|pid| has_timer(*pid, alarms)) || depends_on_others(&pids, friends) {
         return false;
     }
     let again = sorted(list());
@@ -37,13 +38,13 @@ fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
 
 /// Whether something may wake the process that its system calls do not show: a timerfd, a POSIX timer, or an alarm,
 /// of which only the handler can be seen.
-fn has_timer(pid: i32) -> bool {
+fn has_timer(pid: i32, alarms: bool) -> bool {
     /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
     const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-    if caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & ALARMS != 0)
-    {
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    if alarms && caught.is_none_or(|mask| mask & ALARMS != 0) {
         return true;
     }
     // The kernel may have been built without this file.
@@ -78,7 +79,7 @@ fn depends_on_others(pids: &[i32], friends: &HashSet<i32>) -> bool {
             };
             match other_end(&socket) {
                 Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return true,
-                Some(End::Internet(here, there)) => drop(internet.insert(inode, (here, there))),
+                Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
                 _ => {}
             }
         }
@@ -91,7 +92,7 @@ enum End {
     /// Who made the other end, on this host.
     Process(i32),
     /// The addresses of this end and the other.
-    Internet(SocketAddrAny, SocketAddrAny),
+    Internet(Box<(SocketAddrAny, SocketAddrAny)>),
 }
 
 /// What is at the other end of a connected socket.
@@ -101,7 +102,7 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
         let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
         return Some(End::Process(maker.pid.as_raw_nonzero().get()));
     }
-    Some(End::Internet(rustix::net::getsockname(socket.as_fd()).ok()?, there))
+    Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
 }
 
 fn threads(pid: i32, mut sleeps: Sleeps) -> Option<Sleeps> {

@@ -39,6 +39,8 @@ pub struct Implementation {
     pub claims: BTreeMap<Need, bool>,
     /// Its version, where it is known.
     pub version: Option<semver::Version>,
+    /// Whether it might answer when an alarm goes off. Hydra catches alarms, and uses them for its own time limits only.
+    pub alarms: bool,
     /// Deviations that belong to it.
     pub deviations: Option<PathBuf>,
     /// Shell commands run before the first and after the last scenario.
@@ -149,6 +151,7 @@ impl Implementation {
             env: BTreeMap::new(),
             claims: BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]),
             version: None,
+            alarms: true,
             deviations: None,
             setup: None,
             teardown: None,
@@ -174,6 +177,7 @@ impl Implementation {
             env: BTreeMap::new(),
             claims: BTreeMap::new(),
             version: None,
+            alarms: true,
             deviations: None,
             setup: None,
             teardown: None,
@@ -211,6 +215,7 @@ impl Implementation {
                 self.command = with(&tail);
                 if let Some(version) = hydra_version(&words[0]) {
                     self.version = version;
+                    self.alarms = false;
                     // Addresses rather than names: Hydra would ask a name server.
                     let nodes = [
                         "-launcher",

@@ -33,7 +33,10 @@ const HELLO_MAX: usize = 1 << 20;
 const UNWRITTEN_MAX: usize = 8 << 20;
 /// How long a proven idleness must last where an answer is expected: the server may rely on a process that is not
 /// among its descendants.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(150);
+/// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
+/// rank's message.
+const STARVED: Duration = Duration::from_millis(400);
 
 /// What all launches of a run share.
 pub struct Environment {
@@ -85,6 +88,8 @@ pub struct ProcessPeer {
     expected: u32,
     launcher: duct::Handle,
     launcher_pid: i32,
+    /// It may answer when an alarm goes off.
+    alarms: bool,
     /// File name of the launcher's program.
     program: String,
     launcher_fd: Option<OwnedFd>,
@@ -167,6 +172,7 @@ impl ProcessPeer {
             expected: ranks,
             launcher,
             launcher_pid,
+            alarms: implementation.alarms,
             program: implementation.program(),
             launcher_fd,
             exit: None,
@@ -421,7 +427,7 @@ impl ProcessPeer {
     }
 
     /// Whether the server's processes show that nothing will come.
-    fn is_idle(&mut self) -> bool {
+    fn is_idle(&mut self, patient: bool) -> bool {
         if self.exit.is_some() {
             return false;
         }
@@ -432,6 +438,7 @@ impl ProcessPeer {
                 .collect()
         };
         let servers = list();
+        let starved = patient && self.quiet_since.elapsed() >= STARVED;
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
@@ -439,11 +446,11 @@ impl ProcessPeer {
                 rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
             rank.unwritten.is_empty()
                 && maker.is_ok_and(|pid| servers.contains(&pid))
-                && unread(pmi) == Some(0)
+                && (starved || unread(pmi) == Some(0))
         });
         let mut friends = self.agents.clone();
         friends.insert(rustix::process::getpid().as_raw_nonzero().get());
-        ours && idle::all_waiting(list, &friends) && !self.poll(Duration::ZERO)
+        ours && idle::all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
     }
 
     fn is_over(&self) -> bool {
@@ -561,7 +568,7 @@ impl Peer for ProcessPeer {
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= PATIENCE) && self.is_idle() {
+            if (!patient || quiet >= PATIENCE) && self.is_idle(patient) {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

@@ -117,15 +117,7 @@ fn carries(pid: i32, mark: &str) -> bool {
         .is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes()))
 }
 
-/// Field `PPid` of every process, and whether it is a zombie.
-fn parents() -> HashMap<i32, (i32, bool)> {
-    let Ok(dir) = fs::read_dir("/proc") else { return HashMap::new() };
-    dir.flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, parent(pid)?)))
-        .collect()
-}
-
+/// Field `PPid` of a process, and whether it is a zombie.
 fn parent(pid: i32) -> Option<(i32, bool)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold blanks and parentheses; the fields follow its last ')'.
@@ -136,27 +128,26 @@ fn parent(pid: i32) -> Option<(i32, bool)> {
 
 /// Living descendants of `root`, itself included.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
-    let parents = parents();
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
-    for (pid, (parent, _)) in &parents {
-        children.entry(*parent).or_default().push(*pid);
-    }
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
-        if parents.get(&pid).is_some_and(|(_, zombie)| !zombie) {
+        todo.extend(children(&pid.to_string()));
+        if parent(pid).is_some_and(|(_, zombie)| !zombie) {
             found.push(pid);
         }
-        todo.extend(children.get(&pid).into_iter().flatten());
     }
     found
 }
 
-/// Our children, adopted ones included.
-fn own_children() -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+/// Children of a process, adopted ones included, asked of each of its threads: all of /proc would be a lot to read.
+fn children(pid: &str) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let listed: Vec<String> =
         tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
     listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+}
+
+fn own_children() -> Vec<i32> {
+    children("self")
 }
 
 /// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
@@ -164,23 +155,12 @@ fn adopted(mark: &str, launcher: i32) -> Vec<i32> {
     own_children().into_iter().filter(|pid| *pid != launcher && carries(*pid, mark)).collect()
 }
 
-/// Reaps the orphans among `pids` that have ended; tells how those ended that died of a signal.
-pub(super) fn reap(pids: &mut HashSet<i32>) -> Vec<(i32, i32)> {
-    let mut died = Vec::new();
+/// Reaps the orphans among `pids` that have ended.
+fn reap(pids: &mut HashSet<i32>) {
     pids.retain(|pid| {
-        let Some(pid) = Pid::from_raw(*pid) else { return false };
-        match rustix::process::waitpid(Some(pid), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => {
-                if let Some(signal) = status.terminating_signal() {
-                    died.push((pid.as_raw_nonzero().get(), signal));
-                }
-                false
-            }
-            Ok(None) => true,
-            Err(_) => false,
-        }
+        let pid = Pid::from_raw(*pid);
+        pid.is_some_and(|pid| matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
     });
-    died
 }
 
 /// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.

@@ -32,11 +32,16 @@ impl MemoryPeer {
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
-        let mut env: BTreeMap<String, String> =
-            self.server.environment(id(proc)).into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-        env.insert("PMI_FD".into(), "3".into());
+        let env: BTreeMap<String, String> =
+            self.server.environment(id(proc), "3").into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         self.alive.insert(proc, ());
-        self.queue.push_back(What::Started { proc, env, args, bad_fd: None });
+        let connected = self.server.connects(id(proc));
+        let bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
+        self.queue.push_back(What::Started { proc, env, args, bad_fd });
+        if !connected {
+            self.queue.push_back(What::ClosedByServer { proc });
+            self.alive.remove(&proc);
+        }
     }
 
     /// Does what the server asks for.
@@ -63,9 +68,18 @@ impl MemoryPeer {
                     }
                     self.server.spawned(group, &codes);
                 }
+                Action::Close { proc, end } => {
+                    let proc = Proc { group: proc.group, rank: proc.rank };
+                    self.queue.push_back(What::ClosedByServer { proc });
+                    if end && self.alive.remove(&proc).is_some() {
+                        self.queue.push_back(What::Ended { proc, ours: false });
+                    }
+                }
                 Action::Abort { group, by, status, reason } => {
-                    let line = Bytes(format!("rank {by}: {reason}").into_bytes());
-                    self.queue.push_back(What::Output { stderr: true, line });
+                    if !reason.is_empty() {
+                        let line = Bytes(format!("rank {by}: {reason}").into_bytes());
+                        self.queue.push_back(What::Output { stderr: true, line });
+                    }
                     for rank in 0..self.server.size(group) {
                         let proc = Proc { group, rank };
                         self.queue.push_back(What::ClosedByServer { proc });

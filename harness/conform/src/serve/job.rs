@@ -182,10 +182,12 @@ impl Job {
         for (program, mut command, n) in commands {
             for _ in 0..n {
                 let id = ProcId { group, rank };
-                command.envs(self.server.environment(id));
+                let fd = self.descriptor(id);
+                let environment = self.server.environment(id, &fd);
+                command.env_remove("PMI_FD").envs(environment.clone());
                 let started = if id == (ProcId { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
                     let mut command = self.launcher.command(program)?;
-                    command.envs(self.server.environment(id)).stdin(Stdio::inherit());
+                    command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
                     self.launcher.start(&mut command)
                 } else {
                     self.launcher.start(&mut command)
@@ -302,6 +304,10 @@ impl Job {
                         self.dirty.push(index);
                     }
                 }
+                Action::Close { proc, end } => {
+                    self.flush_dirty()?;
+                    self.close(proc, end);
+                }
                 Action::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
                 Action::Abort { group, by, status, reason } => {
                     // The answer to abort comes before the end.
@@ -369,6 +375,24 @@ impl Job {
     fn process(&self, id: ProcId) -> Option<&Process> {
         let group = self.groups.get(id.group as usize)?;
         self.processes.get(group.first..)?.get(..group.size)?.get(id.rank as usize)
+    }
+
+    /// What PMI_FD is to hold.
+    fn descriptor(&mut self, id: ProcId) -> String {
+        // A number that no process has open.
+        if self.server.connects(id) { self.launcher.descriptor().to_string() } else { "1021".to_owned() }
+    }
+
+    /// Closes one connection, and kills its process if that is asked for.
+    fn close(&mut self, id: ProcId, end: bool) {
+        let Some(group) = self.groups.get(id.group as usize) else { return };
+        let index = group.first + id.rank as usize;
+        if let Some(process) = self.processes.get_mut(index) {
+            process.connection = None;
+            if end && process.pidfd.is_some() {
+                _ = kill_process_group(process.pid, Signal::KILL);
+            }
+        }
     }
 
     /// Kills the processes of a group, which are waited for later, and closes their connections: in this order, so that none

@@ -88,8 +88,12 @@ impl Launcher {
         for name in &self.foreign {
             command.env_remove(name);
         }
-        command.env("PMI_FD", self.slot.as_raw_fd().to_string());
         Ok(command)
+    }
+
+    /// The number of the descriptor that a process inherits.
+    pub(super) fn descriptor(&self) -> i32 {
+        self.slot.as_raw_fd()
     }
 
     pub(super) fn start(&mut self, command: &mut Command) -> io::Result<Started> {

@@ -1,0 +1,123 @@
+//! `mutants`, and the faults and variations of `serve`.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use pmi_conform::mutants::{Found, run};
+use pmi_conform::suite::Suite;
+use pmi_reference::fault::{Behaviour, Fault, Variation, faults, variations};
+
+use super::args::Mutants;
+use super::judge::fits;
+use super::{say, told};
+
+pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
+    let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
+        let near =
+            names.into_iter().map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
+        let hint = near.map(|(_, n)| format!(", did you mean {n}?")).unwrap_or_default();
+        anyhow::anyhow!("there is no {kind} {name}{hint} `pmi-conform mutants --list` lists them")
+    };
+    let find_fault = |name: &str| {
+        let found = faults().find(|f| f.name == name);
+        found.ok_or_else(|| unknown("fault", name, faults().map(|f| f.name).collect()))
+    };
+    let find_variation = |name: &String| {
+        let found = variations().find(|v| v.name == name);
+        found.ok_or_else(|| unknown("variation", name, variations().map(|v| v.name).collect()))
+    };
+    Ok(Behaviour {
+        fault: fault.map(find_fault).transpose()?,
+        variations: vary.iter().map(find_variation).collect::<anyhow::Result<_>>()?,
+    })
+}
+
+fn list(faults: &[&Fault], variations: &[&Variation]) -> anyhow::Result<u8> {
+    let mut text = String::new();
+    for fault in faults {
+        writeln!(text, "fault      {:44} {}  ({})", fault.name, fault.about, fault.breaks.join(", "))?;
+    }
+    for variation in variations {
+        writeln!(text, "variation  {:44} {}", variation.name, variation.about)?;
+    }
+    say(&text).map(|()| 0)
+}
+
+fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[Found]) -> std::fmt::Result {
+    writeln!(text, "{label} {name}: {about}")?;
+    for found in all.iter().take(3) {
+        writeln!(text, "  {}: {}", found.scenario, found.first)?;
+    }
+    if all.len() > 3 {
+        writeln!(text, "  ... and {} more scenario(s)", all.len() - 3)?;
+    }
+    Ok(())
+}
+
+pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
+    let selected = |name: &str| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, name));
+    let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
+    let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
+    if args.list {
+        return list(&faults, &variations);
+    }
+    let suite = match args.paths.as_slice() {
+        [] => Suite::embedded(),
+        paths => Suite::of_paths(paths),
+    };
+    let suite = suite.map_err(told)?;
+    let start = Instant::now();
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
+    if !args.filter.is_empty() {
+        // Of a part nothing can be said about the whole.
+        matrix.without_fault.clear();
+    }
+    let status = u8::from(!matrix.is_complete());
+    if args.json {
+        say(&format!("{:#}\n", serde_json::to_value(&matrix)?))?;
+        return Ok(status);
+    }
+    let mut text = format!("{:44} {:>5}  {:40} first killer\n", "fault", "kills", "requirement");
+    for fault in &matrix.faults {
+        let Some(first) = fault.killers.first() else { continue };
+        let cited = fault.breaks.iter().find(|id| first.requirements.contains(**id)).unwrap_or(&"");
+        let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
+        let names: Vec<&str> = shown.iter().map(|f| f.scenario.as_str()).collect();
+        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.name, fault.killers.len(), names.join(" "))?;
+    }
+    let (mut survived, mut wrong, mut punished) = (0, 0, 0);
+    text.push('\n');
+    for fault in matrix.faults.iter().filter(|f| !f.is_killed()) {
+        if fault.wrong_reason.is_empty() {
+            survived += 1;
+            show(&mut text, "SURVIVED", fault.name, fault.about, &[])?;
+        } else {
+            wrong += 1;
+            let about = format!("{} (breaks {})", fault.about, fault.breaks.join(", "));
+            show(&mut text, "WRONG REASON", fault.name, &about, &fault.wrong_reason)?;
+        }
+    }
+    for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {
+        punished += 1;
+        show(&mut text, "PUNISHED", variation.name, variation.about, &variation.punished_by)?;
+    }
+    for id in &matrix.without_fault {
+        writeln!(text, "NO FAULT shows that {id} is tested")?;
+    }
+    let total = matrix.faults.len();
+    let killed = total - survived - wrong;
+    writeln!(
+        text,
+        "{killed} of {total} faults killed by the requirement they break, {survived} survived, {wrong} killed for the \
+         wrong reason; {punished} of {} variations punished; {} MUST(s) without a fault; {} scenarios each, {:.1} s",
+        matrix.variations.len(),
+        matrix.without_fault.len(),
+        matrix.scenarios,
+        start.elapsed().as_secs_f64()
+    )?;
+    // Rounded down: 100 % is all of them.
+    writeln!(text, "score {} %", (killed * 100).checked_div(total).unwrap_or(100))?;
+    say(&text)?;
+    Ok(status)
+}

@@ -1,0 +1,691 @@
+//! Keyval space and process mapping.
+
+use pmi_wire::Operation as Op;
+
+use super::effect::{Effect, For, GetFault, On, PutFault, When};
+use super::{Fault, fault};
+
+const GOT: For = For(Some(Op::Get), On::Ok);
+
+/// Ends a value before the first such byte that is not its first.
+fn cut(value: &mut Vec<u8>, byte: u8) {
+    if let Some(at) = value.iter().position(|b| *b == byte) {
+        value.truncate(at);
+    }
+}
+
+fn mapping(value: &[u8]) -> bool {
+    value.starts_with(b"(vector")
+}
+
+fn replace(value: &mut Vec<u8>, with: &str) {
+    *value = with.as_bytes().to_vec();
+}
+
+const VALUE: &str = "rfc13.get.value";
+const VISIBLE: &str = "rfc13.put.visible-after-barrier";
+const HONOURED: &str = "rfc13.maxes.honoured";
+const BLANK: &str = "rfc13.value.blank";
+
+pub(super) const FAULTS: &[Fault] = &[
+    // ----- put
+    fault(
+        "put-lost",
+        &[VISIBLE],
+        "a put is acknowledged and forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Always,
+    ),
+    fault(
+        "put-tenth-lost",
+        &[VISIBLE],
+        "the 10th put is forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Nth(10),
+    ),
+    fault(
+        "put-hundredth-lost",
+        &[VISIBLE],
+        "the 100th put is forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Nth(100),
+    ),
+    fault(
+        "put-lost-from-last-rank",
+        &[VISIBLE],
+        "puts of the last rank are forgotten",
+        Effect::Put(PutFault::Lost),
+        When::LastRank,
+    ),
+    fault(
+        "put-lost-from-odd-last-rank",
+        &[VISIBLE],
+        "puts of the last rank of an odd group are forgotten",
+        Effect::Put(PutFault::Lost),
+        When::OddLast,
+    ),
+    fault(
+        "put-lost-while-others-wait",
+        &[VISIBLE],
+        "a put while others wait in the barrier is forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Waiting,
+    ),
+    fault(
+        "put-lost-in-children",
+        &[VISIBLE],
+        "puts of spawned processes are forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Spawned,
+    ),
+    fault(
+        "put-lost-under-load",
+        &[VISIBLE],
+        "puts that come together are forgotten",
+        Effect::Put(PutFault::Lost),
+        When::Burst,
+    ),
+    fault(
+        "put-lost-with-two-nodes",
+        &[VISIBLE],
+        "puts are forgotten on two nodes",
+        Effect::Put(PutFault::Lost),
+        When::Nodes,
+    ),
+    fault(
+        "put-lost-with-five-ranks",
+        &[VISIBLE],
+        "puts are forgotten with five ranks or more",
+        Effect::Put(PutFault::Lost),
+        When::Ranks(5),
+    ),
+    fault(
+        "put-longest-key-lost",
+        &[HONOURED, VISIBLE],
+        "a key of keylen_max - 1 is forgotten",
+        Effect::Put(PutFault::LostIfLongKey),
+        When::Always,
+    ),
+    fault(
+        "put-longest-value-lost",
+        &[HONOURED, VISIBLE],
+        "a value of vallen_max - 1 is forgotten",
+        Effect::Put(PutFault::LostIfLongValue),
+        When::Always,
+    ),
+    fault(
+        "put-longest-key-refused",
+        &[HONOURED],
+        "a key of keylen_max - 1 is refused",
+        Effect::Put(PutFault::RefusedIfLongKey),
+        When::Always,
+    ),
+    fault(
+        "put-longest-value-refused",
+        &[HONOURED],
+        "a value of vallen_max - 1 is refused",
+        Effect::Put(PutFault::RefusedIfLongValue),
+        When::Always,
+    ),
+    fault(
+        "put-one-per-barrier",
+        &["rfc13.abnf.c-put"],
+        "only one put is taken between two barriers",
+        Effect::Put(PutFault::RefusedWithoutBarrier),
+        When::Always,
+    ),
+    fault(
+        "put-any-kvsname",
+        &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
+        "a put to an unknown KVS succeeds",
+        Effect::Put(PutFault::AnyKvs),
+        When::Always,
+    ),
+    fault(
+        "put-twice-keeps-both",
+        &["rfc13.put.unique"],
+        "a key put by two ranks has a value for each",
+        Effect::Put(PutFault::KeepsBoth),
+        When::Always,
+    ),
+    fault(
+        "put-into-all-groups",
+        &["rfc13.spawn.new-group", "rfc13.kvsname.distinct", "rfc13.error.rc-nonzero"],
+        "a put goes into the KVS of every group",
+        Effect::Put(PutFault::IntoAllGroups),
+        When::Always,
+    ),
+    // ----- stored values
+    fault(
+        "value-cut-at-blank",
+        &[BLANK, VALUE, "de-facto.value.to-blank"],
+        "a value ends at its first blank",
+        Effect::Store(|_, v, _| cut(v, b' ')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-tab",
+        &[BLANK, VALUE],
+        "a value ends at its first tab",
+        Effect::Store(|_, v, _| cut(v, b'\t')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-equals",
+        &[VALUE],
+        "a value ends at its first equals sign",
+        Effect::Store(|_, v, _| cut(v, b'=')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-comma",
+        &[VALUE],
+        "a value ends at its first comma",
+        Effect::Store(|_, v, _| cut(v, b',')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-semicolon",
+        &[VALUE],
+        "a value ends at its first semicolon",
+        Effect::Store(|_, v, _| cut(v, b';')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-hash",
+        &[VALUE],
+        "a value ends at its first #",
+        Effect::Store(|_, v, _| cut(v, b'#')),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-255",
+        &[VALUE, HONOURED],
+        "a value is cut after 255 bytes",
+        Effect::Store(|_, v, _| v.truncate(255)),
+        When::Always,
+    ),
+    fault(
+        "value-cut-at-512",
+        &[VALUE, HONOURED],
+        "a value is cut after 512 bytes",
+        Effect::Store(|_, v, _| v.truncate(512)),
+        When::Always,
+    ),
+    fault(
+        "value-cut-one-short",
+        &[VALUE, HONOURED],
+        "the longest value loses its last byte",
+        Effect::Store(|_, v, c| v.truncate(c.vallen_max - 2)),
+        When::Always,
+    ),
+    fault(
+        "value-loses-first-byte",
+        &[VALUE],
+        "a value loses its first byte",
+        Effect::Store(|_, v, _| *v = v.split_off(1.min(v.len()))),
+        When::Always,
+    ),
+    fault(
+        "value-loses-last-byte",
+        &[VALUE],
+        "a value loses its last byte",
+        Effect::Store(|_, v, _| v.truncate(v.len().saturating_sub(1))),
+        When::Always,
+    ),
+    fault(
+        "value-gains-nul",
+        &["rfc13.wire.tuples", "rfc13.abnf.string"],
+        "a value comes back with its NUL",
+        Effect::Store(|_, v, _| v.push(0)),
+        When::Always,
+    ),
+    fault(
+        "value-gains-blank",
+        &[VALUE],
+        "a value comes back with a blank behind it",
+        Effect::Store(|_, v, _| v.push(b' ')),
+        When::Always,
+    ),
+    fault(
+        "value-glued-found",
+        &[VALUE],
+        "found=TRUE stands behind the value",
+        Effect::Reply(GOT, |d| d.add("found", "TRUE")),
+        When::Always,
+    ),
+    fault(
+        "value-glued-msg",
+        &[VALUE],
+        "msg=success stands behind the value",
+        Effect::Reply(GOT, |d| d.add("msg", "success")),
+        When::Always,
+    ),
+    fault(
+        "value-quoted",
+        &[VALUE],
+        "a value comes back in quotes",
+        Effect::Store(|_, v, _| {
+            v.insert(0, b'"');
+            v.push(b'"');
+        }),
+        When::Always,
+    ),
+    fault(
+        "value-trimmed",
+        &[BLANK, VALUE],
+        "blanks at the ends of a value go",
+        Effect::Store(|_, v, _| *v = v.trim_ascii().to_vec()),
+        When::Always,
+    ),
+    fault(
+        "value-blanks-collapsed",
+        &[BLANK, VALUE],
+        "several blanks in a value become one",
+        Effect::Store(|_, v, _| v.dedup_by(|a, b| *a == b' ' && *b == b' ')),
+        When::Always,
+    ),
+    fault(
+        "value-tab-to-blank",
+        &[BLANK, VALUE],
+        "tabs in a value become blanks",
+        Effect::Store(|_, v, _| v.iter_mut().filter(|b| **b == b'\t').for_each(|b| *b = b' ')),
+        When::Always,
+    ),
+    fault(
+        "value-backslash-eaten",
+        &[VALUE, "de-facto.value.backslash"],
+        "backslashes go from values",
+        Effect::Store(|_, v, _| v.retain(|b| *b != b'\\')),
+        When::Always,
+    ),
+    fault(
+        "value-percent-decoded",
+        &[VALUE],
+        "%-signs in values are taken as escapes",
+        Effect::Store(|_, v, _| v.retain(|b| *b != b'%')),
+        When::Always,
+    ),
+    fault(
+        "value-lower-case",
+        &[VALUE],
+        "values come back in lower case",
+        Effect::Store(|_, v, _| v.make_ascii_lowercase()),
+        When::Always,
+    ),
+    fault(
+        "value-number-normalised",
+        &[VALUE],
+        "a value that is a number is stored as a number",
+        Effect::Store(|_, v, _| {
+            if let Some(n) = std::str::from_utf8(v).ok().and_then(|v| v.parse::<i64>().ok()) {
+                replace(v, &n.to_string());
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "value-reversed-late",
+        &[VALUE],
+        "the 50th value is stored backwards",
+        Effect::Store(|_, v, _| v.reverse()),
+        When::Nth(50),
+    ),
+    fault(
+        "value-damaged-in-children",
+        &[VALUE],
+        "values of spawned groups lose their last byte",
+        Effect::Store(|_, v, _| v.truncate(v.len().saturating_sub(1))),
+        When::Spawned,
+    ),
+    fault(
+        "value-empty-as-absent",
+        &["rfc13.value.empty", "de-facto.value.empty", VALUE],
+        "an empty value comes back as null",
+        Effect::Store(|_, v, _| {
+            if v.is_empty() {
+                replace(v, "(null)")
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "get-rc-late-damage",
+        &[VALUE],
+        "the 10th value loses its last byte on the way out",
+        Effect::Reply(GOT, |d| d.edit("value", |v| v.truncate(v.len().saturating_sub(1)))),
+        When::Nth(10),
+    ),
+    fault(
+        "get-damages-for-last-rank",
+        &[VALUE],
+        "the last rank reads values without their last byte",
+        Effect::Reply(GOT, |d| {
+            d.edit("value", |v| {
+                if !mapping(v) {
+                    v.truncate(v.len().saturating_sub(1))
+                }
+            })
+        }),
+        When::LastRank,
+    ),
+    // ----- keys
+    fault(
+        "key-case-ignored",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "keys that differ in case are one",
+        Effect::Key(<[u8]>::to_ascii_lowercase),
+        When::Always,
+    ),
+    fault(
+        "key-eight-bytes",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "keys are told apart by eight bytes",
+        Effect::Key(|k| k[..k.len().min(8)].to_vec()),
+        When::Always,
+    ),
+    fault(
+        "key-31-bytes",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "keys are told apart by 31 bytes",
+        Effect::Key(|k| k[..k.len().min(31)].to_vec()),
+        When::Always,
+    ),
+    fault(
+        "key-one-short",
+        &[VALUE, "rfc13.error.rc-nonzero", HONOURED],
+        "keys are told apart by keylen_max - 2 bytes",
+        Effect::Key(|k| k[..k.len().min(62)].to_vec()),
+        When::Always,
+    ),
+    fault(
+        "key-hashed-badly",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "keys with the same sum of bytes are one",
+        Effect::Key(|k| {
+            let sum: u32 = k.iter().map(|b| u32::from(*b)).sum();
+            sum.to_string().into_bytes()
+        }),
+        When::Always,
+    ),
+    fault(
+        "key-as-number",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "numeric keys are compared as numbers",
+        Effect::Key(|k| {
+            let number = std::str::from_utf8(k).ok().and_then(|k| k.parse::<i64>().ok());
+            number.map_or(k.to_vec(), |n| n.to_string().into_bytes())
+        }),
+        When::Always,
+    ),
+    fault(
+        "key-hyphen-underscore",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "hyphen and underscore in keys are one",
+        Effect::Key(|k| k.iter().map(|b| if *b == b'-' { b'_' } else { *b }).collect()),
+        When::Always,
+    ),
+    // ----- get
+    fault(
+        "get-any-kvsname",
+        &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
+        "a get from an unknown KVS succeeds",
+        Effect::Get(GetFault::AnyKvs),
+        When::Always,
+    ),
+    fault(
+        "get-kvsname-prefix",
+        &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
+        "a KVS name with a tail is taken for the name",
+        Effect::Get(GetFault::LongNameOnly),
+        When::Always,
+    ),
+    fault(
+        "get-leaks-other-groups",
+        &["rfc13.error.rc-nonzero", "rfc13.spawn.new-group", "rfc13.kvs.name-used"],
+        "a missing key is looked for in other groups",
+        Effect::Get(GetFault::OtherGroups),
+        When::Always,
+    ),
+    fault(
+        "get-consumes",
+        &[VISIBLE],
+        "a get takes the key out",
+        Effect::Get(GetFault::Consumes),
+        When::Always,
+    ),
+    fault(
+        "get-second-is-other",
+        &[VALUE],
+        "the second get of a key gives another one's value",
+        Effect::Get(GetFault::SecondIsOther),
+        When::Always,
+    ),
+    fault(
+        "get-own-only",
+        &[VISIBLE],
+        "a key is seen by who put it only",
+        Effect::Get(GetFault::OwnOnly),
+        When::Always,
+    ),
+    fault(
+        "get-same-node-only",
+        &[VISIBLE],
+        "a key is seen on the node where it was put",
+        Effect::Get(GetFault::SameNodeOnly),
+        When::Nodes,
+    ),
+    fault(
+        "get-by-prefix",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "a key stands for one that it begins",
+        Effect::Get(GetFault::Prefix),
+        When::Always,
+    ),
+    fault(
+        "get-next-key",
+        &["rfc13.error.rc-nonzero"],
+        "a missing key gives the next one's value",
+        Effect::Get(GetFault::NextKey),
+        When::Always,
+    ),
+    fault(
+        "get-other-keys-value",
+        &[VALUE],
+        "a get gives the value of another key",
+        Effect::Get(GetFault::OtherKeysValue),
+        When::Always,
+    ),
+    fault(
+        "get-previous-answer",
+        &[VALUE, "rfc13.error.rc-nonzero"],
+        "a get gives what the get before asked for",
+        Effect::Get(GetFault::PreviousAnswer),
+        When::Always,
+    ),
+    fault(
+        "get-one-barrier-late",
+        &[VISIBLE],
+        "a value is visible after two barriers",
+        Effect::Get(GetFault::OneBarrierLate),
+        When::Always,
+    ),
+    fault(
+        "get-first-epoch-only",
+        &[VISIBLE],
+        "what is put after the second barrier is never visible",
+        Effect::Get(GetFault::FirstEpochOnly),
+        When::Always,
+    ),
+    fault(
+        "get-last-epoch-only",
+        &[VISIBLE],
+        "a value is gone after the next barrier",
+        Effect::Get(GetFault::LastEpochOnly),
+        When::Always,
+    ),
+    // ----- mapping
+    fault(
+        "mapping-missing",
+        &["rfc13.mapping.provided"],
+        "there is no process mapping",
+        Effect::Reply(GOT, |d| {
+            if d.get("value").is_some_and(|v| mapping(v)) {
+                d.fail()
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "mapping-missing-for-children",
+        &["rfc13.mapping.provided"],
+        "a spawned group has no process mapping",
+        Effect::Reply(GOT, |d| {
+            if d.get("value").is_some_and(|v| mapping(v)) {
+                d.fail()
+            }
+        }),
+        When::Spawned,
+    ),
+    fault(
+        "mapping-error-when-long",
+        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.provided"],
+        "a mapping for five ranks or more is an error",
+        Effect::Reply(GOT, |d| {
+            if d.get("value").is_some_and(|v| mapping(v)) {
+                d.fail()
+            }
+        }),
+        When::Ranks(5),
+    ),
+    fault(
+        "mapping-always-empty",
+        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.format"],
+        "the mapping is empty though it would fit",
+        Effect::Mapping(|m, _| m.clear()),
+        When::Always,
+    ),
+    fault(
+        "mapping-cut",
+        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.format", "rfc13.abnf.mapping-block"],
+        "a mapping is cut after 12 bytes",
+        Effect::Mapping(|m, _| m.truncate(12)),
+        When::Always,
+    ),
+    fault(
+        "mapping-blanks",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
+        "the mapping has blanks",
+        Effect::Mapping(|m, _| replace(m, "(vector, (0, 1, 64))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-no-vector",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
+        "the word vector is missing",
+        Effect::Mapping(|m, _| replace(m, "((0,1,64))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-plain-list",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
+        "the mapping is a list of nodes",
+        Effect::Mapping(|m, _| replace(m, "0,0,0,0")),
+        When::Always,
+    ),
+    fault(
+        "mapping-two-numbers",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
+        "a block has two numbers",
+        Effect::Mapping(|m, _| replace(m, "(vector,(0,64))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-four-numbers",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
+        "a block has four numbers",
+        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,64,1))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-negative",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
+        "a block has a negative number",
+        Effect::Mapping(|m, _| replace(m, "(vector,(-1,1,64))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-no-blocks",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
+        "the vector is empty",
+        Effect::Mapping(|m, _| replace(m, "(vector)")),
+        When::Always,
+    ),
+    fault(
+        "mapping-trailing-comma",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping-blocklist"],
+        "a comma follows the last block",
+        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,64),)")),
+        When::Always,
+    ),
+    fault(
+        "mapping-blocks-parted-by-semicolon",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping-blocklist"],
+        "blocks are parted by semicolons",
+        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,1);(0,1,64))")),
+        When::Always,
+    ),
+    fault(
+        "mapping-unclosed",
+        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
+        "the last parenthesis is missing",
+        Effect::Mapping(|m, _| m.truncate(m.len() - 1)),
+        When::Always,
+    ),
+    fault(
+        "mapping-too-few",
+        &["rfc13.mapping.covers-all-ranks"],
+        "the mapping covers one rank less",
+        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,1,{}))", s.size - 1))),
+        When::Always,
+    ),
+    fault(
+        "mapping-one-block-wraps",
+        &["rfc13.mapping.covers-all-ranks"],
+        "the mapping has one rank and starts again",
+        Effect::Mapping(|m, s| {
+            if s.size > 1 {
+                replace(m, "(vector,(0,1,1))")
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "mapping-one-node-for-two",
+        &["rfc13.mapping.true"],
+        "two nodes are told as one",
+        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,1,{}))", s.size))),
+        When::Nodes,
+    ),
+    fault(
+        "mapping-each-its-node",
+        &["rfc13.mapping.true"],
+        "every rank is told to be on a node of its own",
+        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,{},1))", s.size))),
+        When::Always,
+    ),
+    fault(
+        "mapping-differs-by-rank",
+        &["rfc13.put.unique", VALUE],
+        "the last rank reads another mapping",
+        Effect::Reply(GOT, |d| {
+            let size = d.size;
+            d.edit("value", |v| {
+                if mapping(v) {
+                    replace(v, &format!("(vector,(7,1,{size}))"))
+                }
+            });
+        }),
+        When::LastRank,
+    ),
+];

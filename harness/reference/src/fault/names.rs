@@ -1,0 +1,260 @@
+//! The name service.
+
+use pmi_wire::Operation as Op;
+
+use super::effect::{Effect, For, NamesFault, On, When};
+use super::{Draft, Fault, fault};
+
+const FOUND: For = For(Some(Op::Lookup), On::Ok);
+const LOOKUP: &str = "rfc13.publish.lookup";
+const PORT: &str = "rfc13.lookup.port";
+const GONE: &str = "rfc13.unpublish.gone";
+
+fn cut(value: &mut Vec<u8>, byte: u8) {
+    if let Some(at) = value.iter().position(|b| *b == byte) {
+        value.truncate(at);
+    }
+}
+
+pub(super) const FAULTS: &[Fault] = &[
+    fault(
+        "names-publish-no-answer",
+        &["rfc13.abnf.c-publish", "rfc13.wire.lock-step"],
+        "publish is not answered",
+        Effect::Reply(For(Some(Op::Publish), On::Any), Draft::silence),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-no-answer",
+        &["rfc13.abnf.c-unpublish", "rfc13.wire.lock-step"],
+        "unpublish is not answered",
+        Effect::Reply(For(Some(Op::Unpublish), On::Any), Draft::silence),
+        When::Always,
+    ),
+    fault(
+        "names-lookup-no-answer",
+        &["rfc13.abnf.c-lookup", "rfc13.wire.lock-step"],
+        "lookup is not answered",
+        Effect::Reply(For(Some(Op::Lookup), On::Any), Draft::silence),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-refused",
+        &["rfc13.abnf.c-unpublish"],
+        "every unpublish is refused",
+        Effect::Reply(For(Some(Op::Unpublish), On::Any), Draft::fail),
+        When::Always,
+    ),
+    fault(
+        "names-second-publish-refused",
+        &["rfc13.abnf.c-publish", LOOKUP],
+        "the second publish is refused",
+        Effect::Reply(For(Some(Op::Publish), On::Ok), Draft::fail),
+        When::Nth(2),
+    ),
+    fault(
+        "names-lost",
+        &[LOOKUP],
+        "a published name is forgotten",
+        Effect::Names(NamesFault::Lost),
+        When::Always,
+    ),
+    fault(
+        "names-own-only",
+        &[LOOKUP],
+        "a name is found by who published it only",
+        Effect::Names(NamesFault::OwnOnly),
+        When::Always,
+    ),
+    fault(
+        "names-group-only",
+        &[LOOKUP],
+        "a name is found in the publisher's group only",
+        Effect::Names(NamesFault::GroupOnly),
+        When::Always,
+    ),
+    fault(
+        "names-one-lookup",
+        &[LOOKUP],
+        "a lookup takes the name out",
+        Effect::Names(NamesFault::OneLookup),
+        When::Always,
+    ),
+    fault(
+        "names-one-name",
+        &[LOOKUP],
+        "a published name takes the place of all others",
+        Effect::Names(NamesFault::OneName),
+        When::Always,
+    ),
+    fault(
+        "names-last-port-for-all",
+        &[PORT],
+        "all names have the port of the last",
+        Effect::Names(NamesFault::LastPortForAll),
+        When::Always,
+    ),
+    fault(
+        "names-barrier-drops",
+        &[LOOKUP],
+        "names are forgotten at a barrier",
+        Effect::Names(NamesFault::BarrierDrops),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-keeps",
+        &[GONE],
+        "an unpublished name is still found",
+        Effect::Names(NamesFault::UnpublishKeeps),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-second-keeps",
+        &[GONE],
+        "the second name that is unpublished is still found",
+        Effect::Names(NamesFault::UnpublishOnlyFirstTime),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-takes-all",
+        &[LOOKUP],
+        "an unpublish takes all names",
+        Effect::Names(NamesFault::UnpublishTakesAll),
+        When::Always,
+    ),
+    fault(
+        "names-unknown-unpublish-ok",
+        &["rfc13.error.rc-nonzero"],
+        "unpublishing an unknown name succeeds",
+        Effect::Names(NamesFault::UnknownUnpublishOk),
+        When::Always,
+    ),
+    fault(
+        "names-by-prefix",
+        &["rfc13.error.rc-nonzero", PORT],
+        "a name is found by its beginning",
+        Effect::Names(NamesFault::Prefix),
+        When::Always,
+    ),
+    fault(
+        "names-twice-lost",
+        &[LOOKUP],
+        "a name that is published twice is lost",
+        Effect::Names(NamesFault::TwiceLost),
+        When::Always,
+    ),
+    fault(
+        "names-in-kvs",
+        &["rfc13.error.rc-nonzero"],
+        "published names stand in the KVS",
+        Effect::Names(NamesFault::InKvs),
+        When::Always,
+    ),
+    fault(
+        "names-unknown-found",
+        &["rfc13.error.rc-nonzero", PORT],
+        "an unknown name has a port",
+        Effect::Reply(For(Some(Op::Lookup), On::Fail), |d| {
+            d.replace(&[("cmd", "lookup_result"), ("rc", "0"), ("port", "none")])
+        }),
+        When::Always,
+    ),
+    fault(
+        "names-unknown-rc-zero",
+        &["rfc13.error.rc-nonzero", PORT],
+        "an unknown name is answered with rc=0 and msg",
+        Effect::Reply(For(Some(Op::Lookup), On::Fail), |d| d.set("rc", "0")),
+        When::Always,
+    ),
+    fault(
+        "names-no-port",
+        &[PORT, "rfc13.response.complete-on-success"],
+        "lookup_result has no port",
+        Effect::Reply(FOUND, |d| d.drop("port")),
+        When::Always,
+    ),
+    fault(
+        "names-port-empty",
+        &["rfc13.abnf.s-lookup", PORT],
+        "lookup_result has an empty port",
+        Effect::Reply(FOUND, |d| d.set("port", "")),
+        When::Always,
+    ),
+    fault(
+        "names-port-cut-at-equals",
+        &[PORT],
+        "a port ends at its first equals sign",
+        Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'='))),
+        When::Always,
+    ),
+    fault(
+        "names-port-cut-at-hash",
+        &[PORT],
+        "a port ends at its first #",
+        Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'#'))),
+        When::Always,
+    ),
+    fault(
+        "names-port-cut-at-dollar",
+        &[PORT],
+        "a port ends at its first $",
+        Effect::Reply(FOUND, |d| d.edit("port", |v| cut(v, b'$'))),
+        When::Always,
+    ),
+    fault(
+        "names-port-loses-last-byte",
+        &[PORT],
+        "a port loses its last byte",
+        Effect::Reply(FOUND, |d| d.edit("port", |v| v.truncate(v.len() - 1))),
+        When::Always,
+    ),
+    fault(
+        "names-rc-text",
+        &["rfc13.abnf.s-publish", "rfc13.abnf.int"],
+        "publish_result has rc=ok",
+        Effect::Reply(For(Some(Op::Publish), On::Ok), |d| d.set("rc", "ok")),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-rc-text",
+        &["rfc13.abnf.s-unpublish", "rfc13.abnf.int"],
+        "unpublish_result has rc=ok",
+        Effect::Reply(For(Some(Op::Unpublish), On::Ok), |d| d.set("rc", "ok")),
+        When::Always,
+    ),
+    fault(
+        "names-rc-twice",
+        &["rfc13.abnf.s-publish"],
+        "publish_result has two rc",
+        Effect::Reply(For(Some(Op::Publish), On::Ok), |d| d.add("rc", "1")),
+        When::Always,
+    ),
+    fault(
+        "names-unpublish-rc-twice",
+        &["rfc13.abnf.s-unpublish"],
+        "unpublish_result has two rc",
+        Effect::Reply(For(Some(Op::Unpublish), On::Ok), |d| d.add("rc", "1")),
+        When::Always,
+    ),
+    fault(
+        "names-publish-refused",
+        &["rfc13.abnf.c-publish", LOOKUP],
+        "the first publish is refused, later ones are not",
+        Effect::Reply(For(Some(Op::Publish), On::Ok), Draft::fail),
+        When::Nth(3),
+    ),
+    fault(
+        "names-answered-as-publish",
+        &["rfc13.wire.response-matches-request"],
+        "unpublish is answered by publish_result",
+        Effect::Reply(For(Some(Op::Unpublish), On::Any), |d| d.set("cmd", "publish_result")),
+        When::Always,
+    ),
+    fault(
+        "names-msg-with-newline",
+        &["rfc13.wire.tuples", "rfc13.wire.lock-step"],
+        "msg of a failed lookup has two lines",
+        Effect::Reply(For(Some(Op::Lookup), On::Fail), |d| d.set("msg", "not found\ntry again")),
+        When::Always,
+    ),
+];

@@ -153,7 +153,10 @@ impl Driver {
         }));
         let fd = theirs.as_raw_fd().to_string();
         match self.options.family {
-            Family::Intel => command.envs(intel_environment(&fd, group, proxy)),
+            Family::Intel => command
+                .args(["--auto-cleanup", "1", "--abort-signal", "9", "--usize"])
+                .arg(self.options.ranks.to_string())
+                .envs(intel_environment(&fd, group, proxy)),
             _ => command.args(arguments(&self.options, group, proxy)).env("HYDI_CONTROL_FD", fd),
         };
         command.stdin(Stdio::null()).process_group(0);

@@ -167,7 +167,7 @@ fn current_dir() -> Option<Vec<u8>> {
 }
 
 pub(super) fn response(group: i32, proxy: i32, route: i32, text: &[u8]) -> Vec<u8> {
-    frame(11, [group, proxy, route], text)
+    frame(11, [proxy, group, route], text)
 }
 
 pub(super) fn barrier_out() -> Vec<u8> {

@@ -438,3 +438,170 @@ impl Upstream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Program {
+        Program { argv: vec![b"prog".to_vec()], dir: None }
+    }
+
+    fn make(family: Family, ranks: u32, nodes: u32) -> Upstream {
+        let find = |program: SpawnProgram| match &program.execname[..] {
+            b"missing" => Err("missing: program not found".to_owned()),
+            _ => Ok(Program { argv: vec![program.execname], dir: None }),
+        };
+        Upstream::new(family, ranks, nodes, program(), Box::new(find))
+    }
+
+    fn orders(upstream: &mut Upstream) -> Vec<Order> {
+        std::iter::from_fn(|| upstream.next_order()).collect()
+    }
+
+    /// A frame as from a proxy with short headers.
+    fn frame(command: i32, group: i32, proxy: i32, route: i32, body: &[u8]) -> Vec<u8> {
+        let head = [command, body.len() as i32, group, proxy, 1, route];
+        head.into_iter().flat_map(i32::to_ne_bytes).chain(body.iter().copied()).collect()
+    }
+
+    fn ints(numbers: &[i32]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
+    }
+
+    /// Brings proxies of 4.2 to where their processes run.
+    fn started(ranks: u32, nodes: u32) -> Upstream {
+        let mut upstream = make(Family::Mpich4_2, ranks, nodes);
+        for link in 0..nodes as usize {
+            assert!(upstream.awaited(link).is_some_and(|what| what.contains("introduces itself")));
+            upstream.receive(link, &[b"HYD\0".to_vec(), ints(&[0, link as i32])].concat());
+            assert!(upstream.awaited(link).is_some_and(|what| what.contains("process ids")));
+            upstream.receive(link, &frame(5, 0, link as i32, 0, &ints(&[7, 8])));
+            assert_eq!(upstream.awaited(link), None);
+        }
+        orders(&mut upstream);
+        upstream
+    }
+
+    fn say(upstream: &mut Upstream, link: usize, route: i32, text: &[u8]) -> Vec<Order> {
+        upstream.receive(link, &frame(7, 0, link as i32, route, text));
+        orders(upstream)
+    }
+
+    fn reply(link: usize, route: i32, text: &[u8]) -> Order {
+        let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
+        Order::Send { link, bytes: address.response(route, text) }
+    }
+
+    #[test]
+    fn a_proxy_is_told_what_to_start_once_it_has_introduced_itself() {
+        let mut upstream = make(Family::Mpich4_2, 3, 2);
+        let starts =
+            [Order::Start { link: 0, group: 0, proxy: 0 }, Order::Start { link: 1, group: 0, proxy: 1 }];
+        assert_eq!(orders(&mut upstream), starts);
+        upstream.receive(1, b"HYD\0\0\0\0\0\x01\0\0");
+        assert_eq!(orders(&mut upstream), []);
+        upstream.receive(1, b"\0");
+        let [Order::Send { link: 1, bytes }] = &orders(&mut upstream)[..] else { panic!() };
+        let text = String::from_utf8_lossy(bytes);
+        assert!(text.contains("(vector,(0,1,2),(1,1,1))") && text.contains("--pmi-id-map\0"), "{text}");
+    }
+
+    #[test]
+    fn pairs_reach_all_proxies_before_anybody_leaves_the_barrier() {
+        let mut upstream = started(4, 2);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
+        // The second put of a key has been answered by its proxy, and changes nothing.
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
+        let out = |link| {
+            let Order::Send { bytes: mut cache, .. } = reply(link, 0, b"cmd=keyval_cache a=1 b=x\\ y c=3\n")
+            else {
+                panic!()
+            };
+            let Order::Send { bytes, .. } = reply(link, 0, b"cmd=barrier_out\n") else { panic!() };
+            cache.extend(bytes);
+            Order::Send { link, bytes: cache }
+        };
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), [out(0), out(1)]);
+        // The early one counts for the next.
+        let again = [reply(0, 0, b"cmd=barrier_out\n"), reply(1, 0, b"cmd=barrier_out\n")];
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), again);
+        let get = b"cmd=get kvsname=kvs-0 key=c\n";
+        assert_eq!(say(&mut upstream, 0, 9, get), [reply(0, 9, b"cmd=get_result rc=0 value=3\n")]);
+    }
+
+    #[test]
+    fn barriers_of_part_of_a_group_have_names() {
+        let mut upstream = started(4, 2);
+        let world = b"cmd=barrier_in group=WORLD count=2 total_count=4\n";
+        assert_eq!(say(&mut upstream, 0, -1, world), []);
+        assert_eq!(say(&mut upstream, 0, -1, b"cmd=barrier_in group=1,2 count=1 total_count=2\n"), []);
+        let named = b"cmd=barrier_out group=1,2\n";
+        assert_eq!(
+            say(&mut upstream, 1, -1, b"cmd=barrier_in group=1,2 count=1 total_count=2\n"),
+            [reply(0, 0, named), reply(1, 0, named)]
+        );
+    }
+
+    #[test]
+    fn a_spawned_group_is_started_as_the_family_does_it() {
+        let spawn = |name: &str| {
+            format!(
+                "mcmd=spawn\nnprocs=2\nexecname={name}\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+                 info_num=0\nendcmd\0"
+            )
+        };
+        let mut upstream = started(2, 1);
+        let told = say(&mut upstream, 0, 5, spawn("child").as_bytes());
+        let [Order::Send { link: 0, bytes }, answer] = &told[..] else { panic!("{told:?}") };
+        assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
+        assert_eq!(*answer, reply(0, 5, b"cmd=spawn_result rc=0 errcodes=0,0\n"));
+        let told = say(&mut upstream, 0, 5, spawn("missing").as_bytes());
+        assert!(matches!(&told[0], Order::Output { stderr: true, .. }), "{told:?}");
+        assert_eq!(told[1], reply(0, 5, b"cmd=spawn_result rc=-1 errcodes=1,1 msg=spawn_failed\n"));
+
+        let mut old = make(Family::Mpich4_1, 2, 1);
+        old.receive(0, b"HYD\0\0\0\0\0");
+        orders(&mut old);
+        let told = say(&mut old, 0, 5, spawn("child").as_bytes());
+        assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
+    }
+
+    #[test]
+    fn the_job_ends_as_its_processes_did() {
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 768])));
+        assert!(upstream.has_ended(0) && !upstream.has_ended(1));
+        upstream.receive(1, &frame(6, 0, 1, 0, &ints(&[9, 11])));
+        assert_eq!((upstream.status(), orders(&mut upstream)), (3, vec![]));
+
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[9, 11])));
+        assert!(matches!(orders(&mut upstream)[..], [Order::End { status: 139, .. }]));
+
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 0])));
+        assert!(matches!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n")[..], [Order::End { status: 1, .. }]));
+
+        let mut upstream = started(4, 2);
+        let told = say(&mut upstream, 1, 4, b"cmd=abort exitcode=6\0");
+        assert!(matches!(told[..], [Order::End { status: 6, .. }]), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_proxy_must_not_say_ends_the_job() {
+        for (group, text) in [(1, &b"cmd=barrier_in\n"[..]), (0, b"cmd=finalize\n"), (0, b"cmd=init\n")] {
+            let mut upstream = started(2, 1);
+            upstream.receive(0, &frame(7, group, 0, 0, text));
+            let told = orders(&mut upstream);
+            assert!(matches!(told[..], [Order::End { status: ILLEGIBLE, .. }]), "{told:?}");
+        }
+        for text in [&b"cmd=what\0"[..], b"\0", b"cmd=mput = =x\n", b"cmd=barrier_in count=-1 total_count=x"]
+        {
+            let mut upstream = started(2, 1);
+            say(&mut upstream, 0, 0, text);
+        }
+    }
+}

@@ -282,7 +282,9 @@ impl Monitor {
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
             What::ClosedByClient { proc } => self.client_gone(*proc),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
-            What::Ended { proc, .. } => self.client_gone(*proc),
+            What::Ended { proc, ours: true } => self.client_gone(*proc),
+            // Its connection goes with it, whichever of the two is noticed first.
+            What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
             What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
         }
@@ -1004,6 +1006,9 @@ impl Monitor {
     }
 
     fn closed_by_server(&mut self, p: Proc) {
+        if self.rank(p).closed {
+            return;
+        }
         self.unanswered(p, "the end of the connection", true);
         let rank = self.rank(p);
         rank.closed = true;

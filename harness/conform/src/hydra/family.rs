@@ -189,11 +189,6 @@ impl Family {
         self != Self::Intel
     }
 
-    /// What its clients are told of the longest value.
-    pub(super) fn vallen_max(self) -> usize {
-        if self == Self::Intel { 4096 } else { 1024 }
-    }
-
     /// Whether programs name their ranks; before, they follow from a map of processor cores.
     pub(super) fn names_ranks(self) -> bool {
         self == Self::Mpich5_0_2

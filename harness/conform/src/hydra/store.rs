@@ -27,8 +27,11 @@ fn voice(group: GroupId) -> ProcId {
 }
 
 impl Store {
-    pub(super) fn new(config: Config) -> Self {
-        Self { server: Server::new(config) }
+    /// For groups that are spread over so many nodes. Limits on keys and values are for the proxies to keep, who answer
+    /// the clients: what they have taken must not get lost here.
+    pub(super) fn new(nodes: u32) -> Self {
+        let (keylen_max, vallen_max, line_max) = (1 << 16, 1 << 20, 1 << 21);
+        Self { server: Server::new(Config { nodes, keylen_max, vallen_max, line_max, ..Config::default() }) }
     }
 
     /// The first process group; others come by spawns.

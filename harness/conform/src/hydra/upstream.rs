@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use pmi_reference::{Config, GroupId, place};
+use pmi_reference::{GroupId, place};
 use pmi_wire::SpawnProgram;
 
 use super::codec::{Address, Decoder, Received, Upward};
@@ -99,7 +99,7 @@ impl Upstream {
     /// Starts `ranks` processes of a program on so many nodes, or as many as there are ranks.
     pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: Program, find: Find) -> Self {
         let nodes = nodes.clamp(1, ranks.max(1));
-        let mut store = Store::new(Config { nodes, vallen_max: family.vallen_max(), ..Config::default() });
+        let mut store = Store::new(nodes);
         let group = store.add_group(ranks);
         let mut this = Self {
             family,

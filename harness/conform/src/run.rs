@@ -319,7 +319,7 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
     let options =
-        Options { jobs: 1, limits, strict: false, max_fail: None, give_up: false, replay: String::new() };
+        Options { jobs: 1, limits, strict: false, max_fail: None, replay: String::new(), give_up: false };
     probe(suite, need, &Target::Memory(config.clone()), &options).is_some()
 }
 

@@ -1,7 +1,5 @@
 //! A reply on its way to become bytes, open to every change.
 
-use pmi_wire::Operation;
-
 use crate::reply::Reply;
 use crate::server::ProcId;
 
@@ -102,7 +100,7 @@ impl Draft {
         self.copies = 0;
     }
 
-    /// Changes the answers to `op` only, whatever they have become.
+    /// What is sent, in one piece.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut line = self.before.to_vec();
         for (i, (key, value)) in self.tuples.iter().enumerate() {
@@ -117,10 +115,5 @@ impl Draft {
         let mut out = line.repeat(self.copies);
         out.extend_from_slice(&self.after);
         out
-    }
-
-    /// Name of the response that answers `op`; empty for abort.
-    pub fn cmd_of(op: Operation) -> &'static str {
-        op.response_cmd().unwrap_or_default()
     }
 }

@@ -34,6 +34,9 @@ use crate::serve::launch as programs;
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
+/// Most bytes that wait to be written to a proxy.
+const UNWRITTEN_MAX: usize = 64 << 20;
+
 struct Proxy {
     /// Until it is waited for.
     pidfd: Option<OwnedFd>,
@@ -127,6 +130,11 @@ impl Driver {
                     if let Some(connection) = self.proxies.get_mut(link).and_then(|p| p.connection.as_mut()) {
                         connection.push(bytes);
                         connection.flush();
+                        // Read from all the same: it may wait for that before it reads.
+                        if connection.unwritten() > UNWRITTEN_MAX {
+                            log(format_args!("proxy {link} reads nothing of what it is answered"));
+                            return Ok(Some(End::Status(1)));
+                        }
                     }
                 }
                 Order::Output { stderr, bytes } => {

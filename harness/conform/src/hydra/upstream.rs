@@ -47,8 +47,8 @@ struct Seat {
     proxy: u32,
     link: usize,
     launch: Launch,
-    /// Known once they are started.
-    pids: Option<Vec<i32>>,
+    /// Its proxy has told the process ids.
+    started: bool,
     ended: bool,
 }
 
@@ -123,7 +123,7 @@ impl Upstream {
     /// What is to come from a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
-        self.seats.iter().find(|s| s.link == link && s.pids.is_none())?;
+        self.seats.iter().find(|s| s.link == link && !s.started)?;
         Some(match (link_state.open, link_state.decoder.partial()) {
             (true, _) => "the process ids of what it was told to start".into(),
             (false, b"") => "the record by which it introduces itself".into(),
@@ -178,7 +178,7 @@ impl Upstream {
             return self.end(ILLEGIBLE, reason);
         };
         match what {
-            Upward::Pids(pids) => self.seats[at].pids = Some(pids),
+            Upward::Pids(_) => self.seats[at].started = true,
             Upward::Ended(statuses) => self.ended(at, &statuses),
             Upward::Request { route, text } => self.request(at, route, &text),
             Upward::Puts(pairs) => self.put(self.seats[at].group, pairs),
@@ -232,7 +232,7 @@ impl Upstream {
                 let decoder = Decoder::new(self.family, launch.count() as usize);
                 self.links.push(Link { decoder, open: false });
             }
-            self.seats.push(Seat { group, proxy: node, link, launch, pids: None, ended: false });
+            self.seats.push(Seat { group, proxy: node, link, launch, started: false, ended: false });
             if shared {
                 self.tell_launch(self.seats.len() - 1);
             } else {

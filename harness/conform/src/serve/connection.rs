@@ -51,6 +51,11 @@ impl Connection {
         first
     }
 
+    /// Bytes that wait to be written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.out.len() - self.written
+    }
+
     /// Writes what the socket takes; sets [`blocked`](Self::blocked).
     pub(crate) fn flush(&mut self) {
         while self.written < self.out.len() {

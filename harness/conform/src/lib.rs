@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod deviations;
 pub mod event;
+pub mod hydra;
 pub mod judge;
 pub mod lang;
 pub mod launch;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use pmi_conform::hydra::Family;
 use pmi_conform::report::{Format, ReportSpec};
 
 const EXIT_CODES: &str = "\
@@ -31,6 +32,9 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Run a program under the reference process manager
     Serve(Serve),
+    /// Play mpiexec to a hydra_pmi_proxy: what --server makes of one
+    #[command(hide = true)]
+    HydraUpstream(HydraUpstream),
     /// List the requirements
     Requirements {
         /// As JSON
@@ -81,13 +85,16 @@ pub(super) struct Judge {
     /// Scenario files or folders to play instead of the embedded suite
     pub(super) paths: Vec<PathBuf>,
 
-    /// The implementation under test: a launcher (mpiexec, srun, flux ...), a command with {ranks} and {agent}
+    /// The implementation under test: a launcher (mpiexec, srun, flux ...) or a hydra_pmi_proxy, a command with {ranks} and {agent}
     /// (also {nodes} or {hosts}), or @PROFILE
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
     pub(super) server: Option<String>,
     /// The command for scenarios on several nodes, with {agent}, {ranks} and {nodes} or {hosts}
     #[arg(long, value_name = "CMD", requires = "server", help_heading = "What is tested")]
     pub(super) server_nodes: Option<String>,
+    /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
+    #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
+    pub(super) family: Option<Family>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) has: Vec<String>,
@@ -172,6 +179,28 @@ pub(super) struct Serve {
     /// Log what is started and what ends
     #[arg(short, long)]
     pub(super) verbose: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(super) struct HydraUpstream {
+    /// The proxy
+    #[arg(long)]
+    pub(super) proxy: PathBuf,
+    /// The protocol that it speaks
+    #[arg(long)]
+    pub(super) family: Family,
+    /// Number of processes
+    #[arg(short = 'n', long = "ranks", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ranks: u32,
+    /// Number of proxies
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) nodes: u32,
+    /// How long a proxy may take to start processes and to end after them, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(super) patience: std::time::Duration,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use pmi_conform::deviations::{Deviations, draft, glob};
@@ -59,6 +59,13 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         Some(mut implementation) => {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
+            }
+            implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
+            if let Err(error) = implementation.try_upstream(&interrupted) {
+                if interrupted.load(Ordering::Relaxed) {
+                    return Ok(130);
+                }
+                return Err(error.into());
             }
             for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
                 for word in words {
@@ -147,6 +154,7 @@ fn replay(args: &Judge) -> String {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
+    words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }

@@ -10,20 +10,25 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use pmi_conform::hydra;
+use pmi_conform::launch::UnknownProxy;
 use pmi_conform::report::{Format, read_log, render};
 use pmi_conform::serve::{self, ServeOptions};
 use pmi_conform::suite::SuiteError;
 
-use args::{Cli, Command, Report, Serve};
+use args::{Cli, Command, HydraUpstream, Report, Serve};
 
 /// Usage errors and mistakes in scenarios.
 const USAGE: u8 = 2;
+/// Nothing can be said about the implementation.
+const UNJUDGED: u8 = 3;
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         None => judge::judge(&cli.judge),
         Some(Command::Serve(serve)) => run_serve(serve),
+        Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
@@ -49,7 +54,8 @@ pub(crate) fn main() -> ExitCode {
             let mark = if told.starts_with("error") { "" } else { "error: " };
             // Where stderr is gone, nobody is left to tell.
             let _ = writeln!(anstream::stderr(), "{mark}{told}");
-            ExitCode::from(USAGE)
+            let status = if error.is::<UnknownProxy>() { UNJUDGED } else { USAGE };
+            ExitCode::from(status)
         }
     }
 }
@@ -83,6 +89,21 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
             // Beside what the ranks write, it has to say who speaks.
             let _ = writeln!(anstream::stderr(), "pmi-conform serve: {error}");
             Ok(USAGE)
+        }
+    }
+}
+
+fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
+    let HydraUpstream { proxy, family, ranks, nodes, patience, command } = upstream;
+    let end = hydra::run(hydra::Options { proxy, family, ranks, nodes, patience, command })?;
+    match end {
+        hydra::End::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
+        hydra::End::Signal(signal) => {
+            // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+            for _ in 0..2 {
+                let _ = signal_hook::low_level::raise(signal);
+            }
+            Ok(u8::try_from(128 + signal).unwrap_or(255))
         }
     }
 }

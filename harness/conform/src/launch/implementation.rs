@@ -2,16 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::hydra::Family;
 use crate::lang::ast::Need;
 
 /// Why an implementation cannot be started as asked. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ImplementationError(String);
+
+/// Why a bare proxy cannot be judged: what was expected and seen, and which option to try.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownProxy(String);
 
 /// How an implementation is started, and what it claims.
 #[derive(Debug, Clone)]
@@ -22,6 +29,10 @@ pub struct Implementation {
     command: Vec<String>,
     /// The command for several nodes, with `{nodes}` or `{hosts}` besides.
     command_nodes: Option<Vec<String>>,
+    /// A bare proxy, which [`Implementation::play_upstream`] completes.
+    proxy: Option<PathBuf>,
+    /// The protocol in which it is spoken to.
+    family: Option<Family>,
     /// Added to the environment.
     pub env: BTreeMap<String, String>,
     /// Optional operations that it offers (`true`) or lacks (`false`); others are found out by asking.
@@ -135,6 +146,8 @@ impl Implementation {
             label: "the built-in reference process manager".into(),
             command: command.clone(),
             command_nodes: Some(command),
+            proxy: None,
+            family: None,
             env: BTreeMap::new(),
             claims: BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]),
             version: None,
@@ -159,6 +172,8 @@ impl Implementation {
             label: argument.to_owned(),
             command: words.clone(),
             command_nodes: None,
+            proxy: None,
+            family: None,
             env: BTreeMap::new(),
             claims: BTreeMap::new(),
             version: None,
@@ -185,6 +200,16 @@ impl Implementation {
             |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
         let tail = ["-n", "{ranks}", "{agent}"];
         match program.as_str() {
+            "hydra_pmi_proxy" => {
+                if words.len() > 1 {
+                    let what = format!("options of {program} are ours to give; --server takes its path only");
+                    return Err(ImplementationError(what));
+                }
+                let proxy = find_file(&words[0])
+                    .ok_or_else(|| ImplementationError(format!("there is no file {}", words[0])))?;
+                self.proxy = Some(proxy);
+                self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
+            }
             "mpiexec.gforker" => self.command = with(&tail),
             _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
                 self.command = with(&tail);
@@ -251,6 +276,88 @@ impl Implementation {
         Ok(this)
     }
 
+    /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::hydra`]).
+    ///
+    /// # Errors
+    ///
+    /// The proxy's protocol is not known. The message says how to choose one.
+    pub fn play_upstream(
+        &mut self,
+        binary: &Path,
+        family: Option<Family>,
+        patience: Duration,
+    ) -> Result<(), UnknownProxy> {
+        let Some(proxy) = &self.proxy else { return Ok(()) };
+        let said = [Some(proxy.clone()), proxy.canonicalize().ok()].into_iter().flatten().find_map(|file| {
+            let launcher = file.with_file_name("mpiexec.hydra");
+            launcher_says(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
+        });
+        self.version = self.version.take().or_else(|| said.as_deref().and_then(version_in));
+        let family = match family {
+            Some(family) => family,
+            None => Family::detect(proxy, said.as_deref()).map_err(UnknownProxy)?,
+        };
+        self.family = Some(family);
+        let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
+        command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
+        command.extend(["--family".into(), family.name().into()]);
+        command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
+        command.extend(["-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(String::from));
+        self.command = command.clone();
+        self.command_nodes.get_or_insert(command);
+        Ok(())
+    }
+
+    /// Starts a bare proxy once, with a program that does nothing, so that one that is spoken to in the wrong way is
+    /// found out before it is judged. Does nothing for other implementations.
+    ///
+    /// # Errors
+    ///
+    /// What was expected, what was seen, and which option to try; or that we were interrupted.
+    pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), UnknownProxy> {
+        let Some(proxy) = &self.proxy else { return Ok(()) };
+        let unknown = |what: String| {
+            UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), Family::choices()))
+        };
+        let command = self.command(1, 1, Path::new("true"));
+        let run =
+            duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
+        let handle = run.start().map_err(|e| unknown(e.to_string()))?;
+        let output = loop {
+            // It keeps its own time; and ended by a signal that it can see, it leaves nothing behind.
+            match handle.wait_timeout(Duration::from_millis(50)) {
+                Ok(Some(output)) => break output,
+                Ok(None) if interrupted.load(Ordering::Relaxed) => {
+                    for pid in handle.pids() {
+                        if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                        }
+                    }
+                    let _ = handle.wait_timeout(Duration::from_secs(5));
+                    let _ = handle.kill();
+                    return Err(unknown("interrupted".into()));
+                }
+                Ok(None) => {}
+                Err(error) => return Err(unknown(error.to_string())),
+            }
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
+        let family = self.family.map_or("", Family::versions);
+        Err(unknown(format!(
+            "spoken to as to a proxy of {family}, it could not start a program\n{}",
+            said.trim_end()
+        )))
+    }
+
+    /// The program that is judged, for messages about its end.
+    pub(super) fn program(&self) -> String {
+        let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
+        file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Sets the command for several nodes.
     ///
     /// # Errors
@@ -299,8 +406,17 @@ fn hosts(ranks: u32, nodes: u32) -> String {
         .join(",")
 }
 
-/// Asks a launcher for its version; `None` if it is not MPICH's Hydra, which says so there.
-fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
+/// The file that a command names: by its path, or in `PATH`.
+fn find_file(command: &str) -> Option<PathBuf> {
+    if command.contains('/') {
+        return Some(PathBuf::from(command)).filter(|file| file.is_file());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
+}
+
+/// What a launcher answers to `--version`.
+fn launcher_says(program: &str) -> Option<String> {
     let run =
         duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let handle = run.ok()?;
@@ -308,11 +424,19 @@ fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
         let _ = handle.kill();
         return None;
     };
-    let text = String::from_utf8_lossy(&output.stdout);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The version of MPICH's Hydra, which says it there.
+fn version_in(text: &str) -> Option<semver::Version> {
     let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
-    text.to_ascii_lowercase()
-        .contains("hydra")
-        .then(|| version.and_then(|v| semver::Version::parse(v.trim()).ok()))
+    version.and_then(|v| semver::Version::parse(v.trim()).ok())
+}
+
+/// Asks a launcher for its version; `None` if it is not MPICH's Hydra.
+fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
+    let text = launcher_says(program)?;
+    text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))
 }
 
 #[cfg(test)]

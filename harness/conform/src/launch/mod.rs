@@ -3,7 +3,7 @@
 mod idle;
 mod implementation;
 mod process;
-mod proctree;
+pub(crate) mod proctree;
 
-pub use implementation::{Implementation, ImplementationError, need};
+pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
 pub use process::{Environment, ProcessPeer};

@@ -173,7 +173,7 @@ impl ProcessPeer {
             launcher,
             launcher_pid,
             alarms: implementation.alarms,
-            program: Path::new(&command[0]).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            program: implementation.program(),
             launcher_fd,
             exit: None,
             output: [lines(out, false), lines(err, true)],

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 pub(super) const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
-pub(super) fn become_subreaper() {
+pub(crate) fn become_subreaper() {
     // Without it, only what has left our process tree escapes; nothing to be done about it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
@@ -127,7 +127,7 @@ fn parent(pid: i32) -> Option<(i32, bool)> {
 }
 
 /// Living descendants of `root`, itself included.
-pub(super) fn descendants(root: i32) -> Vec<i32> {
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
         todo.extend(children(&pid.to_string()));

@@ -1,13 +1,13 @@
 //! Our end of one rank's connection.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// What came from a rank.
-pub(super) enum Received {
+pub(crate) enum Received {
     /// So many bytes.
     Bytes(usize),
     /// Nothing for now.
@@ -17,28 +17,28 @@ pub(super) enum Received {
 }
 
 /// A socket and what could not be written to it yet.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     socket: OwnedFd,
     out: Vec<u8>,
     /// How much of `out` is written.
     written: usize,
     /// Whether the socket took less than there is, so that we wait for it to take more.
-    pub(super) blocked: bool,
+    pub(crate) blocked: bool,
     /// The rank has closed its end and reads nothing any more.
     deaf: bool,
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Self { socket, out: Vec::new(), written: 0, blocked: false, deaf: false }
     }
 
-    pub(super) fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
     /// Keeps bytes for the next [`flush`](Self::flush). Returns whether there were none before.
-    pub(super) fn push(&mut self, bytes: Vec<u8>) -> bool {
+    pub(crate) fn push(&mut self, bytes: Vec<u8>) -> bool {
         if self.deaf {
             return false;
         }
@@ -51,8 +51,13 @@ impl Connection {
         first
     }
 
+    /// Bytes that wait to be written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.out.len() - self.written
+    }
+
     /// Writes what the socket takes; sets [`blocked`](Self::blocked).
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         while self.written < self.out.len() {
             // Not O_NONBLOCK: that would take another system call to set.
             match send(&self.socket, &self.out[self.written..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -74,7 +79,7 @@ impl Connection {
         self.out = Vec::new();
     }
 
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         loop {
             match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Received::End,
@@ -88,10 +93,16 @@ impl Connection {
     }
 }
 
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// Size of a read: room for many of the longest lines usual, and a bound to what one read makes us answer.
-pub(super) const CHUNK: usize = 64 * 1024;
+pub(crate) const CHUNK: usize = 64 * 1024;
 
 /// An error with what failed before it.
-pub(super) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

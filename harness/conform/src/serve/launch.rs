@@ -129,18 +129,18 @@ impl Launcher {
 }
 
 /// What to start.
-pub(super) struct Program {
+pub(crate) struct Program {
     /// As it was asked for; the process's `argv[0]`.
-    pub(super) name: OsString,
-    pub(super) args: Vec<OsString>,
-    dir: Option<PathBuf>,
+    pub(crate) name: OsString,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) dir: Option<PathBuf>,
     /// Where to look for it before `PATH`.
-    path: Option<OsString>,
+    pub(crate) path: Option<OsString>,
 }
 
 impl Program {
     /// From a command line.
-    pub(super) fn new(command: &[OsString]) -> io::Result<Self> {
+    pub(crate) fn new(command: &[OsString]) -> io::Result<Self> {
         let [name, args @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program to start"));
         };
@@ -149,7 +149,7 @@ impl Program {
 
     /// From a spawn request, with MPI's reserved info keys for the directory to start in (`wdir`, which some libraries
     /// send as `wd`) and where to look for the program (`path`). Others are ignored, as MPI asks for.
-    pub(super) fn spawned(program: SpawnProgram) -> Self {
+    pub(crate) fn spawned(program: SpawnProgram) -> Self {
         let mut this = Self {
             name: OsString::from_vec(program.execname),
             args: program.args.into_iter().map(|(_, arg)| OsString::from_vec(arg)).collect(),
@@ -168,7 +168,7 @@ impl Program {
 
     /// The file to execute, looked for once and not by every process: relative to the directory to start in if the name has
     /// a slash, else in `path` and `PATH`.
-    fn resolve(&self) -> io::Result<PathBuf> {
+    pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,
             None => env::current_dir()?,
@@ -191,6 +191,6 @@ fn is_executable(file: &Path) -> bool {
 }
 
 /// For messages.
-pub(super) fn shown(name: &OsStr) -> impl std::fmt::Display {
+pub(crate) fn shown(name: &OsStr) -> impl std::fmt::Display {
     name.as_bytes().escape_ascii()
 }

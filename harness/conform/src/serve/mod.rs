@@ -19,9 +19,9 @@
 //! exit statuses, eight bits remain of an abort's; an abort with another status than 0 of which no bit remains
 //! counts as 1, as a failure must not look like a success. 128 + signal if the job ended by a signal to us.
 
-mod connection;
+pub(crate) mod connection;
 mod job;
-mod launch;
+pub(crate) mod launch;
 
 use std::ffi::OsString;
 use std::io;

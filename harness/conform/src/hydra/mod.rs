@@ -1,0 +1,64 @@
+//! Plays `mpiexec` to MPICH's `hydra_pmi_proxy`, so that a proxy can be judged by itself.
+//!
+//! A proxy does most of a process manager's work for the ranks of one node. What concerns other nodes it sends up, by a
+//! private protocol that changes between releases ([`Family`]). Here is the other end of that protocol: the command
+//! `hydra-upstream`, which starts one proxy per node on this host and so is a launcher like any other.
+//!
+//! * `codec`, `vector`: bytes of the protocol; `intel`: of Intel MPI's. `store`: what the upstream knows, by the reference server.
+//! * `upstream`: the state machine. `driver`: processes, sockets and signals around it.
+//!
+//! # Exit status
+//!
+//! The first status of a process that is not 0 (128 + signal if it was killed), or an abort's. 3 if a proxy does not
+//! speak as its family does. A proxy's own status if it ends without telling how its processes ended; if it dies of a
+//! signal, so does this process, so that the judge sees the crash. 128 + signal if the job ended by a signal to us.
+
+mod codec;
+mod driver;
+mod family;
+mod intel;
+mod store;
+mod upstream;
+mod vector;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use family::Family;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The proxy's file.
+    pub proxy: PathBuf,
+    /// Which protocol it speaks.
+    pub family: Family,
+    /// Number of processes.
+    pub ranks: u32,
+    /// Number of proxies over which they are spread.
+    pub nodes: u32,
+    /// How long a proxy may take to start its processes, and to end after them.
+    pub patience: Duration,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With this exit status (see the [module](self)).
+    Status(i32),
+    /// A proxy died of this signal.
+    Signal(i32),
+}
+
+/// Starts proxies and serves them until the last has ended.
+///
+/// # Errors
+///
+/// The proxy cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
+pub fn run(options: Options) -> io::Result<End> {
+    driver::Driver::new(options)?.run()
+}

@@ -1,0 +1,132 @@
+//! Bare proxies of Hydra: what is no proxy, and real ones.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::conform;
+use rstest::rstest;
+use tempfile::TempDir;
+
+/// A script by the name of a proxy; the folder must outlive it.
+fn script(text: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("hydra_pmi_proxy");
+    fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, file)
+}
+
+/// Processes that hold a word in their command line.
+fn running(word: &str) -> usize {
+    let lines =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|p| fs::read(p.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(word)).count()
+}
+
+#[rstest]
+#[case::unknown("exit 0", &[], &["none of the option names", "--family says"])]
+#[case::exits("exit 9", &["--family", "4.2"], &["ended with status 9", "introduces itself", "5.0.2 (MPICH 5.0.2)"])]
+#[case::hangs("sleep 4242", &["--family", "3.4"], &["did not send", "within 0.5 s", "3.4 to 4.0.2"])]
+#[case::junk("echo some junk >&$HYDI_CONTROL_FD; sleep 4242", &["--family", "5.0"], &["12 bytes was expected", "some junk"])]
+#[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; sleep 4242", &["--family", "4.1"], &["8 bytes was expected, but 4 came"])]
+#[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; sleep 4242", &["--family", "4.2"], &["12 bytes, of which it sent 8"])]
+#[case::dies("kill -SEGV $$", &["--family", "4.0.3"], &["died of signal 11 (SIGSEGV)"])]
+fn what_is_no_such_proxy_is_told(#[case] text: &str, #[case] args: &[&str], #[case] told: &[&str]) {
+    let (folder, file) = script(text);
+    let start = Instant::now();
+    let args = [&["--server", file.to_str().unwrap(), "--timeout", "0.5"], args].concat();
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 3, "{}", ran.whole());
+    for told in told {
+        assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
+    }
+    assert!(start.elapsed() < Duration::from_secs(20));
+    assert_eq!(running(file.to_str().unwrap()), 0);
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let (_folder, file) = script("sleep 4242 & wait");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+        .args(["--server", file.to_str().unwrap(), "--family", "4.2", "--timeout", "60"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    // The judge names it, its helper does, and then the script itself runs.
+    while running(file.to_str().unwrap()) < 3 {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(running(file.to_str().unwrap()), 0);
+}
+
+#[test]
+fn options_and_families_that_cannot_be_are_usage_errors() {
+    let (folder, file) = script("exit 0");
+    let with_options = format!("{} --pgid 0", file.display());
+    for (args, told) in [
+        (vec!["--server", &with_options], "options of hydra_pmi_proxy are ours to give"),
+        (vec!["--server", "./no/hydra_pmi_proxy"], "there is no file ./no/hydra_pmi_proxy"),
+        (vec!["--server", file.to_str().unwrap(), "--family", "2.0"], "there is no such family"),
+    ] {
+        let ran = conform(folder.path(), &args);
+        assert_eq!(ran.status, 2, "{}", ran.whole());
+        assert!(ran.err.contains(told), "{}", ran.whole());
+    }
+}
+
+fn peer(name: &str) -> PathBuf {
+    let peers = std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder");
+    let proxy = Path::new(&peers).join(name).join("bin/hydra_pmi_proxy");
+    assert!(proxy.is_file(), "{} is not there: see ci/install-peers", proxy.display());
+    proxy
+}
+
+#[rstest]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn real_proxies_deviate_as_recorded(
+    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
+) {
+    let version = name.rsplit('-').next().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let deviations = golden.join(format!("hydra-proxy-{version}")).join("deviations.toml");
+    let scratch = TempDir::new().unwrap();
+    let args = ["--server", peer(name).to_str().unwrap(), "--deviations", deviations.to_str().unwrap(), "-q"]
+        .map(String::from);
+    let ran = conform(scratch.path(), &args.each_ref().map(String::as_str));
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}
+
+#[rstest]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+    let scratch = TempDir::new().unwrap();
+    let mut args = vec!["--server".to_owned(), peer(name).to_str().unwrap().to_owned()];
+    for scenario in ["barrier/two-nodes", "environment/two-nodes", "spawn/two-processes", "names/own-name"] {
+        args.extend(["--filter".to_owned(), format!("={scenario}")]);
+    }
+    let ran = conform(scratch.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("4 passed"), "{}", ran.whole());
+}
+
+#[rstest]
+#[case::told_by_the_init_record("debian-mpich-4.0.2", "4.2", "init record")]
+#[case::told_by_the_options("mpich-5.0.2", "4.2", "instead of sending the process ids")]
+#[case::told_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the process ids")]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn the_wrong_family_is_told(#[case] name: &str, #[case] family: &str, #[case] told: &str) {
+    let scratch = TempDir::new().unwrap();
+    let ran = conform(scratch.path(), &["--server", peer(name).to_str().unwrap(), "--family", family]);
+    assert_eq!(ran.status, 3, "{}", ran.whole());
+    assert!(ran.err.contains(told) || ran.err.contains("unrecognized argument"), "{}", ran.whole());
+}

@@ -52,3 +52,10 @@ pub struct ServeOptions {
 pub fn run(options: ServeOptions) -> io::Result<i32> {
     job::Job::new(options)?.run()
 }
+
+/// First part of the kvsnames of a job. MPI libraries derive the names of shared memory from the kvsname, so no other
+/// job on this machine may have it; it is short, since a server may announce a small `kvsname_max`.
+pub fn unique_prefix() -> String {
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u32);
+    format!("k{:08x}", now.wrapping_mul(0x9e37_79b1) ^ std::process::id())
+}

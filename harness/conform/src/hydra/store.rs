@@ -31,9 +31,7 @@ impl Store {
     /// the clients: what they have taken must not get lost here.
     pub(super) fn new(nodes: u32) -> Self {
         let (keylen_max, vallen_max, line_max) = (1 << 16, 1 << 20, 1 << 21);
-        let kvs_prefix = crate::serve::unique_prefix();
-        let config = Config { nodes, keylen_max, vallen_max, line_max, kvs_prefix, ..Config::default() };
-        Self { server: Server::new(config) }
+        Self { server: Server::new(Config { nodes, keylen_max, vallen_max, line_max, ..Config::default() }) }
     }
 
     /// The first process group; others come by spawns.

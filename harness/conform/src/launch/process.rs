@@ -98,7 +98,6 @@ pub struct ProcessPeer {
     kept_lines: usize,
     queue: VecDeque<What>,
     agents: HashSet<i32>,
-    groups: HashSet<u32>,
     quiet_since: Instant,
     job_told: bool,
 }
@@ -180,7 +179,6 @@ impl ProcessPeer {
             kept_lines: 0,
             queue: VecDeque::new(),
             agents: HashSet::new(),
-            groups: HashSet::from([0]),
             quiet_since: Instant::now(),
             job_told: false,
         };
@@ -576,7 +574,6 @@ impl Peer for ProcessPeer {
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {
-        self.groups.insert(group);
         match make_agent(&self.binary, self.scratch.path(), group) {
             Ok(path) => path.into_os_string().into_vec(),
             Err(_) => Vec::new(),
@@ -609,6 +606,6 @@ impl Drop for ProcessPeer {
         }
         // The launcher is dead by now or was before: this only collects it.
         let _ = self.launcher.kill();
-        proctree::launch_ended(self.launcher_pid);
+        proctree::launch_ended(&self.mark, self.launcher_pid);
     }
 }

@@ -43,15 +43,16 @@ pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 }
 
 /// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
-/// once every launch that may have left them is over.
-pub(super) fn launch_ended(launcher: i32) {
+/// once every launch that may have left them is over. Those that carry the mark of this launch are ended at once: a
+/// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
+pub(super) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
+        let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
+        all.live.remove(&launcher);
         for pid in unmarked_orphans(&all.live) {
             let suspects = || all.live.keys().copied().collect();
             all.strays.entry(pid).or_insert_with(suspects);
         }
-        all.live.remove(&launcher);
-        let mut doomed = HashSet::new();
         all.strays.retain(|pid, suspects| {
             suspects.retain(|launch| all.live.contains_key(launch));
             if suspects.is_empty() {
@@ -80,17 +81,24 @@ fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
 
 fn end_orphans(mut orphans: HashSet<i32>) {
     let roots = orphans.clone();
-    for _ in 0..200 {
-        if orphans.is_empty() {
-            return;
-        }
+    until_gone(|| {
         for pid in roots.iter().filter(|pid| orphans.contains(pid)).flat_map(|pid| descendants(*pid)) {
             if let Some(pid) = Pid::from_raw(pid) {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }
         reap(&mut orphans);
-        std::thread::sleep(Duration::from_millis(1));
+        orphans.is_empty()
+    });
+}
+
+/// Tries until `gone` says so, two seconds at most: who is killed on a busy machine does not go at once.
+fn until_gone(mut gone: impl FnMut() -> bool) {
+    for round in 0..200 {
+        if gone() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(if round < 20 { 1 } else { 10 }));
     }
 }
 
@@ -167,7 +175,7 @@ fn reap(pids: &mut HashSet<i32>) {
 pub(super) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let mut orphans = HashSet::new();
-    for round in 0..200 {
+    until_gone(|| {
         let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
         let adopted = adopted(mark, launcher);
         for root in &adopted {
@@ -183,11 +191,8 @@ pub(super) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             }
         }
         reap(&mut orphans);
-        if alive.is_empty() && orphans.is_empty() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(if round < 20 { 1 } else { 10 }));
-    }
+        alive.is_empty() && orphans.is_empty()
+    });
 }
 
 fn is_descendant(pid: i32, ancestor: i32) -> bool {

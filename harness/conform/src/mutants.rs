@@ -14,6 +14,7 @@ use pmi_reference::Config;
 use pmi_reference::fault::{Behaviour, Fault, Variation};
 use serde::Serialize;
 
+use crate::lang::UnderTest;
 use crate::lang::ast::{Need, Scenario};
 use crate::play::{Limits, MemoryPeer, Outcome, play};
 use crate::requirement::{Binds, Level, Requirement};
@@ -132,7 +133,7 @@ struct Lengths<'a> {
 impl<'a> Lengths<'a> {
     fn measure(suite: &'a Suite, limits: Limits) -> Self {
         let events = |s: &Scenario| one(suite, s, &Behaviour::default(), limits).events.len();
-        let (long, short) = suite.scenarios.iter().map(Arc::as_ref).partition(|s| events(s) > LONG);
+        let (long, short) = suite.testing(UnderTest::Server).map(Arc::as_ref).partition(|s| events(s) > LONG);
         Self { short, long }
     }
 }
@@ -176,7 +177,7 @@ pub fn run(
         }
     });
     let mut matrix = Matrix {
-        scenarios: suite.scenarios.len(),
+        scenarios: suite.testing(UnderTest::Server).count(),
         faults: in_order(fault_results),
         variations: in_order(variation_results),
         without_fault: Vec::new(),
@@ -225,7 +226,8 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
     let served = |s: &&Scenario| !s.needs.iter().any(|n| lacking.contains(&n.value));
-    let applicable: Vec<&Scenario> = suite.scenarios.iter().map(Arc::as_ref).filter(served).collect();
+    let applicable: Vec<&Scenario> =
+        suite.testing(UnderTest::Server).map(Arc::as_ref).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
         about: variation.map_or("the reference server as it is", |v| v.about),

@@ -56,6 +56,13 @@ pub struct Options {
     pub replay: String,
 }
 
+impl Options {
+    /// For a run that is not reported: one scenario after the other, all of them.
+    pub fn uncounted(limits: Limits) -> Self {
+        Self { jobs: 1, limits, strict: false, max_fail: None, give_up: false, replay: String::new() }
+    }
+}
+
 /// Is told what happens, in the order of the suite.
 pub trait Observer {
     /// Before the first scenario.
@@ -318,9 +325,7 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
 
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
-    let options =
-        Options { jobs: 1, limits, strict: false, max_fail: None, replay: String::new(), give_up: false };
-    probe(suite, need, &Target::Memory(config.clone()), &options).is_some()
+    probe(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
 }
 
 fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {

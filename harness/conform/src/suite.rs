@@ -135,9 +135,13 @@ impl Suite {
             requirement_ids: &|id| self.catalogue.get(id).is_some(),
             fragment_names: &fragment_names,
             requirement_names: &requirement_names,
-            under_test: UnderTest::Server,
         };
         self.scenarios.iter().flat_map(|scenario| check(scenario, &env)).collect()
+    }
+
+    /// The scenarios for one kind of implementation.
+    pub fn testing(&self, whom: UnderTest) -> impl Iterator<Item = &Arc<Scenario>> {
+        self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
     /// A fragment by its name.

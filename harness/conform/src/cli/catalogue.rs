@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use pmi_conform::deviations::{Deviations, recorded};
 use pmi_conform::event::Event;
+use pmi_conform::lang::UnderTest;
 use pmi_conform::mutants::client::needs_client_fault;
 use pmi_conform::mutants::{self, needs_fault};
 use pmi_conform::play::Limits;
@@ -126,19 +127,11 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         results.extend(read_log(&name, io::BufReader::new(file), false)?.results);
     }
     if args.log.is_empty() {
-        let options = Options {
-            jobs: 1,
-            limits: Limits::default(),
-            strict: false,
-            max_fail: None,
-            give_up: false,
-            replay: String::new(),
-        };
+        let options = Options::uncounted(Limits::default());
         let target = Target::Memory(pmi_reference::Config::default());
         let never = AtomicBool::new(false);
-        results =
-            run(&suite, &suite.scenarios, &target, &mut Deviations::default(), &options, &never, &mut Silent)
-                .1;
+        let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
+        results = run(&suite, &all, &target, &mut Deviations::default(), &options, &never, &mut Silent).1;
     }
     let executed: BTreeSet<&str> = results
         .iter()

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use pmi_conform::deviations::{Deviations, draft, glob};
 use pmi_conform::event::Event;
+use pmi_conform::lang::UnderTest;
 use pmi_conform::lang::ast::Scenario;
 use pmi_conform::launch::{Environment, Implementation, need};
 use pmi_conform::play::Limits;
@@ -124,8 +125,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 
 fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let mut selected: Vec<Arc<Scenario>> = suite
-        .scenarios
-        .iter()
+        .testing(UnderTest::Server)
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
             args.requirement.is_empty()

@@ -56,6 +56,8 @@ pub struct Scenario {
     pub requires: Vec<Spanned<String>>,
     /// What the implementation must offer for the scenario to apply.
     pub needs: Vec<Spanned<Need>>,
+    /// Who is under test.
+    pub tests: UnderTest,
     /// Size of the first process group.
     pub ranks: u32,
     /// Number of nodes that the first process group is spread over.
@@ -71,6 +73,17 @@ impl Scenario {
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
     }
+}
+
+/// Who is under test; we play the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UnderTest {
+    /// A process manager: we send `C:` and expect `S:`.
+    Server,
+    /// A program that speaks PMI: we send `S:` and expect `C:`.
+    Client,
+    /// A PMI library: we make the calls (`A:`), send `S:` and expect `C:`.
+    Library,
 }
 
 /// A capability that an implementation may lawfully lack.

@@ -11,15 +11,6 @@ use super::{
     vocabulary::{COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
 };
 
-/// Who is under test; we play the other side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum UnderTest {
-    /// A process manager: we send `C:` and expect `S:`.
-    Server,
-    /// A client or library: we send `S:` and expect `C:`.
-    Client,
-}
-
 /// What a scenario may refer to.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
@@ -31,8 +22,6 @@ pub struct Env<'a> {
     pub fragment_names: &'a [String],
     /// All requirements, for suggestions.
     pub requirement_names: &'a [String],
-    /// Who is under test.
-    pub under_test: UnderTest,
 }
 
 /// Bounds on what one scenario may ask for. They keep a slip of the pen from filling the memory.
@@ -453,9 +442,9 @@ impl Checker<'_> {
     }
 
     fn ours(&self, role: Role) -> bool {
-        match self.env.under_test {
+        match self.scenario.tests {
             UnderTest::Server => role == Role::Client,
-            UnderTest::Client => role == Role::Server,
+            UnderTest::Client | UnderTest::Library => role == Role::Server,
         }
     }
 
@@ -594,7 +583,7 @@ impl Checker<'_> {
             if self.own()
                 && word
                 && !COMMANDS.iter().any(|(_, response)| *response == value)
-                && self.env.under_test == UnderTest::Server
+                && self.scenario.tests == UnderTest::Server
                 && !known.contains(&value.as_str())
                 && let Some(near) = closest(&value, &known)
             {
@@ -699,14 +688,14 @@ impl Checker<'_> {
 
     fn process(&mut self, action: &ProcessAction) {
         match action {
-            ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.env.under_test {
+            ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.scenario.tests {
                 UnderTest::Server => {
                     let pieces = self.located(template, false);
                     self.pattern(&pieces, Place::Step);
                 }
                 // `<absent>` of a variable can be arranged for by us as well.
-                UnderTest::Client if template.pieces == [Piece::Typed(Kind::Absent)] => {}
-                UnderTest::Client => self.text(template, Place::Step, "a matcher where we start the process"),
+                _ if template.pieces == [Piece::Typed(Kind::Absent)] => {}
+                _ => self.text(template, Place::Step, "a matcher where we start the process"),
             },
             _ => {}
         }

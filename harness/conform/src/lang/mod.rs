@@ -16,7 +16,8 @@ mod template;
 mod tests;
 pub mod vocabulary;
 
-pub use check::{Env, UnderTest, check};
+pub use ast::UnderTest;
+pub use check::{Env, check};
 pub use diag::{Diagnostic, Severity};
 
 pub use format::format;

@@ -15,6 +15,7 @@ const MAX_REPEAT_DEPTH: usize = 8;
 const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
 
+const PARTIES: &[&str] = &["server", "client", "library"];
 const NEEDS: &[&str] = &["spawn", "names"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
 const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill"];
@@ -35,6 +36,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
             summary: String::new(),
             requires: Vec::new(),
             needs: Vec::new(),
+            tests: UnderTest::Server,
             ranks: 1,
             nodes: 1,
             body: Vec::new(),
@@ -132,7 +134,7 @@ impl<'a> Parser<'a> {
             let argument = Self::within(line, argument);
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
-                "requires" | "needs" | "ranks" | "nodes" => self.head(first, whole, argument),
+                "requires" | "tests" | "needs" | "ranks" | "nodes" => self.head(first, whole, argument),
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -155,7 +157,7 @@ impl<'a> Parser<'a> {
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, needs, ranks, nodes, use, let, \
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, use, let, \
                      repeat or end",
                 );
             }
@@ -201,6 +203,21 @@ impl<'a> Parser<'a> {
                         }
                     };
                     self.scenario.needs.push(Spanned { value, span });
+                }
+            }
+            "tests" => {
+                for span in words {
+                    self.scenario.tests = match self.of(span) {
+                        "server" => UnderTest::Server,
+                        "client" => UnderTest::Client,
+                        "library" => UnderTest::Library,
+                        word => {
+                            self.sink
+                                .error(span, format!("nothing can test `{word}`"))
+                                .suggest(word, PARTIES);
+                            continue;
+                        }
+                    };
                 }
             }
             "ranks" => {

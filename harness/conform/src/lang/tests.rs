@@ -32,7 +32,7 @@ fn fragment(name: &str) -> Option<Arc<Scenario>> {
     parsed(&format!("fragments/{name}"), text).ok().map(Arc::new)
 }
 
-fn checked_for(under_test: UnderTest, scenario: &Scenario) -> Vec<Diagnostic> {
+fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     let ids = ["rfc13.put.unique", "rfc13.get.value", "rfc13.error.close"].map(str::to_owned);
     let fragments = ["joined", "finalized", "wants", "ping", "pong"].map(str::to_owned);
     let known = |id: &str| !id.contains("unknown") && !id.contains("uniqe");
@@ -41,7 +41,6 @@ fn checked_for(under_test: UnderTest, scenario: &Scenario) -> Vec<Diagnostic> {
         requirement_ids: &known,
         fragment_names: &fragments,
         requirement_names: &ids,
-        under_test,
     };
     check(scenario, &env)
 }
@@ -50,7 +49,7 @@ fn checked_for(under_test: UnderTest, scenario: &Scenario) -> Vec<Diagnostic> {
 fn mistakes(text: &str) -> String {
     let diagnostics = match parsed("kvs/test", text) {
         Err(diagnostics) => diagnostics,
-        Ok(scenario) => checked_for(UnderTest::Server, &scenario),
+        Ok(scenario) => checked(&scenario),
     };
     diagnostics.iter().map(|d| d.render(false)).collect::<Vec<_>>().join("\n\n")
 }
@@ -65,7 +64,7 @@ fn brief(text: &str) -> Vec<String> {
     let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
     let diagnostics = match parsed("t", &text) {
         Err(diagnostics) => diagnostics,
-        Ok(scenario) => checked_for(UnderTest::Server, &scenario),
+        Ok(scenario) => checked(&scenario),
     };
     diagnostics.iter().map(ToString::to_string).collect()
 }
@@ -130,9 +129,7 @@ fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
             Ok(scenario) => scenario,
             Err(diagnostics) => panic!("README.md:{line}: {}", diagnostics[0].render(false)),
         };
-        let client = block.contains(" A: ");
-        let under_test = if client { UnderTest::Client } else { UnderTest::Server };
-        let diagnostics = checked_for(under_test, &scenario);
+        let diagnostics = checked(&scenario);
         assert!(diagnostics.is_empty(), "README.md:{line}: {}", diagnostics[0].render(false));
         assert_eq!(&format(&scenario), block, "README.md:{line}");
     }
@@ -315,23 +312,19 @@ fn a_line_tells_where() {
 
 #[test]
 fn against_a_client_the_sides_change() {
-    let text = "# A.\nrequires a\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: one of\n  pass: close\n0 S: silence\n";
-    let scenario = parsed("t", text).unwrap();
-    assert_eq!(checked_for(UnderTest::Client, &scenario), []);
-    assert_eq!(checked_for(UnderTest::Server, &scenario).len(), 2);
+    let text = "# A.\nrequires a\ntests client\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: one of\n  pass: close\n0 S: silence\n";
+    assert_eq!(checked(&parsed("t", text).unwrap()), []);
+    assert_eq!(checked(&parsed("t", &text.replace("tests client\n", "")).unwrap()).len(), 2);
 }
 
 #[test]
 fn fragments_are_judged_where_they_are_used() {
     let lone = fragment("wants").unwrap();
     assert!(lone.is_fragment());
-    assert_eq!(checked_for(UnderTest::Server, &lone), []);
+    assert_eq!(checked(&lone), []);
     assert_snapshot!(steps("use wants"));
     let ping = fragment("ping").unwrap();
-    assert_eq!(
-        checked_for(UnderTest::Server, &ping)[0].message,
-        "fragment `pong`: fragment `ping` uses itself"
-    );
+    assert_eq!(checked(&ping)[0].message, "fragment `pong`: fragment `ping` uses itself");
 }
 
 #[test]
@@ -422,7 +415,7 @@ fn no_text_makes_it_panic() {
     let lines: std::collections::BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {
         Ok(scenario) => {
-            checked_for(UnderTest::Server, &scenario).iter().for_each(|d| drop(d.render(false)));
+            checked(&scenario).iter().for_each(|d| drop(d.render(false)));
             let once = format(&scenario);
             let again = parsed("t", &once).unwrap_or_else(|d| panic!("{text}\n----\n{once}\n{}", d[0]));
             assert_eq!(meaning(&scenario), meaning(&again), "{text}");

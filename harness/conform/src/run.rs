@@ -281,10 +281,17 @@ fn one(
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
 fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
-    let Target::Processes(implementation, _) = target else { return Offers::new() };
     let mut offers = Offers::new();
+    let upstream = match target {
+        Target::Memory(_) => false,
+        Target::Processes(implementation, _) => implementation.has_upstream(),
+    };
+    let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
+    offers.insert(Need::Upstream, (upstream, why));
+    let Target::Processes(implementation, _) = target else { return offers };
     for need in needs {
         let word = match need {
+            Need::Upstream => continue,
             Need::Spawn => "spawn",
             Need::Names => "names",
         };
@@ -309,6 +316,8 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
     let text = match need {
         Need::Names => include_str!("probes/names.pmi"),
         Need::Spawn => include_str!("probes/spawn.pmi"),
+        // Known without asking.
+        Need::Upstream => return None,
     };
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = crate::lang::parse(source, "probe").ok()?;

@@ -3,6 +3,8 @@
 pub mod finding;
 mod kvs;
 pub mod monitor;
+pub mod upstream;
 
 pub use finding::{Finding, Party, Severity};
 pub use monitor::Monitor;
+pub use upstream::UpstreamMonitor;

@@ -2,7 +2,7 @@
 //!
 //! Bytes of the proxies go in through [`Upstream::receive`]; what to do comes out of [`Upstream::next_order`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_reference::{GroupId, place};
 use pmi_wire::SpawnProgram;
@@ -132,8 +132,8 @@ pub(super) struct Upstream {
     requests: u64,
     /// The requests, where a scenario may come back to them.
     asked: BTreeMap<u64, Asked>,
-    /// Those that nobody has answered or passed on.
-    held: Vec<u64>,
+    /// Those that have not been served, whatever the scenario has answered.
+    held: BTreeSet<u64>,
 }
 
 impl Upstream {
@@ -155,7 +155,7 @@ impl Upstream {
             hold: Vec::new(),
             requests: 0,
             asked: BTreeMap::new(),
-            held: Vec::new(),
+            held: BTreeSet::new(),
         };
         this.launch(group, None, &[(program, ranks)]);
         this
@@ -201,21 +201,23 @@ impl Upstream {
         match command {
             Command::Hold(names) => self.hold = names,
             Command::Usual(id) => {
-                let Some(at) = self.held.iter().position(|held| *held == id) else { return };
-                self.held.remove(at);
-                if let Some(asked) = self.asked.get(&id).cloned() {
+                // Once: whoever enters a barrier twice would leave it for others.
+                if self.held.remove(&id)
+                    && let Some(asked) = self.asked.get(&id).cloned()
+                {
                     self.serve(id, &asked);
                 }
             }
             Command::Answer { proxy, to, text } => {
                 let asked = to.and_then(|id| self.asked.get(&id)).cloned();
-                self.held.retain(|id| Some(*id) != to);
                 let first = self.seats.iter().position(|s| s.group == 0 && s.proxy == proxy);
                 let Some(seat) = asked.as_ref().map(|a| a.seat).or(first) else { return };
                 let route = asked.as_ref().map_or(0, |a| a.route);
                 let barrier = asked.as_ref().and_then(Asked::barrier);
                 let bytes = self.address(seat).verbatim(route, barrier, &text.0);
-                self.tell(seat, to, text.0, true);
+                let for_all =
+                    [&b"cmd=keyval_cache"[..], b"cmd=barrier_out"].iter().any(|t| text.0.starts_with(t));
+                self.tell(seat, to.filter(|_| !for_all), text.0, true);
                 self.send(seat, bytes);
             }
             Command::Close(proxy) => {
@@ -382,7 +384,7 @@ impl Upstream {
             self.asked.insert(id, asked.clone());
         }
         match held {
-            true => self.held.push(id),
+            true => drop(self.held.insert(id)),
             false => self.serve(id, &asked),
         }
     }

@@ -301,7 +301,8 @@ impl Monitor {
             What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
-            What::FromProxy { .. } | What::ClosedByUpstream { .. } | What::ProxyEnded { .. } => {}
+            What::ClosedByUpstream { .. } => self.scripted = true,
+            What::FromProxy { .. } | What::ProxyEnded { .. } => {}
         }
     }
 

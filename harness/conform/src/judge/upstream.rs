@@ -345,9 +345,14 @@ impl UpstreamMonitor {
 
     fn requested(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let served = self.served(group, proxy);
+        // A spawn of several programs may be passed on program by program.
+        let further = text
+            .split(|b| matches!(b, b'\n' | b' '))
+            .any(|word| word.strip_prefix(b"spawnssofar=").is_some_and(|n| n != b"1"));
         let waiting = |p: &&Proc| {
             self.clients.get(p).is_some_and(|c| {
-                c.passed.is_none() && c.asked.as_deref().is_some_and(|a| command(a) == command(text))
+                (c.passed.is_none() || further)
+                    && c.asked.as_deref().is_some_and(|a| command(a) == command(text))
             })
         };
         let asked = |p: &Proc| self.clients.get(p).and_then(|c| c.asked.as_deref()).unwrap_or_default();
@@ -464,7 +469,7 @@ mod tests {
     ])]
     #[case::spawn(&[
         "1 > mcmd=spawn", "1 > nprocs=1", "1 > execname=cmd=put", "1 > endcmd", "p0 > mcmd=spawn nprocs=1",
-        "p0 < 0 cmd=spawn_result rc=-1", "1 < cmd=spawn_result rc=-1",
+        "p0 > mcmd=spawn nprocs=1 spawnssofar=2", "p0 < 0 cmd=spawn_result rc=-1", "1 < cmd=spawn_result rc=-1",
     ])]
     fn a_good_proxy_is_not_blamed(#[case] lines: &[&str]) {
         assert_eq!(found(lines), []);

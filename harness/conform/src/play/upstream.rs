@@ -10,7 +10,12 @@ impl Player<'_> {
     pub(super) fn passed_on(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
         self.received += text.len() as u64;
         self.requests.insert(seq, id);
-        let line = text.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();
+        let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
+        let line = match words[..] {
+            [line] => line.to_vec(),
+            // What ends a block is no tuple.
+            _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
+        };
         let link = self.link(Proc::proxy(proxy));
         if link.lines.len() < LINES_LIMIT {
             link.lines.push_back((seq, line));

@@ -66,6 +66,8 @@ pub(super) enum Command {
     },
     /// Render the log of a run as another report
     Report(Report),
+    /// Show what changed between two runs; exit 1 if something did
+    Compare(Compare),
     /// Print the JSON schema of a line of the log
     Schema,
     /// Print a completion script
@@ -248,6 +250,17 @@ pub(super) struct Report {
     /// Where to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(super) struct Compare {
+    /// The log of the first run, as `--report ndjson=FILE` wrote it
+    pub(super) before: PathBuf,
+    /// The log of the second run
+    pub(super) after: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 fn shard(text: &str) -> Result<(usize, usize), String> {

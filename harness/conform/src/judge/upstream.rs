@@ -124,7 +124,8 @@ fn same_request(passed: &[u8], asked: &[u8]) -> bool {
         b"get" => &["key"],
         b"publish_name" => &["service", "port"],
         b"unpublish_name" | b"lookup_name" => &["service"],
-        b"spawn" => return true,
+        // Of a request of several lines the first is known.
+        _ if asked.starts_with(b"mcmd=") => return true,
         _ => return words(passed) == words(asked),
     };
     keys.iter().all(|key| get(passed, key) == get(asked, key))

@@ -130,7 +130,7 @@ impl Deviations {
             let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario);
             if suite.catalogue.get(&entry.requirement).is_none() && entry.requirement != crate::run::CRASH {
                 stale.push(format!("{at}: there is no such requirement"));
-            } else if !suite.scenarios.iter().any(|s| glob(scenario, &s.name)) {
+            } else if !suite.has(|name| glob(scenario, name)) {
                 stale.push(format!("{at}: there is no such scenario"));
             } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
                 stale.push(format!("{at}: no longer happens; delete the entry"));

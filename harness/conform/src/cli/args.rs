@@ -145,7 +145,7 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
-    /// Also report as ndjson, json, junit, tap or markdown, to standard output or `FORMAT=FILE`
+    /// Also report as ndjson, json, junit, tap, markdown or terminal, to standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every finding in full

@@ -49,7 +49,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     };
     let implementation = match (&args.server, args.memory) {
         (_, true) => None,
-        (None, false) => Some(Implementation::reference(&environment.binary, &[])),
+        (None, false) => Some(Implementation::reference(&environment.binary)),
         (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
     };
     let mut deviations_file = args.deviations.clone();

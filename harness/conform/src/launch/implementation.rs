@@ -136,12 +136,9 @@ fn has(words: &[String], placeholder: &str) -> bool {
 
 impl Implementation {
     /// The reference process manager of this binary.
-    pub fn reference(binary: &Path, extra: &[String]) -> Self {
-        let words = |s: &[&str]| s.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    pub fn reference(binary: &Path) -> Self {
         let mut command = vec![binary.to_string_lossy().into_owned()];
-        command.extend(words(&["serve", "-n", "{ranks}", "--nodes", "{nodes}"]));
-        command.extend_from_slice(extra);
-        command.extend(words(&["--", "{agent}"]));
+        command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         Self {
             label: "the built-in reference process manager".into(),
             command: command.clone(),

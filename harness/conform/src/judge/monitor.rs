@@ -295,8 +295,18 @@ impl Monitor {
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
-            What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
+            What::Exited { .. } | What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
         }
+    }
+
+    /// Number of process groups that were asked for by spawn requests.
+    pub fn spawned(&self) -> u32 {
+        self.spawned
+    }
+
+    /// Whether a process has sent finalize.
+    pub fn has_finalized(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.finalized)
     }
 
     fn group(&mut self, id: u32) -> &mut Group {
@@ -948,7 +958,7 @@ impl Monitor {
                 ids.sort_unstable();
                 ids.dedup();
                 let on = nodes.min(size);
-                if p.group == 0 && ids.len() as u32 != on {
+                if p.group == 0 && on > 0 && ids.len() as u32 != on {
                     let expected = format!("the {size} ranks on {on} node(s), as they were started");
                     let seen = format!("{} places them on {}", show(value), ids.len());
                     self.server(p, "rfc13.mapping.true", expected, seen);

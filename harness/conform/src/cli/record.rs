@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use pmi_conform::event::Event;
 use pmi_conform::judge::Party;
+use pmi_conform::record::script::script;
 use pmi_conform::record::{place, result, session};
 use pmi_conform::report::{LogWriter, Look, Terminal, Verbosity};
 use pmi_conform::suite::Suite;
@@ -16,6 +17,7 @@ use super::told;
 
 /// The files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
+const SERVER: &str = "server.pmi";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
@@ -48,6 +50,9 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     write(&mut log, LogLine::Result(judged.clone()));
     write(&mut log, LogLine::End(result::end(&session, &judged)));
     written.context("writing the log")?;
+    if let Some(folder) = &args.output {
+        write_script(folder, &session, &command)?;
+    }
     show(&session, &judged, args.verbose)?;
     Ok(code)
 }
@@ -56,6 +61,23 @@ fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::Fi
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let file = folder.join(LOG);
     LogWriter::create(&file).with_context(|| file.display().to_string())
+}
+
+/// Writes the scenario, if the session makes one; says so if not.
+fn write_script(folder: &Path, session: &session::Session, command: &[String]) -> anyhow::Result<()> {
+    let file = folder.join(SERVER);
+    // One of an earlier session would be taken for this one's.
+    let _ = std::fs::remove_file(&file);
+    let text = match session.book.events() {
+        _ if !session.book.is_connected() => return Ok(()),
+        None => Err("the session was too large to keep".to_owned()),
+        Some(events) => script(events, &shell_words::join(command)).map_err(|e| e.to_string()),
+    };
+    match text {
+        Ok(text) => std::fs::write(&file, text).with_context(|| file.display().to_string())?,
+        Err(why) => writeln!(io::stderr(), "pmi-conform record: no scenario was written: {why}")?,
+    }
+    Ok(())
 }
 
 /// Standard output is the job's: what we have to say goes to standard error.
@@ -67,7 +89,10 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
     let (processes, groups, messages) = session.book.size();
     writeln!(
         text,
-        "pmi-conform record: {processes} processes in {groups} groups, {messages} messages; the job: {}",
+        "pmi-conform record: {} in {}, {}; the job: {}",
+        count(processes, "process", "es"),
+        count(groups, "group", "s"),
+        count(messages, "message", "s"),
         session.exit
     )?;
     for (party, name) in [(Party::Server, "process manager"), (Party::Client, "program")] {
@@ -84,4 +109,8 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
+}
+
+fn count(n: usize, noun: &str, plural: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }

@@ -24,7 +24,7 @@ const FINDINGS: usize = 1000;
 const UNKNOWN_GROUPS: u32 = 1_000_000;
 
 /// Signals by which process managers and users end processes.
-const KILLERS: [i32; 5] = [1, 2, 9, 13, 15];
+pub(super) const KILLERS: [i32; 5] = [1, 2, 9, 13, 15];
 
 /// A process of the session.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@
 //!
 //! Nothing is changed on the way but one thing: a spawn request's `execname` ([`rewrite`]), since the processes that it
 //! starts could not be heard otherwise. [`book`] makes events of what the taps tell and shows them to the monitor,
+//! [`script`] writes them as a scenario,
 //! [`session`] runs it all, [`result`] says what it came to.
 
 pub mod book;
@@ -21,6 +22,7 @@ pub mod place;
 mod pump;
 pub mod result;
 mod rewrite;
+pub mod script;
 pub mod session;
 pub mod tap;
 mod told;

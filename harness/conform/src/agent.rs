@@ -55,13 +55,13 @@ pub fn is_agent(argv0: &OsString) -> bool {
 
 /// The path that was given to execve, whatever the launcher wrote into `argv[0]`.
 #[cfg(target_os = "linux")]
-fn executed_as() -> Option<PathBuf> {
+pub(crate) fn executed_as() -> Option<PathBuf> {
     let path = rustix::param::linux_execfn().to_bytes();
     (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn executed_as() -> Option<PathBuf> {
+pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
@@ -101,10 +101,7 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
         Ok(fd) => (Some(fd), None),
         Err(why) => (None, Some(why)),
     };
-    let env = std::env::vars_os()
-        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
-        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
-        .collect();
+    let env = protocol_environment();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
     let hello = Hello { group, pid: std::process::id() as i32, env, args, bad_fd };
     let mut line = serde_json::to_vec(&hello)?;
@@ -113,6 +110,14 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
     // The runner holds the only copy now, so that its close is the process's close.
     drop(fd);
     obey(stream)
+}
+
+/// The `PMI_*` variables, without those of our own.
+pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
+        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
+        .collect()
 }
 
 fn send_with_fd(mut stream: &UnixStream, line: &[u8], fd: Option<&OwnedFd>) -> io::Result<()> {
@@ -146,7 +151,7 @@ fn obey(stream: UnixStream) -> io::Result<u8> {
 }
 
 /// Takes the descriptor that PMI_FD names, or tells what is wrong with it.
-fn pmi_fd() -> Result<OwnedFd, String> {
+pub(crate) fn pmi_fd() -> Result<OwnedFd, String> {
     let value = std::env::var("PMI_FD").map_err(|_| "PMI_FD is not set".to_owned())?;
     let number: i32 =
         value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| format!("PMI_FD={value} is no number"))?;

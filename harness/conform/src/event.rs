@@ -127,7 +127,7 @@ pub enum What {
         command: Vec<String>,
         /// Ranks asked for.
         ranks: u32,
-        /// Nodes asked for.
+        /// Nodes asked for; 0 if that is not known.
         nodes: u32,
     },
     /// A process of the group reported to the runner.
@@ -171,6 +171,13 @@ pub enum What {
         proc: Proc,
         /// Whether we ended it.
         ours: bool,
+    },
+    /// A process of a recorded session has ended, by its own doing or another's.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
     },
     /// An answer was waited for and did not come.
     NoAnswer {

@@ -9,6 +9,7 @@ pub mod lang;
 pub mod launch;
 pub mod mutants;
 pub mod play;
+pub mod record;
 pub mod report;
 pub mod requirement;
 pub mod run;

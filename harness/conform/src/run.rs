@@ -29,7 +29,7 @@ const LIFELESS: usize = 5;
 pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
 
 /// Events of a failed scenario that go into its result.
-const LAST_EVENTS: usize = 40;
+pub(crate) const LAST_EVENTS: usize = 40;
 
 /// What is under test.
 pub enum Target {
@@ -357,11 +357,7 @@ fn judge(
     let mut findings: Vec<Judged> = Vec::new();
     for finding in outcome.findings {
         // The same at another rank, or once more, is the same finding.
-        let same = |j: &Judged| {
-            let f = &j.finding;
-            f.requirement == finding.requirement && f.expected == finding.expected && f.seen == finding.seen
-        };
-        if !findings.iter().any(same) {
+        if !findings.iter().any(|j| same(&j.finding, &finding)) {
             findings.push(judged(suite, finding));
         }
     }
@@ -420,7 +416,13 @@ fn judge(
     result
 }
 
-fn judged(suite: &Suite, finding: Finding) -> Judged {
+/// Whether a finding says no more than another.
+pub(crate) fn same(one: &Finding, other: &Finding) -> bool {
+    one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
+}
+
+/// A finding with what its requirement says.
+pub(crate) fn judged(suite: &Suite, finding: Finding) -> Judged {
     let requirement = suite.catalogue.get(&finding.requirement);
     let severity = requirement.map_or(Severity::Fail, |r| r.severity());
     Judged {

@@ -16,6 +16,15 @@ Exit codes:
   4    nothing was judged
   130  interrupted";
 
+const RECORD_HELP: &str = "\
+The job's standard streams and its signals are its own; the report goes to standard error.
+
+Exit codes:
+  0    both sides conform (broken SHOULDs are shown)
+  1    a MUST or SHALL is broken, by the process manager or by the program
+  2    usage error
+  3    nothing was recorded, or not all";
+
 /// Judge a PMI-1 implementation: a process manager against Flux RFC 13.
 ///
 /// Without --server it judges the reference process manager that is built in.
@@ -35,6 +44,8 @@ pub(super) enum Command {
     /// Play mpiexec to a hydra_pmi_proxy: what --server makes of one
     #[command(hide = true)]
     HydraUpstream(HydraUpstream),
+    /// Run a job with a tap between the process manager and its programs, and judge both
+    Record(Record),
     /// List the requirements
     Requirements {
         /// As JSON
@@ -182,6 +193,20 @@ pub(super) struct Serve {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+#[command(after_help = RECORD_HELP)]
+pub(super) struct Record {
+    /// Keep the session in this folder: its log, and a scenario that plays it again
+    #[arg(long, short, value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
+    /// Show every finding in full
+    #[arg(long, short)]
+    pub(super) verbose: bool,
+    /// The command, with {tap} in front of the program
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(super) command: Vec<String>,
 }
 
 #[derive(Args)]

@@ -5,6 +5,7 @@ mod catalogue;
 mod files;
 mod judge;
 mod mutants;
+mod record;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match cli.command {
         None => judge::judge(&cli.judge),
         Some(Command::Serve(serve)) => run_serve(serve),
+        Some(Command::Record(args)) => record::record(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),

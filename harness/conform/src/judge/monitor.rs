@@ -215,8 +215,18 @@ impl Monitor {
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
-            What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
+            What::Exited { .. } | What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
         }
+    }
+
+    /// Number of process groups that were asked for by spawn requests.
+    pub fn spawned(&self) -> u32 {
+        self.spawned
+    }
+
+    /// Whether a process has sent finalize.
+    pub fn has_finalized(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.finalized)
     }
 
     fn group(&mut self, id: u32) -> &mut Group {

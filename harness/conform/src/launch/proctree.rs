@@ -195,6 +195,20 @@ pub(super) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     });
 }
 
+/// Ends every descendant of ours and reaps those that are children, apart from `launcher`, which its handle reaps.
+pub(crate) fn end_descendants(launcher: i32) {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    until_gone(|| {
+        let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
+        for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let mut orphans: HashSet<i32> = own_children().into_iter().filter(|pid| *pid != launcher).collect();
+        reap(&mut orphans);
+        alive.is_empty() && orphans.is_empty()
+    });
+}
+
 fn is_descendant(pid: i32, ancestor: i32) -> bool {
     let mut at = pid;
     for _ in 0..64 {

@@ -459,6 +459,7 @@ impl Player<'_> {
             What::Launched { .. }
             | What::ToServer { .. }
             | What::ClosedByClient { .. }
+            | What::Exited { .. }
             | What::NoAnswer { .. } => {}
         }
     }

@@ -226,8 +226,13 @@ fn told(event: &Event) -> Option<Told> {
     };
     match &event.what {
         What::Launched { ranks, nodes, .. } => {
-            let (ranks, nodes) = (text::count(*ranks as usize, "rank"), text::count(*nodes as usize, "node"));
-            told(None, "  ", format!("launched: {ranks} on {nodes}"))
+            let ranks = text::count(*ranks as usize, "rank");
+            let on = if *nodes == 0 {
+                String::new()
+            } else {
+                format!(" on {}", text::count(*nodes as usize, "node"))
+            };
+            told(None, "  ", format!("launched: {ranks}{on}"))
         }
         What::Started { proc, bad_fd: Some(why), .. } => {
             told(Some(proc), "  ", format!("started without a connection: {}", text::clean(why)))
@@ -241,6 +246,7 @@ fn told(event: &Event) -> Option<Told> {
         What::Ended { proc, ours: false } => {
             told(Some(proc), "  ", "ended by the process manager".to_owned())
         }
+        What::Exited { proc, exit } => told(Some(proc), "  ", exit.to_string()),
         What::NoAnswer { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read all and waits)",

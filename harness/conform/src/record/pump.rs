@@ -1,0 +1,241 @@
+//! Carries bytes between two descriptors, both ways, unchanged but for what the owner does with a piece.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, shutdown};
+
+use super::told::PIECE;
+
+/// One of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// What the pump tells its owner, before the other side can know of it.
+pub(super) trait Owner {
+    /// A piece has come from this side; what is to be passed on.
+    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8>;
+    /// This side has closed; what is still to be passed on.
+    fn closed(&mut self, by: Side) -> Vec<u8>;
+}
+
+struct End {
+    fd: OwnedFd,
+    /// Still to be written to it. While there is any, nothing is read from the other end.
+    pending: Vec<u8>,
+    /// Nothing more comes from it.
+    over: bool,
+    /// The other end's close has been passed on to it.
+    told: bool,
+}
+
+impl End {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Self { fd, pending: Vec::new(), over: false, told: false })
+    }
+
+    /// Whether both directions of the connection are gone.
+    fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok()
+            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Writes what waits. An error means that nobody reads any more.
+    fn write(&mut self) -> Result<(), Errno> {
+        while !self.pending.is_empty() {
+            let written = match rustix::net::send(&self.fd, &self.pending, SendFlags::NOSIGNAL) {
+                Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, &self.pending),
+                other => other,
+            };
+            match written {
+                Ok(n) => drop(self.pending.drain(..n)),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Carries until one of the two has gone. Closes both.
+///
+/// # Errors
+///
+/// Those of poll, and of descriptors that cannot be used.
+pub(super) fn pump(client: OwnedFd, server: OwnedFd, owner: &mut dyn Owner) -> io::Result<()> {
+    let mut ends = [End::new(client)?, End::new(server)?];
+    let mut buffer = vec![0; PIECE];
+    const SIDES: [Side; 2] = [Side::Client, Side::Server];
+    loop {
+        // A side that is not asked for anything is left out: its hang-up would be told again and again.
+        let mut waits = Vec::with_capacity(2);
+        for i in 0..2 {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, !ends[i].over && ends[1 - i].pending.is_empty());
+            flags.set(PollFlags::OUT, !ends[i].pending.is_empty());
+            if !flags.is_empty() {
+                waits.push((i, flags));
+            }
+        }
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            waits.iter().map(|(i, flags)| PollFd::from_borrowed_fd(ends[*i].fd.as_fd(), *flags)).collect();
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        for ((i, flags), ready) in waits.into_iter().zip(ready) {
+            if !ready {
+                continue;
+            }
+            let other = 1 - i;
+            if flags.contains(PollFlags::OUT) && ends[i].write().is_err() {
+                // It reads no more. What it wrote before is still to be read; the other side learns that nobody reads.
+                ends[i].pending.clear();
+                ends[other].over = true;
+                let _ = shutdown(&ends[other].fd, Shutdown::Read);
+            }
+            if flags.contains(PollFlags::IN) {
+                match rustix::io::read(&ends[i].fd, &mut buffer) {
+                    Ok(n) if n > 0 => {
+                        let piece = owner.piece(SIDES[i], &buffer[..n]);
+                        ends[other].pending.extend(piece);
+                        // Most pieces fit at once; an error is found by the next round.
+                        let _ = ends[other].write();
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    _ => {
+                        ends[i].over = true;
+                        let rest = owner.closed(SIDES[i]);
+                        ends[other].pending.extend(rest);
+                    }
+                }
+            }
+        }
+        for i in 0..2 {
+            let other = 1 - i;
+            if ends[i].over && ends[other].pending.is_empty() && !ends[other].told {
+                if ends[i].is_gone() {
+                    return Ok(());
+                }
+                ends[other].told = true;
+                let _ = shutdown(&ends[other].fd, Shutdown::Write);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+
+    struct Log(mpsc::Sender<(Side, Option<Vec<u8>>)>);
+
+    impl Owner for Log {
+        fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
+            self.0.send((from, Some(bytes.to_vec()))).unwrap();
+            bytes.to_vec()
+        }
+        fn closed(&mut self, by: Side) -> Vec<u8> {
+            self.0.send((by, None)).unwrap();
+            b"!".to_vec()
+        }
+    }
+
+    type Told = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
+
+    /// The program's and the process manager's descriptors, and what is told.
+    fn piped() -> (UnixStream, UnixStream, Told, std::thread::JoinHandle<io::Result<()>>) {
+        let (program, client) = UnixStream::pair().unwrap();
+        let (manager, server) = UnixStream::pair().unwrap();
+        let (sender, told) = mpsc::channel();
+        let pump = std::thread::spawn(move || pump(client.into(), server.into(), &mut Log(sender)));
+        (program, manager, told, pump)
+    }
+
+    fn all(stream: &mut UnixStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn more_than_fits_goes_both_ways_at_once() {
+        let (program, manager, told, pump) = piped();
+        let bytes: Vec<u8> = (0..8 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
+        let send = |stream: &UnixStream| {
+            let (mut stream, bytes) = (stream.try_clone().unwrap(), bytes.clone());
+            std::thread::spawn(move || {
+                stream.write_all(&bytes).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+            })
+        };
+        let (one, two) = (send(&program), send(&manager));
+        // Nobody reads yet: neither side may be kept from being read later.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let reader = {
+            let mut manager = manager.try_clone().unwrap();
+            std::thread::spawn(move || all(&mut manager))
+        };
+        let mut program = program;
+        assert!(all(&mut program) == [&bytes[..], b"!"].concat());
+        assert!(reader.join().unwrap() == [&bytes[..], b"!"].concat());
+        one.join().unwrap();
+        two.join().unwrap();
+        pump.join().unwrap().unwrap();
+        let mut sums = [0; 2];
+        for (side, piece) in told.iter() {
+            sums[side as usize] += piece.map_or(0, |p| p.len());
+        }
+        assert_eq!(sums, [bytes.len(); 2]);
+    }
+
+    #[test]
+    fn a_close_is_passed_on_after_the_last_bytes() {
+        for first in [Side::Client, Side::Server] {
+            let (program, manager, told, pump) = piped();
+            let (mut closes, mut stays) = match first {
+                Side::Client => (program, manager),
+                Side::Server => (manager, program),
+            };
+            closes.write_all(b"last words").unwrap();
+            drop(closes);
+            assert_eq!(all(&mut stays), b"last words!");
+            // As it would be without us: nobody is there to read.
+            pump.join().unwrap().unwrap();
+            assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            let told: Vec<_> = told.iter().collect();
+            assert_eq!(told, [(first, Some(b"last words".to_vec())), (first, None)]);
+        }
+    }
+
+    #[test]
+    fn half_a_close_leaves_the_other_half() {
+        let (mut program, mut manager, _told, pump) = piped();
+        program.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(all(&mut manager), b"!");
+        manager.write_all(b"answer").unwrap();
+        drop(manager);
+        assert_eq!(all(&mut program), b"answer!");
+        drop(program);
+        pump.join().unwrap().unwrap();
+    }
+}

@@ -191,6 +191,33 @@ pub enum What {
         /// How.
         exit: Exit,
     },
+    /// We called a function of the library under test.
+    Called {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its arguments, as the scenario writes them.
+        arguments: String,
+    },
+    /// The call has returned.
+    Returned {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its return code.
+        result: i32,
+        /// What the out arguments hold, `name=value` each.
+        outs: Vec<Bytes>,
+    },
+    /// The process that has loaded the library under test has ended.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
+    },
     /// A process of the implementation died of a signal.
     Crashed {
         /// Its command name.

@@ -17,6 +17,9 @@ pub struct Keyval {
     pub val: *mut c_char,
 }
 
+/// Keys and values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A string, `None` for NULL.
 ///
 /// # Safety
@@ -130,7 +133,7 @@ unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
 /// # Safety
 ///
 /// The vector has `size` pairs of NUL-terminated strings, or is NULL.
-unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Code> {
+unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<Pairs, Code> {
     let size = usize::try_from(size).map_err(|_| Code::InvalidArg)?;
     if size > 0 && vector.is_null() {
         return Err(Code::InvalidArg);

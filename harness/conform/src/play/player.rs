@@ -457,6 +457,9 @@ impl Player<'_> {
                 self.crashed.get_or_insert((name, signal));
             }
             What::Launched { .. }
+            | What::Called { .. }
+            | What::Returned { .. }
+            | What::Exited { .. }
             | What::ToServer { .. }
             | What::ClosedByClient { .. }
             | What::NoAnswer { .. } => {}

@@ -79,7 +79,10 @@ pub(crate) fn play(
         Some(Stop::Broken) | None => (None, None),
     };
     let mut findings = std::mem::take(&mut player.recorder.findings);
-    findings.retain(|f| f.party == Party::Client && !CALLERS.contains(&f.requirement.as_str()));
+    let events = &player.recorder.events;
+    // Whether a process ends with or without PMI_Finalize is for its caller to say, too.
+    let ends = |f: &Finding| matches!(events[f.seq as usize].what, What::ClosedByClient { .. });
+    findings.retain(|f| f.party == Party::Client && !CALLERS.contains(&f.requirement.as_str()) && !ends(f));
     findings.iter_mut().for_each(|f| f.party = Party::Library);
     findings.append(&mut player.own);
     findings.sort_by_key(|f| f.seq);
@@ -116,6 +119,10 @@ impl Asked {
     fn shown(&self) -> String {
         let text = self.lines.iter().map(|l| l.escape_ascii().to_string()).collect::<Vec<_>>().join("; ");
         format!("\"{}\"", &text[..text.floor_char_boundary(SHOWN)])
+    }
+
+    fn is_spawn(&self) -> bool {
+        self.lines.first().is_some_and(|line| line.starts_with(b"mcmd="))
     }
 
     fn is(&self, cmd: &str) -> bool {
@@ -658,6 +665,9 @@ impl Player<'_> {
             result: returned.result,
             outs: returned.outs.iter().filter(|(_, held)| *held != Held::Opaque).map(out).collect(),
         });
+        if function.name == "PMI_Barrier" && returned.result != 0 {
+            self.ranks[rank as usize].barriers -= 1;
+        }
         for breach in api::returned(function, returned) {
             self.find(Some(rank), breach.requirement, breach.at_most, breach.expected, breach.seen);
         }
@@ -732,6 +742,7 @@ impl Player<'_> {
         while let Some(asked) = self.await_any(rank)? {
             self.scope.enter(rank, self.scenario.ranks);
             if self.matches(pattern, &asked)? {
+                self.introduce(rank, &asked);
                 self.ranks[rank as usize].answering = Some(asked);
                 return Ok(true);
             }
@@ -746,7 +757,11 @@ impl Player<'_> {
         for expected in pattern {
             loop {
                 let Some(line) = lines.next() else { return Ok(false) };
-                match fits(&mut self.scope, expected, line) {
+                let fitting = match asked.is_spawn() {
+                    true => block_line_fits(&mut self.scope, expected, line),
+                    false => fits(&mut self.scope, expected, line),
+                };
+                match fitting {
                     Ok(()) => break,
                     Err(Misfit::Scenario(what)) => return Err(Stop::Scenario(what)),
                     Err(Misfit::Message(_)) => {}
@@ -896,16 +911,20 @@ impl Player<'_> {
         }
         self.ranks[rank as usize].rules = rules;
         if let Some(replies) = found {
-            // So that the reference server knows whom it has before it.
-            if asked.is("init") {
-                self.ask_server(rank, &asked);
-                while let Incoming::Event(_) = self.server.next(Instant::now(), false) {}
-            }
+            self.introduce(rank, &asked);
             return replies.iter().try_for_each(|reply| self.reply(rank, Some(&asked), reply));
         }
         self.ask_server(rank, &asked);
         self.relay();
         Ok(())
+    }
+
+    /// Lets the reference server know whom it has before it, where the scenario answers init.
+    fn introduce(&mut self, rank: u32, asked: &Asked) {
+        if asked.is("init") {
+            self.ask_server(rank, asked);
+            while let Incoming::Event(_) = self.server.next(Instant::now(), false) {}
+        }
     }
 
     fn ask_server(&mut self, rank: u32, asked: &Asked) {
@@ -1071,6 +1090,18 @@ impl Player<'_> {
             expected: expected.into(),
             seen: seen.into(),
         });
+    }
+}
+
+/// Checks a line of a spawn request: one tuple, whose value runs to the end of the line.
+fn block_line_fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Result<(), Misfit> {
+    let split = memchr::memchr(b'=', line).map(|at| (&line[..at], &line[at + 1..]));
+    match (expected.message_fields().first(), split) {
+        (Some(field), Some((key, value))) if field.key.as_bytes() == key => {
+            value_fits(scope, &field.key, &field.value, Some(value))
+        }
+        _ if expected.literal().is_some_and(|text| text.as_bytes() == line) => Ok(()),
+        _ => Err(Misfit::Message("another line".into())),
     }
 }
 

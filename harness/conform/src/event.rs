@@ -172,13 +172,6 @@ pub enum What {
         /// Whether we ended it.
         ours: bool,
     },
-    /// A process of a recorded session has ended, by its own doing or another's.
-    Exited {
-        /// Which.
-        proc: Proc,
-        /// How.
-        exit: Exit,
-    },
     /// An answer was waited for and did not come.
     NoAnswer {
         /// To whom.
@@ -195,6 +188,34 @@ pub enum What {
     },
     /// The launcher has ended.
     JobExited {
+        /// How.
+        exit: Exit,
+    },
+    /// We called a function of the library under test.
+    Called {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its arguments, as the scenario writes them.
+        arguments: String,
+    },
+    /// The call has returned.
+    Returned {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its return code.
+        result: i32,
+        /// What the out arguments hold, `name=value` each.
+        outs: Vec<Bytes>,
+    },
+    /// A process of a recorded session, or one that has loaded the library under test, has ended: by its own doing or
+    /// another's.
+    Exited {
+        /// Which.
+        proc: Proc,
         /// How.
         exit: Exit,
     },

@@ -7,6 +7,7 @@ pub mod hydra;
 pub mod judge;
 pub mod lang;
 pub mod launch;
+pub mod library;
 pub mod mutants;
 pub mod play;
 pub mod record;

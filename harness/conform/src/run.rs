@@ -10,8 +10,11 @@ use pmi_reference::Config;
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::judge::{Finding, Party, Severity};
+use crate::lang::UnderTest;
 use crate::lang::ast::{Need, Scenario, Source};
 use crate::launch::{Environment, Implementation, ProcessPeer};
+use crate::library::Library;
+use crate::play::library::play as play_library;
 use crate::play::{EventSink, Limits, MemoryPeer, Outcome, play};
 use crate::suite::Suite;
 use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
@@ -37,6 +40,8 @@ pub enum Target {
     Memory(Config),
     /// Real processes.
     Processes(Box<Implementation>, Environment),
+    /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
+    Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
 }
 
 /// How to run.
@@ -108,6 +113,7 @@ pub fn run(
     let label = match target {
         Target::Memory(_) => "the reference server in memory".to_owned(),
         Target::Processes(implementation, _) => implementation.label.clone(),
+        Target::Library(library, ..) => format!("the library {}", library.path.display()),
     };
     let header = RunHeader {
         format: LOG_FORMAT,
@@ -275,20 +281,27 @@ fn one(
                 Err(error) => return Err((Verdict::Unjudged, error.to_string())),
             }
         }
+        Target::Library(library, _, interrupted) => {
+            play_library(scenario, &fragment, library, options.limits, interrupted, sink)
+        }
     };
     Ok((outcome, start.elapsed()))
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
 fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
-    let Target::Processes(implementation, _) = target else { return Offers::new() };
+    let claims = match target {
+        Target::Memory(_) => return Offers::new(),
+        Target::Processes(implementation, _) => &implementation.claims,
+        Target::Library(_, claims, _) => claims,
+    };
     let mut offers = Offers::new();
     for need in needs {
         let word = match need {
             Need::Spawn => "spawn",
             Need::Names => "names",
         };
-        let offer = match implementation.claims.get(need) {
+        let offer = match claims.get(need) {
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None => match probe(suite, *need, target, options) {
@@ -306,9 +319,12 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
 
 /// Asks for an optional operation; what came instead of success.
 fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
-    let text = match need {
-        Need::Names => include_str!("probes/names.pmi"),
-        Need::Spawn => include_str!("probes/spawn.pmi"),
+    let text = match (target, need) {
+        (Target::Library(..), Need::Names) => include_str!("probes/library-names.pmi"),
+        // RFC 13 calls the function for it optional nowhere.
+        (Target::Library(..), Need::Spawn) => return None,
+        (_, Need::Names) => include_str!("probes/names.pmi"),
+        (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
     };
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = crate::lang::parse(source, "probe").ok()?;
@@ -365,7 +381,11 @@ fn judge(
         findings.push(Judged {
             finding: Finding {
                 requirement: CRASH.into(),
-                party: Party::Server,
+                party: match scenario.tests {
+                    UnderTest::Server => Party::Server,
+                    UnderTest::Client => Party::Client,
+                    UnderTest::Library => Party::Library,
+                },
                 proc: None,
                 seq: outcome.events.len() as u64,
                 line: 0,

@@ -1,5 +1,6 @@
 //! The main command: play the suite against an implementation.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use anyhow::Context;
 use pmi_conform::deviations::{Deviations, draft, glob};
 use pmi_conform::event::Event;
 use pmi_conform::lang::UnderTest;
-use pmi_conform::lang::ast::Scenario;
+use pmi_conform::lang::ast::{Need, Scenario};
 use pmi_conform::launch::{Environment, Implementation, need};
+use pmi_conform::library::Library;
 use pmi_conform::play::Limits;
 use pmi_conform::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
 use pmi_conform::run::{Observer, Options, Target, run};
@@ -47,7 +49,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(&interrupted),
     };
-    let implementation = match (&args.server, args.memory) {
+    let implementation = match (&args.server, args.memory || args.library.is_some()) {
         (_, true) => None,
         (None, false) => Some(Implementation::reference(&environment.binary)),
         (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
@@ -56,6 +58,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let mut version = None;
     let (mut setup, mut teardown) = (None, None);
     let target = match implementation {
+        None if args.library.is_some() => library(args, environment)?,
         None => Target::Memory(pmi_reference::Config::default()),
         Some(mut implementation) => {
             if let Some(nodes) = &args.server_nodes {
@@ -68,11 +71,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
                 }
                 return Err(error.into());
             }
-            for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
-                for word in words {
-                    implementation.claims.insert(need(word)?, offered);
-                }
-            }
+            implementation.claims.extend(claims(args)?);
             deviations_file = deviations_file.or_else(|| implementation.deviations.clone());
             version = implementation.version.clone();
             (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
@@ -105,6 +104,24 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
+/// What is said of optional operations.
+fn claims(args: &Judge) -> anyhow::Result<BTreeMap<Need, bool>> {
+    let said = |words: &[String], offered| {
+        words.iter().map(|word| Ok((need(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
+    };
+    Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
+}
+
+fn library(args: &Judge, environment: Environment) -> anyhow::Result<Target> {
+    let path = args.library.as_ref().context("--library")?;
+    let known = |e: io::Result<_>| e.with_context(|| format!("--library {}", path.display()));
+    known(std::fs::metadata(path).map(drop))?;
+    // Without a slash, the loader would look elsewhere.
+    let path = std::path::absolute(path)?;
+    let library = Library { path, binary: environment.binary, env: BTreeMap::new() };
+    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
+}
+
 /// Whether what stands where a command or a path may stand looks like a command that there is not.
 fn misspelt(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !std::path::Path::new(word).exists()
@@ -124,8 +141,9 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 }
 
 fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
+    let whom = if args.library.is_some() { UnderTest::Library } else { UnderTest::Server };
     let mut selected: Vec<Arc<Scenario>> = suite
-        .testing(UnderTest::Server)
+        .testing(whom)
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
             args.requirement.is_empty()
@@ -154,6 +172,7 @@ fn replay(args: &Judge) -> String {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
+    words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));

@@ -31,6 +31,9 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Serve(serve)) => run_serve(serve),
         Some(Command::Record(args)) => record::record(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
+        Some(Command::LibraryAgent { library }) => {
+            Ok(pmi_conform::library::agent::main(&library).unwrap_or(UNJUDGED))
+        }
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),

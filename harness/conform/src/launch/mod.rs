@@ -1,6 +1,6 @@
 //! Starts implementations under test and ends whatever they leave behind.
 
-mod idle;
+pub(crate) mod idle;
 mod implementation;
 mod process;
 pub(crate) mod proctree;

@@ -1,5 +1,6 @@
 //! Plays a scenario against a peer, in memory or in processes.
 
+pub(crate) mod library;
 mod memory;
 mod pattern;
 mod peer;

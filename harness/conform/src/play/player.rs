@@ -457,9 +457,11 @@ impl Player<'_> {
                 self.crashed.get_or_insert((name, signal));
             }
             What::Launched { .. }
+            | What::Called { .. }
+            | What::Returned { .. }
+            | What::Exited { .. }
             | What::ToServer { .. }
             | What::ClosedByClient { .. }
-            | What::Exited { .. }
             | What::NoAnswer { .. } => {}
         }
     }

@@ -111,6 +111,8 @@ pub(super) fn who(judged: &Judged) -> String {
         (Party::Server, Some(p)) => format!("the server, to {}", rank(p)),
         (Party::Client, None) => "the client".to_owned(),
         (Party::Client, Some(p)) => format!("the client, {}", rank(p)),
+        (Party::Library, None) => "the library".to_owned(),
+        (Party::Library, Some(p)) => format!("the library, at {}", rank(p)),
     }
 }
 
@@ -255,6 +257,14 @@ fn told(event: &Event) -> Option<Told> {
             told(Some(proc), "<-", proof.to_owned())
         }
         What::Output { .. } => None,
+        What::Called { proc, function, arguments } => {
+            told(Some(proc), "()", text::clean(&format!("{function}({arguments})")))
+        }
+        What::Returned { proc, function, result, outs } => {
+            let outs: String = outs.iter().map(|out| format!(" {out}")).collect();
+            let code = crate::library::code_name(*result);
+            told(Some(proc), "()", text::clean(&format!("{function} = {code}{outs}")))
+        }
         What::JobExited { exit } => told(None, "  ", format!("launcher: {exit}")),
         What::Crashed { name, signal } => {
             told(None, "  ", format!("{} killed by signal {signal}", text::clean(name)))

@@ -290,14 +290,21 @@ fn one(
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
 fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
+    let mut offers = Offers::new();
+    let upstream = match target {
+        Target::Processes(implementation, _) => implementation.has_upstream(),
+        Target::Memory(_) | Target::Library(..) => false,
+    };
+    let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
+    offers.insert(Need::Upstream, (upstream, why));
     let claims = match target {
-        Target::Memory(_) => return Offers::new(),
+        Target::Memory(_) => return offers,
         Target::Processes(implementation, _) => &implementation.claims,
         Target::Library(_, claims, _) => claims,
     };
-    let mut offers = Offers::new();
     for need in needs {
         let word = match need {
+            Need::Upstream => continue,
             Need::Spawn => "spawn",
             Need::Names => "names",
         };
@@ -320,6 +327,8 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
 /// Asks for an optional operation; what came instead of success.
 fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
     let text = match (target, need) {
+        // Known without asking.
+        (_, Need::Upstream) => return None,
         (Target::Library(..), Need::Names) => include_str!("probes/library-names.pmi"),
         // RFC 13 calls the function for it optional nowhere.
         (Target::Library(..), Need::Spawn) => return None,

@@ -37,6 +37,7 @@ fn binds(requirement: &Requirement) -> String {
         Binds::Server => "server",
         Binds::Client => "client",
         Binds::Library => "library",
+        Binds::Proxy => "proxy",
     };
     requirement.binds.iter().map(word).collect::<Vec<_>>().join(", ")
 }
@@ -154,7 +155,12 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for r in suite.catalogue.iter() {
         let scenarios = testing(&suite, &r.id).len();
         let server = r.binds.contains(&Binds::Server);
-        let sum = sums.entry((r.level, if server { "server" } else { "client, library" })).or_default();
+        let who = match (server, r.binds.contains(&Binds::Proxy)) {
+            (true, _) => "server",
+            (false, true) => "proxy",
+            (false, false) => "client, library",
+        };
+        let sum = sums.entry((r.level, who)).or_default();
         sum[0] += 1;
         let state = if r.excluded.is_some() {
             sum[5] += 1;

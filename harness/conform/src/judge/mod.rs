@@ -4,6 +4,8 @@ pub(crate) mod api;
 pub mod finding;
 mod kvs;
 pub mod monitor;
+pub mod upstream;
 
 pub use finding::{Finding, Party, Severity};
 pub use monitor::Monitor;
+pub use upstream::UpstreamMonitor;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::event::Proc;
+
 /// Where in its file something stands: byte offsets into [`Source::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
@@ -69,6 +71,42 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// The names of the requests that it wants proxies to pass on, as `get`: these it answers itself.
+    pub fn answers(&self) -> Vec<String> {
+        fn walk(body: &[Stmt], names: &mut Vec<String>) {
+            for stmt in body {
+                match stmt {
+                    Stmt::Repeat { body, .. } => walk(body, names),
+                    Stmt::Step(Step { who: Who::Ranks { group: Proc::PROXIES, .. }, action, .. }) => {
+                        let lines: Vec<&Template> = match action {
+                            Action::Message { lines, .. } => lines.iter().collect(),
+                            Action::OneOf(all) => all.iter().flat_map(|a| messages(&a.action)).collect(),
+                            _ => Vec::new(),
+                        };
+                        names.extend(lines.into_iter().filter_map(command));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        fn messages(action: &Action) -> &[Template] {
+            match action {
+                Action::Message { lines, .. } => lines,
+                _ => &[],
+            }
+        }
+        fn command(line: &Template) -> Option<String> {
+            let fields = line.message_fields();
+            let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;
+            first.value.literal()
+        }
+        let mut names = Vec::new();
+        walk(&self.body, &mut names);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Whether it is a fragment, which other files `use` and which tests nothing by itself.
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
@@ -93,6 +131,8 @@ pub enum Need {
     Spawn,
     /// `names`: publish, unpublish and lookup.
     Names,
+    /// `upstream`: its launcher is played by us, as that of a bare proxy.
+    Upstream,
 }
 
 /// A statement of the body.
@@ -145,6 +185,7 @@ pub enum Who {
     /// Ranks of one process group.
     Ranks {
         /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
+        /// [`Proc::PROXIES`] stands for the proxies of the first group, by their nodes.
         group: u32,
         /// Which ranks.
         set: RankSet,
@@ -173,6 +214,8 @@ pub enum Role {
     Process,
     /// `J`: the job: exit status, what it logged.
     Job,
+    /// `U`: the upstream of a proxy, which we play.
+    Upstream,
 }
 
 /// What a step does or expects.
@@ -197,6 +240,29 @@ pub enum Action {
     Process(ProcessAction),
     /// `A:` steps.
     Call(Call),
+    /// `U:` steps.
+    Upstream(UpstreamAction),
+}
+
+/// `proxy:N U:` steps: what we do in the place of a proxy's launcher. Requests are those that `proxy:N S:` steps took.
+#[derive(Debug, Clone)]
+pub enum UpstreamAction {
+    /// `U: cmd=...`: an answer.
+    Answer {
+        /// `to N`: which of the requests it answers, from 1; the last one if absent.
+        to: Option<u32>,
+        /// `partial`: the last line's newline is left out.
+        partial: bool,
+        /// The text.
+        lines: Vec<Template>,
+    },
+    /// `U: usual`: a proper upstream's answer.
+    Usual {
+        /// `to N`.
+        to: Option<u32>,
+    },
+    /// `U: close`: the connection ends.
+    Close,
 }
 
 /// How bytes are written.

@@ -3,6 +3,8 @@
 
 use std::{mem, sync::Arc};
 
+use crate::event::Proc;
+
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
@@ -384,6 +386,13 @@ impl Checker<'_> {
                 }
             }
             Action::Process(action) => self.process(action),
+            Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                for line in lines {
+                    self.sent(line, step.span);
+                }
+            }
+            Action::Upstream(_) => {}
+            _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
             Action::Call(call) => {
                 self.call(call);
                 if call.function.as_ref().is_some_and(|f| f.value == "PMI_Spawn_multiple") {
@@ -402,6 +411,57 @@ impl Checker<'_> {
         }
     }
 
+    fn is_proxy_step(&self, step: &Step) -> bool {
+        matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. })
+    }
+
+    /// What a proxy passes on: whatever its clients may ask, and texts of its own.
+    fn passed_on(&mut self, action: &Action, span: Span) {
+        match action {
+            Action::Message { lines, .. } => {
+                for line in lines {
+                    let pieces = self.located(line, true);
+                    self.pattern(&pieces, Place::Step);
+                }
+            }
+            Action::OneOf(alternatives) => {
+                for alternative in alternatives {
+                    if let Some(id) = &alternative.cites {
+                        self.requirement(id);
+                    }
+                    self.passed_on(&alternative.action, alternative.span);
+                }
+            }
+            Action::Close | Action::Silence => self.refused(span),
+            _ => {}
+        }
+    }
+
+    /// Whether proxies and the upstream stand where they may.
+    fn proxies(&mut self, step: &Step, span: Span) {
+        let of_proxies = self.is_proxy_step(step);
+        let upstream = step.role == Role::Upstream;
+        if !of_proxies && !upstream {
+            return;
+        }
+        if self.scenario.tests != UnderTest::Server || of_proxies != (upstream || step.role == Role::Server) {
+            let message = "only servers have proxies, at whose other side `S:` is what they pass on and `U:` our answer";
+            if self.own() {
+                self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
+            }
+            return;
+        }
+        if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Upstream) {
+            self.either(span, "a step of a proxy without `needs upstream`".into());
+        }
+        if let Who::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
+            && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
+            && !self.scenario.is_fragment()
+        {
+            self.either(span, format!("proxy {last}, but there are as many as `nodes`, counted from 0"));
+        }
+    }
+
     /// Checks the ranks and tells how many there are.
     fn who(&mut self, step: &Step) -> u32 {
         let Who::Ranks { group, set } = &step.who else { return 1 };
@@ -410,6 +470,10 @@ impl Checker<'_> {
         let span = Span { start, end: (start + length).min(step.span.end) };
         // By itself a fragment knows neither the ranks nor what was spawned before it.
         let lone_fragment = self.own() && self.scenario.is_fragment();
+        self.proxies(step, span);
+        if *group == Proc::PROXIES {
+            return 1;
+        }
         if *group > self.groups && !lone_fragment {
             let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
             let message = match self.groups {
@@ -443,7 +507,7 @@ impl Checker<'_> {
 
     fn ours(&self, role: Role) -> bool {
         match self.scenario.tests {
-            UnderTest::Server => role == Role::Client,
+            UnderTest::Server => matches!(role, Role::Client | Role::Upstream),
             UnderTest::Client | UnderTest::Library => role == Role::Server,
         }
     }

@@ -16,7 +16,7 @@ const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
 
 const PARTIES: &[&str] = &["server", "client", "library"];
-const NEEDS: &[&str] = &["spawn", "names"];
+const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
 const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill"];
 const JOB_WORDS: &[&str] = &["exit", "logged"];
@@ -197,6 +197,7 @@ impl<'a> Parser<'a> {
                     let value = match word {
                         "spawn" => Need::Spawn,
                         "names" => Need::Names,
+                        "upstream" => Need::Upstream,
                         _ => {
                             self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, NEEDS);
                             continue;
@@ -397,6 +398,7 @@ impl<'a> Parser<'a> {
         let role = role?;
         let action = match role {
             Role::Client | Role::Server => self.exchange(rest, more),
+            Role::Upstream => self.upstream(rest, more).map(Action::Upstream),
             other => {
                 if let Some(line) = more.first() {
                     self.sink
@@ -422,14 +424,15 @@ impl<'a> Parser<'a> {
             "A" => Role::Api,
             "P" => Role::Process,
             "J" => Role::Job,
+            "U" => Role::Upstream,
             _ => {
                 let diagnostic = self.sink.error(span, format!("there is no role `{word}`"));
                 let upper = word.get(..1).unwrap_or_default().to_ascii_uppercase();
-                if ["C", "S", "A", "P", "J"].contains(&upper.as_str()) {
+                if ["C", "S", "A", "P", "J", "U"].contains(&upper.as_str()) {
                     diagnostic.label(format!("did you mean `{upper}`?"));
                 }
                 diagnostic
-                    .help("roles are C (client), S (server), A (library call), P (process) and J (job)");
+                    .help("roles are C (client), S (server), A (library call), P (process), J (job) and U (upstream)");
                 return None;
             }
         })
@@ -494,6 +497,44 @@ impl<'a> Parser<'a> {
             return None;
         }
         Some(Action::Message { mode, lines })
+    }
+
+    /// What a `U:` step does: `close`, or `to N` and `usual` or a message.
+    fn upstream(&mut self, rest: Span, more: &[Line]) -> Option<UpstreamAction> {
+        let (mut to, mut text) = (None, rest);
+        let (word, after) = self.first_word(rest);
+        if self.of(word) == "to" {
+            let (number, after) = self.first_word(after);
+            match self.of(number).parse::<u32>() {
+                Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
+                _ => {
+                    self.sink
+                        .error(number, "`to` takes the number of a request, from 1")
+                        .help("requests are counted as the `S:` steps of the proxy take them");
+                    return None;
+                }
+            }
+            text = after;
+        }
+        let word = self.of(text);
+        if word == "usual" || (word == "close" && to.is_none()) {
+            if let Some(line) = more.first() {
+                self.sink.error(line.span, format!("`{word}` takes no further lines"));
+            }
+            return Some(if word == "close" { UpstreamAction::Close } else { UpstreamAction::Usual { to } });
+        }
+        let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
+        match self.message(text, &lines)? {
+            Action::Message { mode: WriteMode { bytewise: false, partial }, lines } => {
+                Some(UpstreamAction::Answer { to, partial, lines })
+            }
+            _ => {
+                self.sink
+                    .error(text, "this is nothing that an upstream can do")
+                    .help("write a message, `partial` and a message, `usual` or `close`, and before it perhaps `to N`");
+                None
+            }
+        }
     }
 
     fn one_of(&mut self, rest: Span, more: &[Line]) -> Option<Action> {

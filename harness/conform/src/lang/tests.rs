@@ -373,6 +373,23 @@ fn mistake_unknown_key_and_response() {
 }
 
 #[test]
+fn mistake_proxy_where_there_is_none() {
+    assert_snapshot!(steps("proxy:0 S: cmd=get\nproxy:0 C: cmd=get\n0 U: cmd=get_result\nproxy:4 U: usual"));
+}
+
+#[test]
+fn mistake_what_no_upstream_does() {
+    assert_snapshot!(steps("proxy:0 U: to first cmd=get_result\nproxy:0 U: silence\nproxy:0 U: to 1 close"));
+}
+
+#[test]
+fn a_scenario_answers_the_requests_that_it_names() {
+    let text = "# A.\nneeds upstream\nproxy:0 S: cmd=get key=a\nrepeat 2\n  proxy:0 S: one of\n    pass: mcmd=spawn\n    \
+                note: silence\nend\n0 S: cmd=lookup_result\n";
+    assert_eq!(parsed("t", text).unwrap().answers(), ["get", "spawn"]);
+}
+
+#[test]
 fn mistake_rank_and_group_that_do_not_exist() {
     assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: started"));
 }

@@ -319,6 +319,8 @@ impl Implementation {
         let command = self.command(1, 1, Path::new("true"));
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
+        // There is no runner yet, and one of an outer run is not ours.
+        let run = run.env_remove(crate::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
             // It keeps its own time; and ended by a signal that it can see, it leaves nothing behind.
@@ -347,6 +349,11 @@ impl Implementation {
             "spoken to as to a proxy of {family}, it could not start a program\n{}",
             said.trim_end()
         )))
+    }
+
+    /// Whether what it passes on can be seen and answered, since we play its upstream.
+    pub fn has_upstream(&self) -> bool {
+        self.proxy.is_some()
     }
 
     /// The program that is judged, for messages about its end.

@@ -21,6 +21,8 @@ use super::implementation::Implementation;
 use super::{idle, proctree};
 use crate::agent::{self, Hello};
 use crate::event::{Bytes, Exit, Proc, What};
+use crate::hydra::UpstreamCommand;
+use crate::hydra::script::{self, Talk};
 use crate::play::{Incoming, Peer};
 
 /// Longest line of output that is kept.
@@ -85,6 +87,11 @@ pub struct ProcessPeer {
     /// Agents that have connected and not yet said who they are.
     unknown: Vec<(UnixStream, Vec<u8>, Option<OwnedFd>)>,
     ranks: HashMap<Proc, Rank>,
+    /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged.
+    upstream: Option<Talk>,
+    is_proxy: bool,
+    /// Requests that the upstream leaves to the scenario.
+    hold: Vec<String>,
     expected: u32,
     launcher: duct::Handle,
     launcher_pid: i32,
@@ -168,6 +175,9 @@ impl ProcessPeer {
             listener,
             unknown: Vec::new(),
             ranks: HashMap::new(),
+            upstream: None,
+            is_proxy: implementation.has_upstream(),
+            hold: Vec::new(),
             expected: ranks,
             launcher,
             launcher_pid,
@@ -193,6 +203,7 @@ impl ProcessPeer {
             Unknown(usize),
             Control(Proc),
             Pmi(Proc),
+            Upstream,
             Output(usize),
             Launcher,
         }
@@ -212,6 +223,11 @@ impl ProcessPeer {
                 sources.push(Source::Pmi(*proc));
                 fds.push(PollFd::new(pmi, PollFlags::IN | write));
             }
+        }
+        if let Some(upstream) = self.upstream.as_ref().filter(|u| !u.over) {
+            let write = if upstream.is_blocked() { PollFlags::OUT } else { PollFlags::empty() };
+            sources.push(Source::Upstream);
+            fds.push(PollFd::new(&upstream.stream, PollFlags::IN | write));
         }
         for (i, lines) in self.output.iter().enumerate() {
             if let Some(pipe) = &lines.pipe {
@@ -244,6 +260,7 @@ impl ProcessPeer {
                         self.read_pmi(proc);
                     }
                 }
+                Source::Upstream => self.read_upstream(),
                 Source::Output(i) => self.read_output(i),
                 Source::Launcher => self.reap_launcher(),
             }
@@ -286,12 +303,28 @@ impl ProcessPeer {
         let done = text.ends_with(b"\n");
         if over || done {
             let (stream, text, fd) = self.unknown.swap_remove(i);
-            if let Some(hello) =
-                Some(text).filter(|_| done).and_then(|t| serde_json::from_slice::<Hello>(&t).ok())
-            {
+            if !done {
+                return;
+            }
+            if let Ok(hello) = serde_json::from_slice::<Hello>(&text) {
                 self.introduce(stream, hello, fd);
+            } else if self.is_proxy
+                && self.upstream.is_none()
+                && serde_json::from_slice::<script::Hello>(&text).is_ok()
+                && let Ok(mut upstream) = Talk::new(stream)
+            {
+                upstream.say(&UpstreamCommand::Hold(self.hold.clone()));
+                self.upstream = Some(upstream);
             }
         }
+    }
+
+    /// Takes in what the upstream reports.
+    fn read_upstream(&mut self) {
+        let Some(upstream) = &mut self.upstream else { return };
+        upstream.flush();
+        let reports: Vec<What> = upstream.hear();
+        self.queue.extend(reports.into_iter().filter(script::is_report));
     }
 
     /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
@@ -344,7 +377,11 @@ impl ProcessPeer {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         let Some(pmi) = rank.pmi.as_ref().filter(|_| !rank.ended_by_server) else { return };
         let mut buffer = [0; 64 * 1024];
-        match rustix::io::read(pmi, &mut buffer) {
+        let read = rustix::io::read(pmi, &mut buffer);
+        // The upstream reports before it answers, so that the cause of what was just read can be read by now.
+        self.read_upstream();
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        match read {
             Ok(n) if n > 0 => {
                 self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
             }
@@ -444,11 +481,18 @@ impl ProcessPeer {
                 rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
             rank.unwritten.is_empty()
                 && maker.is_ok_and(|pid| servers.contains(&pid))
-                && (starved || unread(pmi) == Some(0))
+                && (starved || unread(pmi.as_fd()) == Some(0))
         });
+        let informed = self
+            .upstream
+            .as_ref()
+            .filter(|u| !u.over)
+            .is_none_or(|u| !u.is_blocked() && unread(u.stream.as_fd()) == Some(0));
         let mut friends = self.agents.clone();
         friends.insert(rustix::process::getpid().as_raw_nonzero().get());
-        ours && idle::all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
+        ours && informed
+            && idle::all_waiting(list, &friends, patient && self.alarms)
+            && !self.poll(Duration::ZERO)
     }
 
     fn is_over(&self) -> bool {
@@ -462,7 +506,7 @@ fn is_ours(name: &OsString) -> bool {
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
-fn unread(fd: &OwnedFd) -> Option<i32> {
+fn unread(fd: BorrowedFd<'_>) -> Option<i32> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
     unsafe {
@@ -570,6 +614,17 @@ impl Peer for ProcessPeer {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn hold(&mut self, requests: Vec<String>) {
+        self.hold = requests;
+    }
+
+    fn upstream(&mut self, command: UpstreamCommand) {
+        self.quiet_since = Instant::now();
+        if let Some(upstream) = &mut self.upstream {
+            upstream.say(&command);
         }
     }
 

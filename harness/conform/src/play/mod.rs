@@ -7,6 +7,7 @@ mod peer;
 mod player;
 mod recorder;
 mod scope;
+mod upstream;
 
 pub use memory::MemoryPeer;
 pub use peer::{Incoming, Peer};

@@ -256,6 +256,17 @@ fn told(event: &Event) -> Option<Told> {
             };
             told(Some(proc), "<-", proof.to_owned())
         }
+        What::FromProxy { proxy, text, held, .. } => {
+            let held = if *held { "  (the scenario answers)" } else { "" };
+            told(Some(&Proc::proxy(*proxy)), "=>", format!("{}{held}", text::bytes(&text.0, BYTES)))
+        }
+        What::ToProxy { proxy, text, .. } => {
+            told(Some(&Proc::proxy(*proxy)), "<=", text::bytes(&text.0, BYTES))
+        }
+        What::ClosedByUpstream { proxy } => told(Some(&Proc::proxy(*proxy)), "<=", "(closed)".to_owned()),
+        What::ProxyEnded { proxy, exit, .. } => {
+            told(Some(&Proc::proxy(*proxy)), "  ", format!("ended: {exit}"))
+        }
         What::Output { .. } => None,
         What::Called { proc, function, arguments } => {
             told(Some(proc), "()", text::clean(&format!("{function}({arguments})")))

@@ -6,4 +6,4 @@ mod process;
 pub(crate) mod proctree;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
-pub use process::{Environment, ProcessPeer};
+pub use process::{Environment, Patience, ProcessPeer};

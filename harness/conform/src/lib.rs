@@ -1,6 +1,7 @@
 //! Conformance test harness for PMI-1.
 
 pub mod agent;
+pub mod campaign;
 pub mod deviations;
 pub mod event;
 pub mod hydra;

@@ -67,6 +67,8 @@ pub(super) enum Command {
     Coverage(Coverage),
     /// Show that the suite can fail: play it against every fault and variation of the reference server
     Mutants(Mutants),
+    /// Look for what nobody wrote a scenario for: play generated sessions against a process manager
+    Fuzz(Box<Fuzz>),
     /// Look for mistakes in scenario files
     Check {
         /// Files or folders; the embedded suite if none are given
@@ -270,6 +272,85 @@ pub(super) struct Mutants {
     /// Played side by side [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes:
+  0    nothing new was found
+  1    something new was found, or what is replayed still shows
+  2    usage error
+  3    no session could be judged
+  130  interrupted")]
+pub(super) struct Fuzz {
+    /// The implementation under test, as for judging [default: the built-in reference process manager]
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
+    pub(super) server: Option<String>,
+    /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
+    #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
+    pub(super) family: Option<Family>,
+    /// Optional operations that it offers: spawn, names. Others than those of known launchers are not asked for
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    pub(super) has: Vec<String>,
+    /// Optional operations that are not asked for
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    pub(super) lacks: Vec<String>,
+
+    /// What the sessions depend on [default: drawn, and told]
+    #[arg(long, value_name = "N", help_heading = "Campaign")]
+    pub(super) seed: Option<u64>,
+    /// End after so many sessions
+    #[arg(long, value_name = "N", help_heading = "Campaign")]
+    pub(super) sessions: Option<u64>,
+    /// End after so many seconds [default: 60, unless --sessions is given]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Campaign")]
+    pub(super) time: Option<std::time::Duration>,
+    /// Sessions side by side [default: number of processors]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Campaign")]
+    pub(super) workers: Option<usize>,
+    /// Most ranks of a session
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
+    pub(super) ranks: u32,
+    /// Make no mistakes: sessions are as RFC 13 has them
+    #[arg(long, help_heading = "Campaign")]
+    pub(super) valid: bool,
+    /// Longest wait for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Campaign")]
+    pub(super) timeout: std::time::Duration,
+    /// Where findings are stored
+    #[arg(long, value_name = "DIR", default_value = "pmi-conform-fuzz", help_heading = "Campaign")]
+    pub(super) out: PathBuf,
+    /// Go on where the campaign in DIR (--out) ended; what it found is known
+    #[arg(long, help_heading = "Campaign")]
+    pub(super) resume: bool,
+    /// Buckets that are known, and what to leave alone (TOML)
+    #[arg(long, value_name = "FILE", help_heading = "Campaign")]
+    pub(super) known: Option<PathBuf>,
+
+    /// Play a finding again, five times: its folder, or a scenario file of a session
+    #[arg(long, value_name = "DIR", help_heading = "Findings")]
+    pub(super) replay: Option<PathBuf>,
+    /// Write the findings in DIR (--out) as scenarios into this folder
+    #[arg(long, value_name = "DIR", help_heading = "Findings")]
+    pub(super) export: Option<PathBuf>,
+    /// Write a report: json or sarif
+    #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
+    pub(super) report: Vec<(FuzzFormat, PathBuf)>,
+}
+
+/// What the report of a campaign is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FuzzFormat {
+    Json,
+    Sarif,
+}
+
+fn fuzz_report(text: &str) -> Result<(FuzzFormat, PathBuf), String> {
+    match text.split_once('=') {
+        Some(("json", file)) if !file.is_empty() => Ok((FuzzFormat::Json, file.into())),
+        Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
+        _ => Err("write json=FILE or sarif=FILE".into()),
+    }
 }
 
 #[derive(Args)]

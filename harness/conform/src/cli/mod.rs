@@ -3,6 +3,7 @@
 mod args;
 mod catalogue;
 mod files;
+mod fuzz;
 mod judge;
 mod mutants;
 mod record;
@@ -38,6 +39,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
+        Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Report(report)) => run_report(&report),

@@ -356,8 +356,18 @@ impl Implementation {
         self.proxy.is_some()
     }
 
+    /// The command for one node, with its placeholders.
+    pub fn template(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Starts it by another path.
+    pub(crate) fn set_program(&mut self, path: String) {
+        self.command[0] = path;
+    }
+
     /// The program that is judged, for messages about its end.
-    pub(super) fn program(&self) -> String {
+    pub fn program(&self) -> String {
         let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }

@@ -106,7 +106,23 @@ pub struct ProcessPeer {
     queue: VecDeque<What>,
     agents: HashSet<i32>,
     quiet_since: Instant,
+    patience: Patience,
     job_told: bool,
+}
+
+/// How long a proven silence must last where an answer is expected.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Where the server has read everything.
+    pub idle: Duration,
+    /// Where it leaves bytes unread.
+    pub starved: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { idle: PATIENCE, starved: STARVED }
+    }
 }
 
 fn nonblocking(fd: impl AsFd) -> io::Result<()> {
@@ -190,9 +206,29 @@ impl ProcessPeer {
             queue: VecDeque::new(),
             agents: HashSet::new(),
             quiet_since: Instant::now(),
+            patience: Patience::default(),
             job_told: false,
         };
         Ok((peer, command))
+    }
+
+    /// Changes how long a proven silence must last: who tries again where it counts can do with less.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
+    /// meaningful once it has ended.
+    pub fn leftovers(&self) -> Vec<String> {
+        let left = proctree::of_launch(self.launcher_pid);
+        let mut names: Vec<String> = left
+            .into_iter()
+            .filter(|pid| !self.agents.contains(pid) && *pid != self.launcher_pid)
+            .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+            .map(|name| name.trim().to_owned())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Waits for descriptors and reads whatever is there. True if anything was.
@@ -473,7 +509,7 @@ impl ProcessPeer {
                 .collect()
         };
         let servers = list();
-        let starved = patient && self.quiet_since.elapsed() >= STARVED;
+        let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
@@ -610,7 +646,7 @@ impl Peer for ProcessPeer {
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= PATIENCE) && self.is_idle(patient) {
+            if (!patient || quiet >= self.patience.idle) && self.is_idle(patient) {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

@@ -603,7 +603,7 @@ impl Player<'_> {
                 false => Err(Stop::Scenario(why)),
                 // RFC 13: not even those that it calls optional should be missing, which its own scenario says.
                 true if wanted == "any" || wanted == "fail" => Ok(()),
-                true => Err(self.broken(Some(rank), &format!("{} is called", function.name), why)),
+                true => Err(self.broken(Some(rank), format!("{} is called", function.name), why)),
             };
         }
         let Some(returned) = self.ranks[rank as usize].returned.take() else {

@@ -13,3 +13,4 @@ pub use memory::MemoryPeer;
 pub use peer::{Incoming, Peer};
 pub use player::{Limits, Outcome, play};
 pub use recorder::{EventSink, Recorder};
+pub(crate) use scope::fill;

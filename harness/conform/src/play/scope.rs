@@ -125,7 +125,8 @@ impl Scope {
     }
 }
 
-fn fill(n: usize, out: &mut Vec<u8>) {
+/// What `<fill N>` stands for.
+pub(crate) fn fill(n: usize, out: &mut Vec<u8>) {
     const PATTERN: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     out.extend(PATTERN.iter().cycle().take(n));
 }

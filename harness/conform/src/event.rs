@@ -172,6 +172,13 @@ pub enum What {
         /// Whether we ended it.
         ours: bool,
     },
+    /// A process under test has ended.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
+    },
     /// An answer was waited for and did not come.
     NoAnswer {
         /// To whom.

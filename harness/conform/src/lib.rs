@@ -1,6 +1,7 @@
 //! Conformance test harness for PMI-1.
 
 pub mod agent;
+pub mod client;
 pub mod deviations;
 pub mod event;
 pub mod hydra;

@@ -215,7 +215,7 @@ impl Monitor {
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
-            What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
+            What::Exited { .. } | What::Output { .. } | What::JobExited { .. } | What::Crashed { .. } => {}
         }
     }
 

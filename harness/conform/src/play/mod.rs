@@ -1,11 +1,11 @@
 //! Plays a scenario against a peer, in memory or in processes.
 
 mod memory;
-mod pattern;
+pub(crate) mod pattern;
 mod peer;
 mod player;
 mod recorder;
-mod scope;
+pub(crate) mod scope;
 
 pub use memory::MemoryPeer;
 pub use peer::{Incoming, Peer};

@@ -241,6 +241,7 @@ fn told(event: &Event) -> Option<Told> {
         What::Ended { proc, ours: false } => {
             told(Some(proc), "  ", "ended by the process manager".to_owned())
         }
+        What::Exited { proc, exit } => told(Some(proc), "  ", exit.to_string()),
         What::NoAnswer { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read all and waits)",

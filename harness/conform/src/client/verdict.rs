@@ -82,7 +82,8 @@ pub(super) fn outcome(
     let unjudged = match done {
         Err(error) => Some(error.to_string()),
         Ok(()) if interrupted => Some(INTERRUPTED.to_owned()),
-        Ok(()) if !spoke => Some(silent(&actors)),
+        // Where plain runs are a measure, it has spoken in them.
+        Ok(()) if !spoke && plain.is_none() => Some(silent(&actors)),
         Ok(()) => None,
     };
     let mut events = recorder.events;
@@ -94,7 +95,7 @@ pub(super) fn outcome(
         findings,
         under_test: Party::Client,
         hung,
-        lifeless: !spoke,
+        lifeless: !spoke && plain.is_none(),
         crashed,
         unjudged,
         scenario_error: None,

@@ -184,6 +184,13 @@ pub enum What {
         /// Whether we ended it.
         ours: bool,
     },
+    /// A process under test, or of a recorded session, has ended: by its own doing or another's.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
+    },
     /// An answer was waited for and did not come.
     NoAnswer {
         /// To whom.
@@ -262,14 +269,6 @@ pub enum What {
         result: i32,
         /// What the out arguments hold, `name=value` each.
         outs: Vec<Bytes>,
-    },
-    /// A process of a recorded session, or one that has loaded the library under test, has ended: by its own doing or
-    /// another's.
-    Exited {
-        /// Which.
-        proc: Proc,
-        /// How.
-        exit: Exit,
     },
     /// A process of the implementation died of a signal.
     Crashed {

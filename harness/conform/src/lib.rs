@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod campaign;
+pub mod client;
 pub mod deviations;
 pub mod event;
 pub mod hydra;

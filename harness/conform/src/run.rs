@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::Config;
 
+use crate::client::{self, Program};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
-use crate::judge::{Finding, Party, Severity};
-use crate::lang::UnderTest;
+use crate::judge::{Finding, Severity};
 use crate::lang::ast::{Need, Scenario, Source};
 use crate::launch::{Environment, Implementation, ProcessPeer};
 use crate::library::Library;
@@ -23,13 +23,20 @@ use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verd
 pub const CRASH: &str = "iut.no-crash";
 
 /// Why a scenario that the user has cut short could not be judged.
-const INTERRUPTED: &str = "interrupted";
+pub(crate) const INTERRUPTED: &str = "interrupted";
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
 
 /// What [`CRASH`] asks for.
 pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+
+/// Stands where a requirement's id would, for a process under test that does not end.
+pub const HANG: &str = "iut.no-hang";
+
+/// What [`HANG`] asks for.
+pub const HANG_TEXT: &str =
+    "A process under test must end by itself once nothing that it waits for is to come.";
 
 /// Events of a failed scenario that go into its result.
 pub(crate) const LAST_EVENTS: usize = 40;
@@ -42,6 +49,8 @@ pub enum Target {
     Processes(Box<Implementation>, Environment),
     /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
     Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
+    /// A program that speaks PMI, under the reference server.
+    Client(Box<Program>),
 }
 
 /// How to run.
@@ -114,6 +123,7 @@ pub fn run(
         Target::Memory(_) => "the reference server in memory".to_owned(),
         Target::Processes(implementation, _) => implementation.label.clone(),
         Target::Library(library, ..) => format!("the library {}", library.path.display()),
+        Target::Client(program) => program.label.clone(),
     };
     let header = RunHeader {
         format: LOG_FORMAT,
@@ -143,7 +153,7 @@ pub fn run(
                     let mut sink = Channel { index, sender: &sender };
                     let message = match dead.load(Ordering::Relaxed) {
                         true => Err((Verdict::Unjudged, not_tried())),
-                        false => one(suite, scenario, target, offers, options, &mut sink),
+                        false => one(suite, scenario, target, offers, options, interrupted, &mut sink),
                     };
                     let message = match message {
                         Ok(done) => Message::Done(index, Box::new(done)),
@@ -251,6 +261,7 @@ fn one(
     target: &Target,
     offers: &Offers,
     options: &Options,
+    interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
 ) -> Result<(Outcome, Duration), (Verdict, String)> {
     for need in &scenario.needs {
@@ -265,6 +276,9 @@ fn one(
             let config = Config { nodes: scenario.nodes, ..config.clone() };
             let mut peer = MemoryPeer::launch(config, scenario.ranks);
             play(scenario, &fragment, Vec::new(), &mut peer, options.limits, sink)
+        }
+        Target::Client(program) => {
+            client::play(program, scenario, &fragment, options.limits, interrupted, sink)?
         }
         Target::Processes(implementation, environment) => {
             if !implementation.can_span(scenario.nodes) {
@@ -293,12 +307,12 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
     let mut offers = Offers::new();
     let upstream = match target {
         Target::Processes(implementation, _) => implementation.has_upstream(),
-        Target::Memory(_) | Target::Library(..) => false,
+        Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
     };
     let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
     offers.insert(Need::Upstream, (upstream, why));
     let claims = match target {
-        Target::Memory(_) => return offers,
+        Target::Memory(_) | Target::Client(_) => return offers,
         Target::Processes(implementation, _) => &implementation.claims,
         Target::Library(_, claims, _) => claims,
     };
@@ -337,7 +351,7 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
     };
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = crate::lang::parse(source, "probe").ok()?;
-    match one(suite, &scenario, target, &Offers::new(), options, &mut ()) {
+    match one(suite, &scenario, target, &Offers::new(), options, &AtomicBool::new(false), &mut ()) {
         Err((_, why)) => Some(why),
         Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
             // Only a refusal of the operation itself counts, not what is wrong besides.
@@ -390,11 +404,7 @@ fn judge(
         findings.push(Judged {
             finding: Finding {
                 requirement: CRASH.into(),
-                party: match scenario.tests {
-                    UnderTest::Server => Party::Server,
-                    UnderTest::Client => Party::Client,
-                    UnderTest::Library => Party::Library,
-                },
+                party: outcome.under_test,
                 proc: None,
                 seq: outcome.events.len() as u64,
                 line: 0,
@@ -457,7 +467,11 @@ pub(crate) fn judged(suite: &Suite, finding: Finding) -> Judged {
     Judged {
         severity: finding.at_most.map_or(severity, |most| severity.min(most)),
         level: requirement.map(|r| r.level),
-        text: requirement.map(|r| r.text.clone()).unwrap_or_default(),
+        text: match requirement {
+            Some(requirement) => requirement.text.clone(),
+            None if finding.requirement == HANG => HANG_TEXT.to_owned(),
+            None => String::new(),
+        },
         finding,
         deviation: None,
     }

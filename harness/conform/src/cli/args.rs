@@ -25,9 +25,9 @@ Exit codes:
   2    usage error
   3    nothing was recorded, or not all";
 
-/// Judge a PMI-1 implementation: a process manager against Flux RFC 13.
+/// Judge a PMI-1 implementation, a process manager, a program or a library, against Flux RFC 13.
 ///
-/// Without --server it judges the reference process manager that is built in.
+/// Without --server and --client it judges the reference process manager that is built in.
 #[derive(Parser)]
 #[command(name = "pmi-conform", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(super) struct Cli {
@@ -123,6 +123,13 @@ pub(super) struct Judge {
     /// Optional operations that it lacks: their scenarios do not apply
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
+    /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
+    /// part that the scenarios give it
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
+    pub(super) client: Option<String>,
+    /// Number of processes of the program under test, where a scenario does not say it
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "What is tested")]
+    pub(super) ranks: u32,
     /// Judge the reference server in memory, without processes
     #[arg(long, conflicts_with = "server", help_heading = "What is tested")]
     pub(super) memory: bool,
@@ -146,7 +153,8 @@ pub(super) struct Judge {
     /// Launches side by side [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) jobs: Option<usize>,
-    /// Longest wait for what a step expects, in seconds
+    /// Longest wait for what a step expects, in seconds; for a program under test, how long it may do nothing that can be
+    /// seen
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", help_heading = "How it runs")]
     pub(super) timeout: std::time::Duration,
     /// Stop after so many red scenarios

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use pmi_conform::client::Program;
 use pmi_conform::deviations::{Deviations, draft, glob};
 use pmi_conform::event::Event;
 use pmi_conform::lang::UnderTest;
@@ -49,7 +50,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(&interrupted),
     };
-    let implementation = match (&args.server, args.memory || args.library.is_some()) {
+    let none = args.memory || args.library.is_some() || args.client.is_some();
+    let implementation = match (&args.server, none) {
         (_, true) => None,
         (None, false) => Some(Implementation::reference(&environment.binary)),
         (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
@@ -57,10 +59,13 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let mut deviations_file = args.deviations.clone();
     let mut version = None;
     let (mut setup, mut teardown) = (None, None);
-    let target = match implementation {
-        None if args.library.is_some() => library(args, environment)?,
-        None => Target::Memory(pmi_reference::Config::default()),
-        Some(mut implementation) => {
+    let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
+    let client = client.transpose().map_err(|what| anyhow::anyhow!("--client: {what}"))?;
+    let target = match (client, implementation) {
+        (Some(program), _) => Target::Client(Box::new(program)),
+        (None, None) if args.library.is_some() => library(args, environment)?,
+        (None, None) => Target::Memory(pmi_reference::Config::default()),
+        (None, Some(mut implementation)) => {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
             }
@@ -141,7 +146,11 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 }
 
 fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
-    let whom = if args.library.is_some() { UnderTest::Library } else { UnderTest::Server };
+    let whom = match (&args.client, &args.library) {
+        (Some(_), _) => UnderTest::Client,
+        (None, Some(_)) => UnderTest::Library,
+        (None, None) => UnderTest::Server,
+    };
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
@@ -169,10 +178,12 @@ fn replay(args: &Judge) -> String {
     let mut words = vec!["pmi-conform".to_owned()];
     words.extend(args.paths.iter().map(|p| p.display().to_string()));
     words.extend(args.memory.then(|| "--memory".to_owned()));
-    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
+    let client = ("--client", &args.client);
+    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
+    words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));

@@ -6,6 +6,6 @@ mod process;
 pub(crate) mod proctree;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
-pub(crate) use process::scratch_folder;
 pub use process::{Environment, Patience, ProcessPeer};
+pub(crate) use process::{scratch_folder, unread};
 pub(crate) use proctree::{become_subreaper, end_descendants};

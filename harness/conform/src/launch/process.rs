@@ -542,7 +542,7 @@ fn is_ours(name: &OsString) -> bool {
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
-fn unread(fd: BorrowedFd<'_>) -> Option<i32> {
+pub(crate) fn unread(fd: impl AsFd) -> Option<i32> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
     unsafe {

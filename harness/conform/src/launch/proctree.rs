@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Name of the variable that marks everything a run has started.
-pub(super) const MARK: &str = "PMI_CONFORM_RUN";
+pub(crate) const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
 pub(crate) fn become_subreaper() {
@@ -152,6 +152,18 @@ fn children(pid: &str) -> Vec<i32> {
     let listed: Vec<String> =
         tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
     listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+}
+
+/// Living processes with the mark of a run that their parents have left to us, and their descendants.
+pub(crate) fn orphans(mark: &str) -> Vec<i32> {
+    adopted(mark, 0).into_iter().flat_map(descendants).collect()
+}
+
+/// Ends what a run without a launcher of its own has left.
+pub(crate) fn end_orphans_of(mark: &str) {
+    if !adopted(mark, 0).is_empty() {
+        end_all(mark, 0, &HashSet::new());
+    }
 }
 
 fn own_children() -> Vec<i32> {

@@ -91,6 +91,7 @@ pub(crate) fn play(
         hung: player.hung,
         lifeless: player.unloadable,
         crashed: player.crashed.take(),
+        under_test: Party::Library,
         unjudged,
         scenario_error,
         events: std::mem::take(&mut player.recorder.events),
@@ -430,7 +431,12 @@ impl Player<'_> {
                 self.processes.kill(rank, *signal);
                 self.pump(Some(rank), |s| s.ranks[rank as usize].exit.is_some()).map(drop)
             }
-            ProcessAction::Args(_) | ProcessAction::JobExit(_) | ProcessAction::Logged => {
+            ProcessAction::Args(_)
+            | ProcessAction::Ends(_)
+            | ProcessAction::Copes
+            | ProcessAction::SameOutput
+            | ProcessAction::JobExit(_)
+            | ProcessAction::Logged => {
                 Err(Stop::Scenario("this cannot be said of a process that loads a library".into()))
             }
         }

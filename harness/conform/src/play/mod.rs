@@ -2,11 +2,11 @@
 
 pub(crate) mod library;
 mod memory;
-mod pattern;
+pub(crate) mod pattern;
 mod peer;
 mod player;
 mod recorder;
-mod scope;
+pub(crate) mod scope;
 mod upstream;
 
 pub use memory::MemoryPeer;

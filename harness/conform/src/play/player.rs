@@ -56,6 +56,8 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// What the server broke, in order.
     pub findings: Vec<Finding>,
+    /// Whom the run is about.
+    pub under_test: Party,
     /// Whether an expected answer never came.
     pub hung: bool,
     /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
@@ -179,6 +181,7 @@ pub fn play(
     Outcome {
         events: player.recorder.events,
         findings,
+        under_test: Party::Server,
         hung: player.hung,
         lifeless: player.unstarted || (player.hung && player.received == 0),
         crashed: player.crashed,
@@ -616,7 +619,7 @@ impl Player<'_> {
             Action::Close => self.expect_close(p),
             Action::Silence => self.expect_silence(p),
             Action::OneOf(alternatives) => self.expect_one_of(p, alternatives),
-            Action::Process(_) | Action::Call(_) | Action::Upstream(_) => Ok(()),
+            Action::Right | Action::Process(_) | Action::Call(_) | Action::Upstream(_) => Ok(()),
         }
     }
 
@@ -849,6 +852,9 @@ impl Player<'_> {
                 self.dismiss(p);
                 self.peer.kill(p, *signal);
                 Ok(())
+            }
+            ProcessAction::Ends(_) | ProcessAction::Copes | ProcessAction::SameOutput => {
+                Err(Stop::Scenario("what a client under test comes to".into()))
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 Err(Stop::Scenario("a step of the job stands under J".into()))

@@ -53,7 +53,7 @@ pub(crate) enum News {
 pub(crate) enum Waited {
     /// A rank's process did something.
     News(u32, News),
-    /// The process waited for will do nothing unless we act.
+    /// The processes waited for will do nothing unless we act.
     Idle,
     /// The deadline has passed.
     Deadline,
@@ -210,8 +210,8 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Waits for news, until the deadline. If `rank`'s process does nothing more of its own, it says so.
-    pub(crate) fn next(&mut self, deadline: Instant, rank: Option<u32>) -> Waited {
+    /// Waits for news, until the deadline. If the processes of `ranks` do nothing more of their own, it says so.
+    pub(crate) fn next(&mut self, deadline: Instant, ranks: &[u32]) -> Waited {
         let mut slice = Duration::from_micros(500);
         loop {
             if let Some((rank, news)) = self.queue.pop_front() {
@@ -228,7 +228,7 @@ impl<'a> Processes<'a> {
             if left.is_zero() {
                 return Waited::Deadline;
             }
-            if rank.is_some_and(|rank| self.is_idle(rank)) {
+            if !ranks.is_empty() && ranks.iter().all(|rank| self.is_idle(*rank)) && self.queue.is_empty() {
                 return Waited::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

@@ -81,7 +81,6 @@ const FAULTS: &[Fault] = &[
     ("put-lost", &["rfc13.api.kvs-put"]),
     ("put-second-lost", &["rfc13.put.visible-after-barrier"]),
     ("put-bad-key-sent", &["rfc13.abnf.c-put", "rfc13.abnf.word", "rfc13.wire.tuples"]),
-    ("put-empty-key", &["rfc13.api.kvs-put.errors"]),
     ("put-never-fails", &["rfc13.api.kvs-put.errors"]),
     ("commit-null", &["rfc13.api.kvs-commit.errors"]),
     ("commit-fails", &["rfc13.api.kvs-commit"]),

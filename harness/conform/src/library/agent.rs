@@ -184,7 +184,8 @@ fn place(
     outs: &mut Vec<(String, Out)>,
 ) -> Result<Slot, String> {
     let room = |length: Option<usize>, size: usize| {
-        let told = length.and_then(|at| *numbers.get(at)?).map(|n| usize::try_from(n).unwrap_or(0));
+        // A negative length promises nothing.
+        let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
         told.map_or(size, |told| told.min(size))
     };
     let pointer = match (param, argument) {
@@ -209,6 +210,16 @@ fn place(
             keep(all.ok_or("integers are written 1|2")?)
         }
         (Param::OutInt, Argument::Out(name, _)) => ints(name, 1, 1, true, outs),
+        (Param::InOutInt, Argument::Out(name, before)) => {
+            let place = ints(name, 1, 1, true, outs);
+            let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+            #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
+            // SAFETY: `ints` has made room for one.
+            unsafe {
+                place.cast::<i32>().write(before);
+            }
+            place
+        }
         (Param::OutInts(length), Argument::Out(name, size)) => {
             let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
             ints(name, size, room(length, size), false, outs)

@@ -187,8 +187,6 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
             _exit(97);
         return PMI_FAIL;
     }
-    if (is("put-empty-key") && key && !*key)
-        return PMI_SUCCESS;
     int result = GOOD(PMI_KVS_Put)(kvsname, key, value);
     return is("put-never-fails") && kvsname && key && value ? PMI_SUCCESS : result;
 }

@@ -119,7 +119,10 @@ pub fn run(
     let label = match target {
         Target::Memory(_) => "the reference server in memory".to_owned(),
         Target::Processes(implementation, _) => implementation.label.clone(),
-        Target::Library(library, ..) => format!("the library {}", library.path.display()),
+        Target::Library(library, ..) => {
+            let under = library.server.as_ref().map(|s| format!(" under {}", s.label)).unwrap_or_default();
+            format!("the library {}{under}", library.path.display())
+        }
     };
     let header = RunHeader {
         format: LOG_FORMAT,
@@ -264,8 +267,8 @@ fn one(
             return Err((Verdict::NotApplicable, why.clone()));
         }
     }
-    if let Some(why) = &offers.wireless
-        && wants_wire(suite, scenario)
+    if let (Some(why), Target::Library(library, ..)) = (&offers.wireless, target)
+        && wants_wire(suite, scenario, library.server.is_some())
     {
         return Err((Verdict::NotApplicable, why.clone()));
     }
@@ -307,7 +310,12 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
         Target::Library(_, claims, _) => claims,
     };
     let mut offers = Offers::default();
-    if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
+    if let Target::Library(library, ..) = target
+        && let Some(server) = &library.server
+    {
+        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
+        offers.wireless = Some(why);
+    } else if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
         offers.wireless = Some(
             "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
              there is no process manager for it here"
@@ -383,7 +391,7 @@ fn probe(suite: &Suite, text: &str, target: &Target, options: &Options) -> Optio
 
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
 /// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
-fn wants_wire(suite: &Suite, scenario: &Scenario) -> bool {
+fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     fn arranged(suite: &Suite, body: &[Stmt]) -> bool {
         body.iter().any(|stmt| match stmt {
             Stmt::Use(name) => suite.fragment(&name.value).is_some_and(|f| arranged(suite, &f.body)),
@@ -393,8 +401,8 @@ fn wants_wire(suite: &Suite, scenario: &Scenario) -> bool {
             Stmt::Step(_) | Stmt::Let { .. } => false,
         })
     }
-    let tested = scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
-    !tested && (scenario.ranks > 1 || arranged(suite, &scenario.body))
+    let tested = !served && scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
+    !tested && (!served && scenario.ranks > 1 || arranged(suite, &scenario.body))
 }
 
 /// Whether the reference server, as it is set up, lacks an optional operation.

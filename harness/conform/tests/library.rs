@@ -238,7 +238,8 @@ fn judge(suite: &Suite, selected: &[Arc<Scenario>], path: &Path, fault: &str) ->
         ("PMI_FAULT".to_owned(), fault.to_owned()),
         ("PMI_GOOD_LIBRARY".to_owned(), GOOD.display().to_string()),
     ]);
-    let library = Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env };
+    let library =
+        Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env, server: None };
     let target = Target::Library(Box::new(library), BTreeMap::new(), Arc::default());
     let options = Options { jobs: 4, ..Options::uncounted(Limits::default()) };
     let interrupted = AtomicBool::new(false);

@@ -457,7 +457,7 @@ impl ProcessPeer {
 }
 
 /// Variables of our own whose names begin like the protocol's.
-fn is_ours(name: &OsString) -> bool {
+pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
 }
 
@@ -483,7 +483,7 @@ fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> 
 }
 
 /// A private folder. Sockets have short paths: a long TMPDIR is left for /tmp.
-fn scratch_folder() -> io::Result<tempfile::TempDir> {
+pub(crate) fn scratch_folder() -> io::Result<tempfile::TempDir> {
     let builder = |dir: &Path| tempfile::Builder::new().prefix("pmi-conform-").tempdir_in(dir);
     // Agents may run in another working directory.
     let temp = std::path::absolute(std::env::temp_dir())?;

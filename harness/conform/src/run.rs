@@ -11,7 +11,7 @@ use crate::client::{self, Program};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::judge::{Finding, Severity};
-use crate::lang::ast::{Need, Scenario, Source};
+use crate::lang::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step, Stmt};
 use crate::launch::{Environment, Implementation, ProcessPeer};
 use crate::library::Library;
 use crate::play::library::play as play_library;
@@ -87,8 +87,14 @@ pub trait Observer {
     fn result(&mut self, result: &ScenarioResult);
 }
 
-/// Which optional operations the implementation offers, and how that is known.
-type Offers = BTreeMap<Need, (bool, String)>;
+/// What the implementation offers, and how that is known.
+#[derive(Default)]
+struct Offers {
+    /// Optional operations.
+    needs: BTreeMap<Need, (bool, String)>,
+    /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
+    wireless: Option<String>,
+}
 
 enum Message {
     Event(usize, Event),
@@ -122,7 +128,10 @@ pub fn run(
     let label = match target {
         Target::Memory(_) => "the reference server in memory".to_owned(),
         Target::Processes(implementation, _) => implementation.label.clone(),
-        Target::Library(library, ..) => format!("the library {}", library.path.display()),
+        Target::Library(library, ..) => {
+            let under = library.server.as_ref().map(|s| format!(" under {}", s.label)).unwrap_or_default();
+            format!("the library {}{under}", library.path.display())
+        }
         Target::Client(program) => program.label.clone(),
     };
     let header = RunHeader {
@@ -265,9 +274,14 @@ fn one(
     sink: &mut dyn EventSink,
 ) -> Result<(Outcome, Duration), (Verdict, String)> {
     for need in &scenario.needs {
-        if let Some((false, why)) = offers.get(&need.value) {
+        if let Some((false, why)) = offers.needs.get(&need.value) {
             return Err((Verdict::NotApplicable, why.clone()));
         }
+    }
+    if let (Some(why), Target::Library(library, ..)) = (&offers.wireless, target)
+        && wants_wire(suite, scenario, library.server.is_some())
+    {
+        return Err((Verdict::NotApplicable, why.clone()));
     }
     let start = Instant::now();
     let fragment = |name: &str| suite.fragment(name);
@@ -304,18 +318,30 @@ fn one(
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
 fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
-    let mut offers = Offers::new();
+    let mut offers = Offers::default();
     let upstream = match target {
         Target::Processes(implementation, _) => implementation.has_upstream(),
         Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
     };
     let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
-    offers.insert(Need::Upstream, (upstream, why));
+    offers.needs.insert(Need::Upstream, (upstream, why));
     let claims = match target {
         Target::Memory(_) | Target::Client(_) => return offers,
         Target::Processes(implementation, _) => &implementation.claims,
         Target::Library(_, claims, _) => claims,
     };
+    if let Target::Library(library, ..) = target
+        && let Some(server) = &library.server
+    {
+        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
+        offers.wireless = Some(why);
+    } else if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
+        offers.wireless = Some(
+            "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
+             there is no process manager for it here"
+                .to_owned(),
+        );
+    }
     for need in needs {
         let word = match need {
             Need::Upstream => continue,
@@ -325,7 +351,7 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
         let offer = match claims.get(need) {
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
-            None => match probe(suite, *need, target, options) {
+            None => match lacking(suite, *need, target, options) {
                 None => (true, String::new()),
                 Some(seen) => (
                     false,
@@ -333,13 +359,13 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
                 ),
             },
         };
-        offers.insert(*need, offer);
+        offers.needs.insert(*need, offer);
     }
     offers
 }
 
 /// Asks for an optional operation; what came instead of success.
-fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
+fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
     let text = match (target, need) {
         // Known without asking.
         (_, Need::Upstream) => return None,
@@ -349,9 +375,33 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
         (_, Need::Names) => include_str!("probes/names.pmi"),
         (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
     };
+    probe(suite, text, target, options)
+}
+
+/// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
+fn is_wireless(suite: &Suite, target: &Target, options: &Options) -> bool {
+    let done = play_probe(suite, include_str!("probes/library-wire.pmi"), target, options);
+    matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
+        && outcome.unjudged.is_none()
+        && outcome.findings.is_empty()
+        && !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. })))
+}
+
+/// Plays a scenario of our own.
+fn play_probe(
+    suite: &Suite,
+    text: &str,
+    target: &Target,
+    options: &Options,
+) -> Option<Result<(Outcome, Duration), (Verdict, String)>> {
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = crate::lang::parse(source, "probe").ok()?;
-    match one(suite, &scenario, target, &Offers::new(), options, &AtomicBool::new(false), &mut ()) {
+    Some(one(suite, &scenario, target, &Offers::default(), options, &AtomicBool::new(false), &mut ()))
+}
+
+/// What came instead of what a scenario of our own expects.
+fn probe(suite: &Suite, text: &str, target: &Target, options: &Options) -> Option<String> {
+    match play_probe(suite, text, target, options)? {
         Err((_, why)) => Some(why),
         Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
             // Only a refusal of the operation itself counts, not what is wrong besides.
@@ -362,9 +412,25 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
     }
 }
 
+/// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
+/// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
+fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
+    fn arranged(suite: &Suite, body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match stmt {
+            Stmt::Use(name) => suite.fragment(&name.value).is_some_and(|f| arranged(suite, &f.body)),
+            Stmt::Repeat { body, .. } => arranged(suite, body),
+            Stmt::Step(Step { role: Role::Client | Role::Server, .. }) => true,
+            Stmt::Step(Step { action: Action::Process(ProcessAction::Env(..)), .. }) => true,
+            Stmt::Step(_) | Stmt::Let { .. } => false,
+        })
+    }
+    let tested = !served && scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
+    !tested && (!served && scenario.ranks > 1 || arranged(suite, &scenario.body))
+}
+
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
-    probe(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
+    lacking(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
 }
 
 fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {

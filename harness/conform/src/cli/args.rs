@@ -114,8 +114,15 @@ pub(super) struct Judge {
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
-    /// A PMI library to judge, libpmi.so.0: its calls, and what it says to a process manager
-    #[arg(long, value_name = "FILE", env = "PMI_CONFORM_LIBRARY", conflicts_with_all = ["server", "memory"], help_heading = "What is tested")]
+    /// A PMI library to judge, libpmi.so.0: its calls, and what it says to a process manager, which we are. With --server, its calls
+    /// under that one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PMI_CONFORM_LIBRARY",
+        conflicts_with = "memory",
+        help_heading = "What is tested"
+    )]
     pub(super) library: Option<PathBuf>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]

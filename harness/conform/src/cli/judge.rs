@@ -50,9 +50,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(&interrupted),
     };
-    let none = args.memory || args.library.is_some() || args.client.is_some();
-    let implementation = match (&args.server, none) {
+    let implementation = match (&args.server, args.memory || args.client.is_some()) {
         (_, true) => None,
+        (None, false) if args.library.is_some() => None,
         (None, false) => Some(Implementation::reference(&environment.binary)),
         (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
     };
@@ -63,7 +63,10 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let client = client.transpose().map_err(|what| anyhow::anyhow!("--client: {what}"))?;
     let target = match (client, implementation) {
         (Some(program), _) => Target::Client(Box::new(program)),
-        (None, None) if args.library.is_some() => library(args, environment)?,
+        (None, implementation) if args.library.is_some() => {
+            version = implementation.as_ref().and_then(|i| i.version.clone());
+            library(args, environment, implementation)?
+        }
         (None, None) => Target::Memory(pmi_reference::Config::default()),
         (None, Some(mut implementation)) => {
             if let Some(nodes) = &args.server_nodes {
@@ -117,13 +120,14 @@ fn claims(args: &Judge) -> anyhow::Result<BTreeMap<Need, bool>> {
     Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
 }
 
-fn library(args: &Judge, environment: Environment) -> anyhow::Result<Target> {
+fn library(args: &Judge, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Target> {
     let path = args.library.as_ref().context("--library")?;
     let known = |e: io::Result<_>| e.with_context(|| format!("--library {}", path.display()));
     known(std::fs::metadata(path).map(drop))?;
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
-    let library = Library { path, binary: environment.binary, env: BTreeMap::new() };
+    let server = server.map(Box::new);
+    let library = Library { path, binary: environment.binary, env: BTreeMap::new(), server };
     Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
 }
 

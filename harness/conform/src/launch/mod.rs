@@ -2,7 +2,7 @@
 
 pub(crate) mod idle;
 mod implementation;
-mod process;
+pub(crate) mod process;
 pub(crate) mod proctree;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};

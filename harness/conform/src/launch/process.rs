@@ -537,7 +537,7 @@ impl ProcessPeer {
 }
 
 /// Variables of our own whose names begin like the protocol's.
-fn is_ours(name: &OsString) -> bool {
+pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
 }
 

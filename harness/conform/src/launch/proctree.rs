@@ -34,7 +34,7 @@ fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
 }
 
 /// Starts a launcher; `start` gives its pid as well. Nobody looks for orphans before it is known as a launcher.
-pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
+pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
         all.live.insert(started.1, mark.to_owned());
@@ -45,7 +45,7 @@ pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 /// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
 /// once every launch that may have left them is over. Those that carry the mark of this launch are ended at once: a
 /// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
-pub(super) fn launch_ended(mark: &str, launcher: i32) {
+pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
         all.live.remove(&launcher);
@@ -184,7 +184,7 @@ fn reap(pids: &mut HashSet<i32>) {
 }
 
 /// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
-pub(super) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
+pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let mut orphans = HashSet::new();
     until_gone(|| {

@@ -7,7 +7,7 @@ use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use libloading::os::unix::{Library as Shared, RTLD_LOCAL, RTLD_NOW};
@@ -35,9 +35,51 @@ const SIZE_MAX: usize = 1 << 24;
 pub fn main(library: &Path) -> io::Result<u8> {
     default_sigpipe();
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    obey(&socket, library)
+}
+
+/// File name by which the binary knows that a launcher has started it to load a library.
+pub(crate) const NAME: &str = "pmi-conform-library-agent";
+
+/// Name of the library, in the folder above the agent's.
+pub(crate) const LIBRARY: &str = "library";
+
+/// Variables by which process managers tell ranks, the protocol's first.
+const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
+
+/// Whether a launcher has started the program to load a library.
+pub fn is_agent(argv0: &OsString) -> bool {
+    crate::agent::is_called(argv0, NAME)
+}
+
+/// Runs as a process that a launcher has started; returns the exit status.
+pub fn under_launcher(argv0: &OsString) -> u8 {
+    match connect(argv0).and_then(|(socket, library)| obey(&socket, &library)) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            125
+        }
+    }
+}
+
+fn connect(argv0: &OsString) -> io::Result<(UnixStream, PathBuf)> {
+    default_sigpipe();
+    let path = crate::agent::own_path(argv0, NAME);
+    let Some(scratch) = path.as_deref().and_then(Path::parent).and_then(Path::parent) else {
+        return Err(io::Error::other("not started by its path in the scratch folder of a run"));
+    };
+    let socket = UnixStream::connect(scratch.join(crate::agent::SOCKET))?;
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    tell(&socket, &Report::Hello { rank, pid: std::process::id() as i32 })?;
+    Ok((socket, scratch.join(LIBRARY)))
+}
+
+/// Loads the library and does what the runner says.
+fn obey(socket: &UnixStream, library: &Path) -> io::Result<u8> {
     let mut orders = BufReader::new(socket.try_clone()?);
     let loaded = load(library);
-    tell(&socket, &Report::Loaded(loaded.as_ref().err().cloned()))?;
+    tell(socket, &Report::Loaded(loaded.as_ref().err().cloned()))?;
     let Ok(library) = loaded else { return Ok(0) };
     let mut line = String::new();
     loop {
@@ -55,7 +97,7 @@ pub fn main(library: &Path) -> io::Result<u8> {
             }
             Order::Call { function, arguments } => call(&library, &function, arguments),
         };
-        tell(&socket, &report)?;
+        tell(socket, &report)?;
     }
 }
 
@@ -184,7 +226,8 @@ fn place(
     outs: &mut Vec<(String, Out)>,
 ) -> Result<Slot, String> {
     let room = |length: Option<usize>, size: usize| {
-        let told = length.and_then(|at| *numbers.get(at)?).map(|n| usize::try_from(n).unwrap_or(0));
+        // A negative length promises nothing.
+        let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
         told.map_or(size, |told| told.min(size))
     };
     let pointer = match (param, argument) {
@@ -209,6 +252,16 @@ fn place(
             keep(all.ok_or("integers are written 1|2")?)
         }
         (Param::OutInt, Argument::Out(name, _)) => ints(name, 1, 1, true, outs),
+        (Param::InOutInt, Argument::Out(name, before)) => {
+            let place = ints(name, 1, 1, true, outs);
+            let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+            #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
+            // SAFETY: `ints` has made room for one.
+            unsafe {
+                place.cast::<i32>().write(before);
+            }
+            place
+        }
         (Param::OutInts(length), Argument::Out(name, size)) => {
             let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
             ints(name, size, room(length, size), false, outs)

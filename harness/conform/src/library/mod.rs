@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::event::Bytes;
+use crate::launch::Implementation;
 pub(crate) use signature::code_name;
 
 /// A library under test.
-#[derive(Debug, Clone)]
 pub struct Library {
     /// Its file, absolute.
     pub path: PathBuf,
@@ -28,6 +28,8 @@ pub struct Library {
     pub binary: PathBuf,
     /// Further variables for the processes that load it.
     pub env: BTreeMap<String, String>,
+    /// The process manager of its own that starts the processes; else we are one.
+    pub server: Option<Box<Implementation>>,
 }
 
 /// What the runner tells the process, a line of JSON each.
@@ -65,6 +67,13 @@ pub(crate) enum Argument {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Report {
+    /// The first word of a process that a launcher has started: its rank, as far as its environment tells.
+    Hello {
+        /// `None` if it does not.
+        rank: Option<u32>,
+        /// Its process id.
+        pid: i32,
+    },
     /// The library has been loaded, or why it has not.
     Loaded(Option<String>),
     /// A call has returned.

@@ -9,6 +9,8 @@ pub(crate) enum Param {
     Str,
     /// `int *`.
     OutInt,
+    /// `int *` that is read and set; the size that a scenario writes for it is what it holds before, else 0.
+    InOutInt,
     /// `char *` to be filled; the index of the parameter that tells its length, where there is one.
     OutText(Option<usize>),
     /// `int *` to be filled with several; likewise.
@@ -140,9 +142,9 @@ functions! {
     "PMI_Unpublish_name" [Str] "api.unpublish-name" "rfc13.api.name.errors" [ARG, FAIL] true
     "PMI_Lookup_name" [Str, OutText(None)] "api.lookup-name" "rfc13.api.name.errors" [ARG, FAIL] true
     "PMI_Parse_option" [Int, List, OutInt, OutPointer, OutInt] "api.parse-option" "" [] true
-    "PMI_Args_to_keyval" [OutInt, ListPointer, OutPointer, OutInt] "api.args-to-keyval" "" [] true
+    "PMI_Args_to_keyval" [InOutInt, ListPointer, OutPointer, OutInt] "api.args-to-keyval" "" [] true
     "PMI_Free_keyvals" [Vector, Int] "api.free-keyvals" "" [] true
-    "PMI_Get_options" [OutText(None), OutInt] "api.get-options" "" [] true
+    "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
 #[cfg(test)]

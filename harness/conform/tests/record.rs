@@ -87,7 +87,7 @@ fn spawned_processes_are_recorded() {
 #[test]
 fn a_faulty_process_manager_is_blamed() {
     let folder = TempDir::new().unwrap();
-    let serve = [BIN, "serve", "-n", "2", "--fault", "kvsname-per-rank", "--", "{tap}", client()];
+    let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", client()];
     let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());

@@ -147,6 +147,7 @@ pub fn play(
         recorder: Recorder::new(sink, Monitor::focused(requires)),
         scope: Scope::default(),
         source: Arc::clone(&scenario.source),
+        newlines: memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect(),
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks), (Proc::PROXIES, scenario.nodes)]),
         groups: 0,
@@ -210,6 +211,8 @@ pub(super) struct Player<'a> {
     pub(super) scope: Scope,
     /// The file that the current step stands in.
     source: Arc<Source>,
+    /// Where the lines of the scenario's own file end: recorded sessions have many.
+    newlines: Vec<usize>,
     links: HashMap<Proc, Link>,
     /// Sizes of the process groups.
     sizes: HashMap<u32, u32>,
@@ -318,7 +321,7 @@ impl Player<'_> {
     /// Remembers the line that is played; a fragment's steps count as the `use` line.
     fn at(&mut self, offset: usize, own: bool) {
         if own {
-            self.recorder.line = self.scenario.source.line_of(offset);
+            self.recorder.line = 1 + self.newlines.partition_point(|end| *end < offset);
         }
     }
 

@@ -29,9 +29,11 @@ pub(super) const KILLERS: [i32; 5] = [1, 2, 9, 13, 15];
 /// A process of the session.
 #[derive(Debug, Default)]
 struct Process {
+    /// Of its tap, and so for the process manager.
+    pid: i32,
     closed: bool,
     ended: bool,
-    /// How it ended, where the system tells it.
+    /// How it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
     /// Something had gone wrong elsewhere when its connection ended: it may have been killed.
     in_trouble: bool,
@@ -103,9 +105,9 @@ impl Book {
         self.trouble = true;
     }
 
-    /// The processes that have started and, as far as is known, not ended.
-    pub fn running(&self) -> Vec<Proc> {
-        self.processes.iter().filter(|(_, p)| !p.ended).map(|(p, _)| *p).collect()
+    /// The processes that have started and have not said that they end, with their process ids.
+    pub fn running(&self) -> Vec<(Proc, i32)> {
+        self.processes.iter().filter(|(_, p)| !p.ended).map(|(p, process)| (*p, process.pid)).collect()
     }
 
     /// Number of processes, of process groups, and of messages from and to them.
@@ -194,11 +196,9 @@ impl Book {
             }
             Told::Ended(exit) => {
                 let process = self.processes.entry(p).or_default();
-                (process.ended, process.exit) = (true, exit);
-                if let Some(exit) = exit {
-                    self.event(What::Exited { proc: p, exit }, new);
-                    self.trouble |= exit != Exit::Code(0);
-                }
+                (process.ended, process.exit) = (true, Some(exit));
+                self.event(What::Exited { proc: p, exit }, new);
+                self.trouble |= exit != Exit::Code(0);
             }
         }
     }
@@ -233,7 +233,7 @@ impl Book {
             self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, new);
         }
         self.procs.insert(pid, p);
-        self.processes.insert(p, Process::default());
+        self.processes.insert(p, Process { pid, ..Process::default() });
         self.event(What::Started { proc: p, env, args, bad_fd }, new);
     }
 

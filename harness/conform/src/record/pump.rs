@@ -1,7 +1,7 @@
 //! Carries bytes between two descriptors, both ways, unchanged but for what the owner does with a piece.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -67,76 +67,134 @@ impl End {
     }
 }
 
-/// Carries until one of the two has gone. Closes both.
-///
-/// # Errors
-///
-/// Those of poll, and of descriptors that cannot be used.
-pub(super) fn pump(client: OwnedFd, server: OwnedFd, owner: &mut dyn Owner) -> io::Result<()> {
-    let mut ends = [End::new(client)?, End::new(server)?];
-    let mut buffer = vec![0; PIECE];
-    const SIDES: [Side; 2] = [Side::Client, Side::Server];
-    loop {
-        // A side that is not asked for anything is left out: its hang-up would be told again and again.
-        let mut waits = Vec::with_capacity(2);
-        for i in 0..2 {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, !ends[i].over && ends[1 - i].pending.is_empty());
-            flags.set(PollFlags::OUT, !ends[i].pending.is_empty());
-            if !flags.is_empty() {
-                waits.push((i, flags));
-            }
-        }
-        if waits.is_empty() {
-            return Ok(());
-        }
-        let mut fds: Vec<PollFd<'_>> =
-            waits.iter().map(|(i, flags)| PollFd::from_borrowed_fd(ends[*i].fd.as_fd(), *flags)).collect();
-        match rustix::event::poll(&mut fds, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        for ((i, flags), ready) in waits.into_iter().zip(ready) {
-            if !ready {
-                continue;
-            }
-            let other = 1 - i;
-            if flags.contains(PollFlags::OUT) && ends[i].write().is_err() {
-                // It reads no more. What it wrote before is still to be read; the other side learns that nobody reads.
-                ends[i].pending.clear();
-                ends[other].over = true;
-                let _ = shutdown(&ends[other].fd, Shutdown::Read);
-            }
-            if flags.contains(PollFlags::IN) {
-                match rustix::io::read(&ends[i].fd, &mut buffer) {
-                    Ok(n) if n > 0 => {
-                        let piece = owner.piece(SIDES[i], &buffer[..n]);
-                        ends[other].pending.extend(piece);
-                        // Most pieces fit at once; an error is found by the next round.
-                        let _ = ends[other].write();
-                    }
-                    Err(Errno::AGAIN | Errno::INTR) => {}
-                    _ => {
-                        ends[i].over = true;
-                        let rest = owner.closed(SIDES[i]);
-                        ends[other].pending.extend(rest);
-                    }
+/// Until when to carry.
+#[derive(Clone, Copy)]
+pub(super) enum Until<'a> {
+    /// Until one of the two has gone.
+    Over,
+    /// Also until this descriptor has something to read.
+    Woken(BorrowedFd<'a>),
+    /// Also until nothing is there that can be carried now, and nothing of the client's waits to be written.
+    Quiet,
+}
+
+/// Why it stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// One of the two has gone, and everything it wrote was carried.
+    Over,
+    /// There may be more.
+    Waiting,
+}
+
+/// Both sides. They are closed when it is dropped.
+pub(super) struct Pump {
+    ends: [End; 2],
+    buffer: Vec<u8>,
+}
+
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
+
+impl Pump {
+    /// # Errors
+    ///
+    /// Descriptors that cannot be used.
+    pub(super) fn new(client: OwnedFd, server: OwnedFd) -> io::Result<Self> {
+        Ok(Self { ends: [End::new(client)?, End::new(server)?], buffer: vec![0; PIECE] })
+    }
+
+    /// Carries.
+    ///
+    /// # Errors
+    ///
+    /// Those of poll.
+    pub(super) fn run(&mut self, owner: &mut dyn Owner, until: Until<'_>) -> io::Result<Stop> {
+        loop {
+            // A side that is not asked for anything is left out: its hang-up would be told again and again.
+            let mut waits = Vec::with_capacity(2);
+            for i in 0..2 {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, !self.ends[i].over && self.ends[1 - i].pending.is_empty());
+                flags.set(PollFlags::OUT, !self.ends[i].pending.is_empty());
+                if !flags.is_empty() {
+                    waits.push((i, flags));
                 }
             }
-        }
-        for i in 0..2 {
-            let other = 1 - i;
-            if ends[i].over && ends[other].pending.is_empty() && !ends[other].told {
-                if ends[i].is_gone() {
-                    return Ok(());
+            if waits.is_empty() {
+                return Ok(Stop::Over);
+            }
+            let mut fds: Vec<PollFd<'_>> = waits
+                .iter()
+                .map(|(i, flags)| PollFd::from_borrowed_fd(self.ends[*i].fd.as_fd(), *flags))
+                .collect();
+            if let Until::Woken(fd) = until {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+            let quiet = matches!(until, Until::Quiet) && self.ends[1].pending.is_empty();
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match rustix::event::poll(&mut fds, quiet.then_some(&now)) {
+                Ok(0) => return Ok(Stop::Waiting),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let woken = ready.len() > waits.len() && ready[waits.len()];
+            for ((i, flags), _) in waits.into_iter().zip(&ready).filter(|(_, ready)| **ready) {
+                if flags.contains(PollFlags::OUT) {
+                    self.write(i);
                 }
-                ends[other].told = true;
-                let _ = shutdown(&ends[other].fd, Shutdown::Write);
+                if flags.contains(PollFlags::IN) {
+                    self.read(i, owner);
+                }
+            }
+            if self.pass_closes() {
+                return Ok(Stop::Over);
+            }
+            if woken {
+                return Ok(Stop::Waiting);
             }
         }
+    }
+
+    fn write(&mut self, to: usize) {
+        if self.ends[to].write().is_err() {
+            // It reads no more. What it wrote before is still to be read; the other side learns that nobody reads.
+            self.ends[to].pending.clear();
+            self.ends[1 - to].over = true;
+            let _ = shutdown(&self.ends[1 - to].fd, Shutdown::Read);
+        }
+    }
+
+    fn read(&mut self, from: usize, owner: &mut dyn Owner) {
+        match rustix::io::read(&self.ends[from].fd, &mut self.buffer) {
+            Ok(n) if n > 0 => {
+                let piece = owner.piece(SIDES[from], &self.buffer[..n]);
+                self.ends[1 - from].pending.extend(piece);
+                self.write(1 - from);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            _ => {
+                self.ends[from].over = true;
+                let rest = owner.closed(SIDES[from]);
+                self.ends[1 - from].pending.extend(rest);
+            }
+        }
+    }
+
+    /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
+    fn pass_closes(&mut self) -> bool {
+        for i in 0..2 {
+            let other = 1 - i;
+            if self.ends[i].over && self.ends[other].pending.is_empty() && !self.ends[other].told {
+                if self.ends[i].is_gone() {
+                    return true;
+                }
+                self.ends[other].told = true;
+                let _ = shutdown(&self.ends[other].fd, Shutdown::Write);
+            }
+        }
+        false
     }
 }
 
@@ -163,11 +221,15 @@ mod tests {
     type Told = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
 
     /// The program's and the process manager's descriptors, and what is told.
-    fn piped() -> (UnixStream, UnixStream, Told, std::thread::JoinHandle<io::Result<()>>) {
+    fn piped() -> (UnixStream, UnixStream, Told, std::thread::JoinHandle<io::Result<Stop>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();
         let (sender, told) = mpsc::channel();
-        let pump = std::thread::spawn(move || pump(client.into(), server.into(), &mut Log(sender)));
+        let pump = Pump::new(client.into(), server.into()).unwrap();
+        let pump = std::thread::spawn(move || {
+            let mut pump = pump;
+            pump.run(&mut Log(sender), Until::Over)
+        });
         (program, manager, told, pump)
     }
 

@@ -33,6 +33,8 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
     let reason = unjudged(session);
     let verdict = match findings.iter().map(|f| f.severity).max() {
         _ if session.hung => Verdict::Hung,
+        // Who does not speak PMI-1 breaks none of its rules.
+        _ if !session.book.is_connected() => Verdict::Unjudged,
         // What was found stands, however little was seen.
         Some(Severity::Fail) => Verdict::Fail,
         _ if reason.is_some() => Verdict::Unjudged,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 
 use super::book::Book;
 use super::place;
@@ -119,7 +119,7 @@ pub fn run(
         buffer: vec![0; DATAGRAM],
     };
     let (interrupted, hung) = running.until_over(manner, signals, pid, start)?;
-    let left = running.book.running();
+    let left = running.left();
     if matches!(manner, Manner::Bounded(_)) {
         end_descendants(pid.as_raw_nonzero().get());
     }
@@ -179,13 +179,19 @@ impl Running<'_> {
             }
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
-                if self.book.running().is_empty() || since.elapsed() > GRACE {
+                if self.left().is_empty() || since.elapsed() > GRACE {
                     // What was sent before the last look.
                     self.read();
                     return Ok((interrupts > 0, hung));
                 }
             }
         }
+    }
+
+    /// Processes that are still there. One that was killed together with its tap has not told of its end.
+    fn left(&self) -> Vec<Proc> {
+        let lives = |pid: i32| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+        self.book.running().into_iter().filter(|(_, pid)| lives(*pid)).map(|(p, _)| p).collect()
     }
 
     fn wait(&self, time: Duration) {

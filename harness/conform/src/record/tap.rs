@@ -1,10 +1,9 @@
-//! The tap: stands where the program was to be started, leaves a helper with the connection, and becomes the program.
+//! The tap: stands where the program was to be started, starts it, carries its connection, and ends as it does.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -13,11 +12,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
-use super::pump::{self, Owner, Side};
+use super::pump::{Owner, Pump, Side, Stop, Until};
 use super::rewrite::Rewriter;
 use super::told::{Head, Told};
 use crate::agent;
@@ -75,12 +75,13 @@ fn own_path(argv0: &OsString) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|name| name == NAME))
 }
 
-/// Runs as a tap; returns only if there is no program to become, with the exit status.
+/// Runs as a tap; returns the exit status.
 pub fn main(argv: Vec<OsString>) -> u8 {
-    let Err(error) = run(argv);
-    eprintln!("{NAME}: {error}");
-    // As shells have it.
-    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    run(argv).unwrap_or_else(|error| {
+        eprintln!("{NAME}: {error}");
+        // As shells have it.
+        if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    })
 }
 
 /// Makes the tap of a folder; returns its path.
@@ -91,7 +92,7 @@ pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-fn run(mut argv: Vec<OsString>) -> io::Result<Infallible> {
+fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
     let path = argv.first().and_then(own_path).ok_or_else(|| wrong("started without a name"))?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -105,94 +106,210 @@ fn run(mut argv: Vec<OsString>) -> io::Result<Infallible> {
     if argv.is_empty() {
         return Err(wrong("no program to start: write {tap} in front of one"));
     }
-    if let Some(mut reporter) = Reporter::connect(scratch) {
-        let connection = agent::pmi_fd();
-        reporter.started(place, &argv[1..], connection.as_ref().err());
-        // Also a program without a connection ends, and may be waited for.
-        leave_helper(reporter, connection.ok(), scratch)?;
-    }
+    let cannot = |e: io::Error| {
+        io::Error::new(e.kind(), format!("cannot start {}: {e}", argv[0].as_bytes().escape_ascii()))
+    };
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
-    restore_signals(&mut command)?;
-    let error = command.exec();
-    Err(io::Error::new(error.kind(), format!("cannot start {}: {error}", argv[0].as_bytes().escape_ascii())))
+    let mask = block_signals()?;
+    prepare(&mut command, mask);
+    let Some(mut reporter) = Reporter::connect(scratch) else {
+        return Err(cannot(command.exec()));
+    };
+    let connection = agent::pmi_fd();
+    reporter.started(place, &argv[1..], connection.as_ref().err());
+    let mut between = None;
+    let mut inherited = None;
+    if let Ok(mut fd) = connection {
+        let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
+        let (client, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The program finds its end under the number that it was told.
+        rustix::io::dup2(&theirs, &mut fd)?;
+        inherited = Some(fd);
+        between = Some((client, server));
+    }
+    let child = command.spawn().map_err(cannot)?;
+    drop(inherited);
+    let program = Pid::from_child(&child);
+    let tap = Tap { reporter, rewriter: Rewriter::default(), scratch: scratch.to_owned(), spawned: 0 };
+    stand_in(program, between, tap)
 }
 
-/// Lets the program have the signals as we were given them; `exec` would set them back.
-#[expect(unsafe_code, reason = "what runs just before exec")]
-fn restore_signals(command: &mut Command) -> io::Result<()> {
-    // SAFETY: all bits zero is a valid sigset_t, which pthread_sigmask fills.
-    let mask = unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        if libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask) != 0 {
-            return Err(io::Error::last_os_error());
+/// Blocks all signals; those that come are read from a descriptor. Returns what was blocked before.
+#[expect(unsafe_code, reason = "neither std nor rustix has signal masks")]
+fn block_signals() -> io::Result<libc::sigset_t> {
+    // SAFETY: all bits zero is a valid sigset_t, and the calls fill the sets that they are given.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        match libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) {
+            0 => Ok(before),
+            error => Err(io::Error::from_raw_os_error(error)),
         }
-        mask
-    };
-    // SAFETY: both calls may be made anywhere, and this runs in our own process, which has one thread.
+    }
+}
+
+/// Lets the program have the signals as we were given them, and not outlive us if we are killed in its place.
+#[expect(unsafe_code, reason = "what runs just before exec")]
+fn prepare(command: &mut Command, mask: libc::sigset_t) {
+    // SAFETY: these calls may be made between fork and exec.
     unsafe {
         command.pre_exec(move || {
             if SIGPIPE_IGNORED.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             }
+            #[cfg(target_os = "linux")]
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
             Ok(())
         });
     }
-    Ok(())
 }
 
-/// Puts a helper between the connection and the program, which inherits its end under the same number.
-fn leave_helper(reporter: Reporter, connection: Option<OwnedFd>, scratch: &Path) -> io::Result<()> {
-    let program = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
-    let mut ends = None;
-    if let Some(mut inherited) = connection {
-        let server = rustix::io::fcntl_dupfd_cloexec(&inherited, 3)?;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        rustix::io::dup2(&theirs, &mut inherited)?;
-        let _ = inherited.into_raw_fd();
-        ends = Some((ours, server));
-    }
-    // SAFETY: there is one thread, so that the child may do anything.
-    #[expect(unsafe_code, reason = "a process that goes on without exec")]
-    let child = unsafe { libc::fork() };
-    if child > 0 {
-        // It ends at once: the helper is its child, and none of the program's.
-        let pid = Pid::from_raw(child);
-        while let Err(rustix::io::Errno::INTR) =
-            rustix::process::waitpid(pid, rustix::process::WaitOptions::empty())
-        {}
-        return Ok(());
-    }
-    if child < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above; and nothing of the parent's may run at exit.
-    #[expect(unsafe_code, reason = "see above")]
-    unsafe {
-        if libc::fork() == 0 {
-            help(reporter, ends, program, scratch);
-        }
-        libc::_exit(0);
-    }
-}
-
-/// What the helper does: carry the bytes, and tell when the program has ended.
-fn help(reporter: Reporter, ends: Option<(OwnedFd, OwnedFd)>, program: OwnedFd, scratch: &Path) {
-    // What ends the program's group or session must not lose its last words.
-    let _ = rustix::process::setsid();
-    let mut kept = vec![reporter.socket.as_raw_fd(), program.as_raw_fd()];
-    kept.extend(ends.iter().flat_map(|(a, b)| [a.as_raw_fd(), b.as_raw_fd()]));
-    // Else whoever waits for the end of the program's output would wait for us.
+/// Carries the bytes while the program runs, passes signals on, and ends as it has ended.
+///
+/// A connection that ends with its program must end with us, closed by the kernel when our own status is settled: Hydra
+/// kills the processes of a group of which one has closed its connection, and would find us alive. Nor may it come later,
+/// since Hydra takes no notice of it once it has reaped the process.
+fn stand_in(program: Pid, between: Option<(OwnedFd, OwnedFd)>, mut tap: Tap) -> io::Result<u8> {
+    let forwards = leave_group();
+    let signals = signal_descriptor()?;
+    let mut kept = vec![tap.reporter.socket.as_raw_fd(), signals.as_raw_fd()];
+    kept.extend(between.iter().flat_map(|(a, b)| [a.as_raw_fd(), b.as_raw_fd()]));
+    // Who waits for the end of the program's output must not wait for ours.
     close_all_but(&kept);
-    let _ = rustix::process::chdir("/");
-    let mut tap = Tap { reporter, rewriter: Rewriter::default(), scratch: scratch.to_owned(), spawned: 0 };
-    if let Some((client, server)) = ends {
-        // What cannot be polled cannot be carried; both ends are closed then, as if either side had gone.
-        let _ = pump::pump(client, server, &mut tap);
+    let mut pump = between.map(|(client, server)| Pump::new(client, server)).transpose()?;
+    let status = loop {
+        match pump.as_mut().map(|pump| pump.run(&mut tap, Until::Woken(signals.as_fd()))) {
+            Some(Ok(Stop::Over)) if is_exiting(program) => std::mem::forget(pump.take()),
+            Some(Ok(Stop::Over) | Err(_)) => pump = None,
+            Some(Ok(Stop::Waiting)) => {}
+            None => {
+                let mut fds = [PollFd::new(&signals, PollFlags::IN)];
+                let _ = rustix::event::poll(&mut fds, None);
+            }
+        }
+        if let Some(status) = read_signals(&signals, program, forwards)? {
+            break status;
+        }
+    };
+    // All that it wrote is there by now, and its end of the connection is closed.
+    if let Some(mut pump) = pump {
+        if let Ok(Stop::Waiting) = pump.run(&mut tap, Until::Quiet) {
+            // Somebody else has the connection, a child of the program's: it goes on without us.
+            // SAFETY: there is one thread, so that the child may do anything.
+            #[expect(unsafe_code, reason = "a process that goes on without exec")]
+            if unsafe { libc::fork() } == 0 {
+                let _ = rustix::process::setsid();
+                let _ = pump.run(&mut tap, Until::Over);
+                return Ok(0);
+            }
+        }
+        std::mem::forget(pump);
     }
-    let exit = wait(&program);
+    let exit = match status.terminating_signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.exit_status().unwrap_or(255)),
+    };
     tap.reporter.tell(Told::Ended(exit), &[]);
+    Ok(end_like(exit))
+}
+
+/// Whether a process is on its way out: it lets go of its descriptors before it is seen to have ended.
+fn is_exiting(process: Pid) -> bool {
+    const PF_EXITING: u64 = 4;
+    let stat =
+        std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    // Behind the name: state, parent, group, session, terminal, its group, flags.
+    let flags =
+        stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
+/// Leaves the process group, so that what is sent to the group comes to the program once, and what is sent to us can be
+/// passed on. The leader of a session cannot, and who made it one sends to the group: then nothing is passed on.
+fn leave_group() -> bool {
+    let me = rustix::process::getpid();
+    if rustix::process::getpgrp() != me {
+        return rustix::process::setpgid(None, None).is_ok();
+    }
+    // A leader may only enter another group, so there has to be one.
+    // SAFETY: there is one thread; the child waits to be killed.
+    #[expect(unsafe_code, reason = "a process that does nothing")]
+    let other = unsafe {
+        let child = libc::fork();
+        while child == 0 {
+            libc::pause();
+        }
+        child
+    };
+    let Some(other) = Pid::from_raw(other).filter(|_| other > 0) else { return false };
+    let done = rustix::process::setpgid(Some(other), Some(other)).is_ok()
+        && rustix::process::setpgid(None, Some(other)).is_ok();
+    let _ = rustix::process::kill_process(other, Signal::KILL);
+    while let Err(Errno::INTR) = rustix::process::waitpid(Some(other), WaitOptions::empty()) {}
+    done
+}
+
+fn signal_descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: the set is filled, and what signalfd returns is new and ours.
+    #[expect(unsafe_code, reason = "rustix does not have it")]
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        match libc::signalfd(-1, &all, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Passes signals on; the program's status once it has ended.
+fn read_signals(signals: &OwnedFd, program: Pid, forwards: bool) -> io::Result<Option<WaitStatus>> {
+    let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+    while let Ok(n) = rustix::io::read(signals, &mut info) {
+        // The number stands first.
+        let signal = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+        if n < info.len() {
+            break;
+        }
+        if signal != libc::SIGCHLD && forwards {
+            // SAFETY: a plain system call. Signals without a name, the real-time ones, are passed on as well.
+            #[expect(unsafe_code, reason = "rustix has no signals without a name")]
+            unsafe {
+                libc::kill(program.as_raw_nonzero().get(), signal)
+            };
+        }
+    }
+    // One SIGCHLD may stand for several, so it is asked in any case.
+    match rustix::process::waitpid(Some(program), WaitOptions::NOHANG) {
+        Ok(ended) => Ok(ended.map(|(_, status)| status)),
+        Err(Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Dies of the signal, or gives the status to exit with.
+fn end_like(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(status) => status as u8,
+        Exit::Signal(signal) => {
+            // SAFETY: plain system calls on ourselves. Without the right to dump there is no core file of ours.
+            #[expect(unsafe_code, reason = "dispositions and masks of signals")]
+            unsafe {
+                #[cfg(target_os = "linux")]
+                libc::prctl(libc::PR_SET_DUMPABLE, 0);
+                libc::signal(signal, libc::SIG_DFL);
+                let mut none: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut none);
+                libc::kill(libc::getpid(), signal);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            }
+            (128 + signal) as u8
+        }
+    }
 }
 
 fn close_all_but(kept: &[RawFd]) {
@@ -216,48 +333,6 @@ fn close_all_but(kept: &[RawFd]) {
             let _ = null.into_raw_fd();
         }
     }
-}
-
-/// Waits for the end of a process that is not our child. Its status can be had from Linux 6.15 on, once it is reaped.
-fn wait(process: &OwnedFd) -> Option<Exit> {
-    let poll = |flags, time: Option<Duration>| {
-        let time =
-            time.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
-        let mut fds = [PollFd::new(process, flags)];
-        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, time.as_ref()) {}
-    };
-    poll(PollFlags::IN, None);
-    // Who reaps it does so soon, or never: then its status is of no use to anybody.
-    poll(PollFlags::empty(), Some(Duration::from_millis(500)));
-    exit_of(process)
-}
-
-/// `struct pidfd_info`, as of its first version.
-#[repr(C)]
-#[derive(Default)]
-struct PidfdInfo {
-    mask: u64,
-    cgroup: u64,
-    /// pid, tgid, ppid, and eight user and group ids.
-    ids: [u32; 11],
-    exit: i32,
-}
-
-fn exit_of(process: &OwnedFd) -> Option<Exit> {
-    const EXIT: u64 = 1 << 3;
-    // _IOWR(0xFF, 11, struct pidfd_info)
-    const GET_INFO: u64 = 3 << 30 | (size_of::<PidfdInfo>() as u64) << 16 | 0xFF << 8 | 11;
-    let mut info = PidfdInfo { mask: EXIT, ..PidfdInfo::default() };
-    // SAFETY: the call fills a structure of the size that its number tells.
-    #[expect(unsafe_code, reason = "rustix does not have it")]
-    let done = unsafe { libc::ioctl(process.as_raw_fd(), GET_INFO as _, &mut info) };
-    if done != 0 || info.mask & EXIT == 0 {
-        return None;
-    }
-    Some(match info.exit & 0x7f {
-        0 => Exit::Code(info.exit >> 8 & 0xff),
-        signal => Exit::Signal(signal),
-    })
 }
 
 struct Tap {

@@ -48,8 +48,8 @@ pub(super) enum Told {
     ClosedByClient,
     /// The server has closed it.
     ClosedByServer,
-    /// The program has ended, with this status where the system tells it.
-    Ended(Option<Exit>),
+    /// The program has ended.
+    Ended(Exit),
 }
 
 impl Head {
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_datagram_carries_any_bytes() {
         let bytes: Vec<u8> = (0..=255).collect();
-        for what in [Told::ToServer, Told::Ended(Some(Exit::Signal(9)))] {
+        for what in [Told::ToServer, Told::Ended(Exit::Signal(9))] {
             let head = Head { pid: 7, what };
             assert_eq!(Head::read(&head.datagram(&bytes)), Some((head, &bytes[..])));
         }

@@ -26,6 +26,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use codec::{CodecError, Decoder, Received, Upward};
 pub use family::Family;
 
 /// What to run.

@@ -36,6 +36,8 @@ fn requirements() -> HashSet<String> {
 fn check(findings: &[Finding], seq: u64) {
     assert!(findings.len() <= 100, "{} findings at once", findings.len());
     for finding in findings {
+        let misspelt = planted::is("intlist-misspelt") && finding.requirement == "rfc13.abnf.intlist";
+        assert!(!misspelt, "{finding:?}");
         assert!(
             KNOWN.with(|known| known.get().is_some_and(|ids| ids.contains(&finding.requirement))),
             "{finding:?}"
@@ -63,9 +65,6 @@ fn events(data: &[u8]) {
     check(&monitor.take_findings(), seq);
     // Each event may leave a process, a group, a pending request.
     memory::check(before, (64 << 10) + 1024 * seq as usize + 64 * data.len(), "the judge");
-    if planted::is("third-close-is-forgotten") && data.len() > 8 {
-        assert!(data.chunks(3).filter(|event| event[0] & 15 == 9).count() < 3, "planted");
-    }
 }
 
 fn event(kind: u8, who: u8, bytes: &[u8]) -> What {

@@ -33,7 +33,10 @@ use store::{Found, TRIES};
 use symptom::Symptom;
 
 /// Most sessions that shrinking one finding plays.
-const SHRINKING: usize = 400;
+const SHRINKING: usize = 200;
+
+/// Most time that shrinking one finding takes.
+const SHRINKING_TIME: Duration = Duration::from_secs(20);
 
 /// A bucket that did not show again so often is not tried again.
 const UNCONFIRMED: u32 = 3;
@@ -131,7 +134,13 @@ struct Campaign<'a> {
 }
 
 /// Runs a campaign from the session that the state names.
-pub fn run(arena: &Arena, options: &Options, state: State, interrupted: &AtomicBool, watch: &dyn Watch) -> Outcome {
+pub fn run(
+    arena: &Arena,
+    options: &Options,
+    state: State,
+    interrupted: &AtomicBool,
+    watch: &dyn Watch,
+) -> Outcome {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
     let campaign = Campaign {
@@ -152,7 +161,8 @@ pub fn run(arena: &Arena, options: &Options, state: State, interrupted: &AtomicB
         }),
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.workers.max(1)).map(|_| scope.spawn(|| campaign.work(first))).collect();
+        let workers: Vec<_> =
+            (0..options.workers.max(1)).map(|_| scope.spawn(|| campaign.work(first))).collect();
         let mut told = Instant::now();
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
@@ -254,7 +264,8 @@ impl Campaign<'_> {
             }
             let mut ended_as_known = false;
             for symptom in &verdict.symptoms {
-                let known = self.options.known.has(&symptom.bucket) || shared.state.buckets.contains_key(&symptom.bucket);
+                let known = self.options.known.has(&symptom.bucket)
+                    || shared.state.buckets.contains_key(&symptom.bucket);
                 let fatal = ["crash", "stays", "flood"].iter().any(|s| symptom.bucket.starts_with(s));
                 if known {
                     ended_as_known |= fatal;
@@ -297,23 +308,28 @@ impl Campaign<'_> {
         }
         let tries = if again == TRIES { 1 } else { 3 };
         let mut played = 0;
+        let deadline = Instant::now() + SHRINKING_TIME;
         let mut shows_again = |candidate: &Session| {
             (0..tries).any(|_| {
+                if Instant::now() >= deadline {
+                    return false;
+                }
                 played += 1;
                 !self.interrupted.load(Ordering::Relaxed)
                     && self.arena.play(candidate, Pace::Hasty).is_ok_and(|v| shows(&v, bucket))
             })
         };
-        let small = shrink(generated.session.clone(), SHRINKING / tries, &mut shows_again);
+        // A broken rule is told with its message; what crashes a server may be a single byte.
+        let bytes = !bucket.starts_with("rule") && !bucket.starts_with("hang");
+        let small = shrink(generated.session.clone(), SHRINKING / tries, bytes, &mut shows_again);
         let mut again_minimal = self.again(&small, bucket, TRIES);
         // What was shrunk in haste may not show with patience.
         let mut minimal = if again_minimal >= again.min(1) { small } else { generated.session.clone() };
         if again_minimal == 0 {
             again_minimal = again;
         }
-        let last = (0..TRIES).find_map(|_| {
-            self.arena.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket))
-        });
+        let last =
+            (0..TRIES).find_map(|_| self.arena.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
         let Some(verdict) = last else {
             self.lock().taken.remove(bucket);
             return;
@@ -341,7 +357,8 @@ impl Campaign<'_> {
 
     fn keep(&self, found: Found, minimal: &Session, verdict: &Verdict) {
         let folder = self.options.out.join(&found.bucket);
-        let replay = format!("{} --replay {}", self.options.replay, shell_words::quote(&folder.to_string_lossy()));
+        let replay =
+            format!("{} --replay {}", self.options.replay, shell_words::quote(&folder.to_string_lossy()));
         let events = &verdict.played.events;
         if let Err(error) = store::store(&folder, &found, minimal, events, self.arena.command(), &replay) {
             self.watch.trouble(&format!("{}: {error}", folder.display()));

@@ -77,34 +77,126 @@ impl Mutation {
 
 /// Numbers that are read as something else, or not at all.
 const NUMBERS: &[&str] = &[
-    "0", "1", "2", "-1", "", "x", "1x", "0x1", "+1", " 1", "01", "255", "256", "2147483647", "2147483648",
-    "4294967295", "4294967296", "-2147483648", "9223372036854775807", "18446744073709551616",
-    "99999999999999999999999999999999", "1.5", "%n", "NaN",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "",
+    "x",
+    "1x",
+    "0x1",
+    "+1",
+    " 1",
+    "01",
+    "255",
+    "256",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "4294967296",
+    "-2147483648",
+    "9223372036854775807",
+    "18446744073709551616",
+    "99999999999999999999999999999999",
+    "1.5",
+    "%n",
+    "NaN",
 ];
 
 /// Where buffers of implementations are known or likely to end.
-const LENGTHS: &[i64] =
-    &[0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 255, 256, 257, 511, 512, 1023, 1024, 1025, 2047, 2048, 4095,
-      4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537];
+const LENGTHS: &[i64] = &[
+    0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 255, 256, 257, 511, 512, 1023, 1024, 1025, 2047, 2048, 4095,
+    4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537,
+];
 
 const KEYS: &[&str] = &[
-    "cmd", "mcmd", "rc", "msg", "kvsname", "key", "value", "service", "port", "pmi_version", "pmi_subversion",
-    "exitcode", "thrid", "idx", "debugged", "pmijobid", "size", "spawned",
+    "cmd",
+    "mcmd",
+    "rc",
+    "msg",
+    "kvsname",
+    "key",
+    "value",
+    "service",
+    "port",
+    "pmi_version",
+    "pmi_subversion",
+    "exitcode",
+    "thrid",
+    "idx",
+    "debugged",
+    "pmijobid",
+    "size",
+    "spawned",
 ];
 
 const COMMANDS: &[&str] = &[
-    "put", "get", "barrier_in", "barrier_out", "finalize", "abort", "init", "get_maxes", "get_my_kvsname",
-    "get_universe_size", "get_appnum", "publish_name", "unpublish_name", "lookup_name", "spawn", "put_result",
-    "getbyidx", "create_kvs", "destroy_kvs", "initack", "fullinit", "kvs-put", "kvs-get", "kvs-fence", "PUT",
-    "get_ranks2hosts", "frobnicate", "", "put ", "mput", "singinit", "get_result",
+    "put",
+    "get",
+    "barrier_in",
+    "barrier_out",
+    "finalize",
+    "abort",
+    "init",
+    "get_maxes",
+    "get_my_kvsname",
+    "get_universe_size",
+    "get_appnum",
+    "publish_name",
+    "unpublish_name",
+    "lookup_name",
+    "spawn",
+    "put_result",
+    "getbyidx",
+    "create_kvs",
+    "destroy_kvs",
+    "initack",
+    "fullinit",
+    "kvs-put",
+    "kvs-get",
+    "kvs-fence",
+    "PUT",
+    "get_ranks2hosts",
+    "frobnicate",
+    "",
+    "put ",
+    "mput",
+    "singinit",
+    "get_result",
 ];
 
 const JUNK: &[&[u8]] = &[
-    b"", b" ", b"=", b"==", b"cmd", b"cmd=", b"cmd =put", b"=put", b"\0", b"\r", b"cmd=put\0", b"hello",
-    b"mcmd=", b"mcmd=put", b"mcmd=spawn", b"endcmd", b"nprocs=1", b"cmd=mcmd=spawn", b"    30cmd=fullinit;pmi_rank=0;",
-    b"000042cmd=kvs-get;key=a;", b"GET / HTTP/1.0", b"%s%s%s%s%n", b"cmd=init pmi_version=2 pmi_subversion=0",
-    b"cmd=barrier_in tag=1", b"cmd=create_kvs", b"cmd=getbyidx kvsname=x idx=0", b"cmd=put kvsname= key= value=",
-    b"cmd=put\tkvsname=a\tkey=b\tvalue=c", b"cmd=get kvsname=\"a b\" key=c", b"\xff\xfe\xfd", b"cmd=execute",
+    b"",
+    b" ",
+    b"=",
+    b"==",
+    b"cmd",
+    b"cmd=",
+    b"cmd =put",
+    b"=put",
+    b"\0",
+    b"\r",
+    b"cmd=put\0",
+    b"hello",
+    b"mcmd=",
+    b"mcmd=put",
+    b"mcmd=spawn",
+    b"endcmd",
+    b"nprocs=1",
+    b"cmd=mcmd=spawn",
+    b"    30cmd=fullinit;pmi_rank=0;",
+    b"000042cmd=kvs-get;key=a;",
+    b"GET / HTTP/1.0",
+    b"%s%s%s%s%n",
+    b"cmd=init pmi_version=2 pmi_subversion=0",
+    b"cmd=barrier_in tag=1",
+    b"cmd=create_kvs",
+    b"cmd=getbyidx kvsname=x idx=0",
+    b"cmd=put kvsname= key= value=",
+    b"cmd=put\tkvsname=a\tkey=b\tvalue=c",
+    b"cmd=get kvsname=\"a b\" key=c",
+    b"\xff\xfe\xfd",
+    b"cmd=execute",
 ];
 
 /// Makes one mutation; says what kind of message it struck, or `None` if there is nothing that it could strike.
@@ -152,12 +244,23 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
             let mut lines = Plan::lines(messages);
             let which = rng.usize(..lines.len());
             let line = &mut lines[which];
-            if mutation == Mutation::Separator { separator(line, rng) } else { bytes(line, rng) }
+            if mutation == Mutation::Separator {
+                separator(line, rng)
+            } else {
+                bytes(line, rng)
+            }
             plan[at] = Plan::Step(Step::Write { rank, lines, partial: false });
         }
         Mutation::Junk => {
             let line = match rng.u32(0..3) {
-                0 => vec![Piece::Bytes((0..rng.usize(1..40)).map(|_| match rng.u8(..) { b'\n' => 0, b => b }).collect())],
+                0 => vec![Piece::Bytes(
+                    (0..rng.usize(1..40))
+                        .map(|_| match rng.u8(..) {
+                            b'\n' => 0,
+                            b => b,
+                        })
+                        .collect(),
+                )],
                 1 => vec![Piece::Fill(any_length(rng))],
                 _ => vec![Piece::Bytes(JUNK[rng.usize(..JUNK.len())].to_vec())],
             };
@@ -208,7 +311,11 @@ fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
         5 => message.rotate_left(1),
         6 => {
             let text = COMMANDS[rng.usize(..COMMANDS.len())];
-            if message[i].key == "nprocs" { message[i].value = Line::new() } else { message[i].value = vec![text.into()] }
+            if message[i].key == "nprocs" {
+                message[i].value = Line::new()
+            } else {
+                message[i].value = vec![text.into()]
+            }
         }
         7 => {
             let key = KEYS[rng.usize(..KEYS.len())];

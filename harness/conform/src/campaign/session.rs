@@ -393,7 +393,10 @@ mod tests {
                         vec![Piece::Bytes(nasty)],
                         vec!["# no comment ".into()],
                         vec![],
-                        vec!["partial ".into(), Piece::Fill(Length { base: Base::Limit(Limit::Key), plus: -1 })],
+                        vec![
+                            "partial ".into(),
+                            Piece::Fill(Length { base: Base::Limit(Limit::Key), plus: -1 }),
+                        ],
                         vec!["close".into()],
                     ],
                     partial: true,

@@ -49,9 +49,7 @@ impl State {
     pub fn read(folder: &Path) -> Result<Option<Self>, String> {
         let path = folder.join(FILE);
         match fs::read_to_string(&path) {
-            Ok(text) => {
-                serde_json::from_str(&text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
-            }
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| format!("{}: {e}", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(format!("{}: {e}", path.display())),
         }

@@ -125,7 +125,9 @@ fn plain_command(command: &[String]) -> Vec<String> {
 fn versions(command: &[String]) -> String {
     let ask = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-        output.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).lines().take(4).collect::<Vec<_>>().join("\n"))
+        output.map_or(String::new(), |o| {
+            String::from_utf8_lossy(&o.stdout).lines().take(4).collect::<Vec<_>>().join("\n")
+        })
     };
     let launcher = plain_command(command).first().cloned().unwrap_or_default();
     format!(
@@ -207,9 +209,9 @@ pub fn read_session(path: &Path) -> Result<Session, String> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
     let source = std::sync::Arc::new(crate::lang::ast::Source { path: name.clone(), text });
-    let scenario = crate::lang::parse(source, "replayed").map_err(|errors| {
-        errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n")
-    })?;
-    Session::from_scenario(&scenario)
-        .map_err(|line| format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}"))
+    let scenario = crate::lang::parse(source, "replayed")
+        .map_err(|errors| errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))?;
+    Session::from_scenario(&scenario).map_err(|line| {
+        format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}")
+    })
 }

@@ -197,7 +197,8 @@ fn summary(outcome: &Outcome, args: &Fuzz) -> String {
         text += &format!("  known  {bucket:60} {:14} seen {seen} times\n", "");
     }
     for (bucket, seen) in &progress.unconfirmed {
-        text += &format!("  not confirmed  {bucket}: seen {seen} times, and in none of {TRIES} more runs each\n");
+        text +=
+            &format!("  not confirmed  {bucket}: seen {seen} times, and in none of {TRIES} more runs each\n");
     }
     if progress.unjudged.0 > 0 {
         text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
@@ -241,12 +242,14 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let mut written = 0;
     let entries = std::fs::read_dir(out).with_context(|| out.display().to_string())?;
-    let mut folders: Vec<_> = entries.flatten().map(|e| e.path()).filter(|p| p.join(store::FINDING).is_file()).collect();
+    let mut folders: Vec<_> =
+        entries.flatten().map(|e| e.path()).filter(|p| p.join(store::FINDING).is_file()).collect();
     folders.sort();
     for finding in folders {
         let (found, session) = store::read(&finding).map_err(anyhow::Error::msg)?;
         let file = folder.join(format!("{}.pmi", found.bucket));
-        std::fs::write(&file, store::scenario(&found, &session)).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, store::scenario(&found, &session))
+            .with_context(|| file.display().to_string())?;
         written += 1;
     }
     say(&format!("{written} scenarios written to {}\n", folder.display()))?;
@@ -277,11 +280,8 @@ fn json_report(arena: &Arena, options: &Options, outcome: &Outcome) -> String {
 }
 
 fn sarif(options: &Options, outcome: &Outcome) -> String {
-    let rules: Vec<_> = outcome
-        .found
-        .iter()
-        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}}))
-        .collect();
+    let rules: Vec<_> =
+        outcome.found.iter().map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}})).collect();
     let results: Vec<_> = outcome
         .found
         .iter()

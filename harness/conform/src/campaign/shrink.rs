@@ -57,7 +57,8 @@ struct Shrinker<'a> {
 
 impl Shrinker<'_> {
     /// Tries a candidate; takes it if it shows the same.
-    fn try_one(&mut self, candidate: Session) -> bool {
+    fn try_one(&mut self, mut candidate: Session) -> bool {
+        candidate.realign();
         if self.left == 0 || candidate == self.best || !candidate.is_sound() {
             return false;
         }
@@ -167,7 +168,7 @@ impl Shrinker<'_> {
             while self.left > 0 && self.lines(at).is_some_and(|l| l.len() > 1 && i < l.len()) {
                 let candidate = self.with_lines(at, |lines| {
                     let end = (i + size).min(lines.len());
-                    drop(lines.drain(i..end));
+                    drop(lines.drain(i.min(end)..end));
                     if lines.is_empty() {
                         lines.push(Line::new());
                     }
@@ -191,8 +192,11 @@ impl Shrinker<'_> {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
-                        lines[line] = fewer.concat();
-                        tidy(&mut lines[line]);
+                        // Steps before it may have been left out since.
+                        if let Some(line) = lines.get_mut(line) {
+                            *line = fewer.concat();
+                            tidy(line);
+                        }
                     });
                     if self.try_one(candidate) {
                         units = fewer;
@@ -238,7 +242,13 @@ impl Shrinker<'_> {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, Vec::len);
         for i in 0..count {
             let Some(piece) = self.lines(at).and_then(|l| l.get(line)?.get(i)).cloned() else { return };
-            let replace = |this: &Self, piece: Piece| this.with_lines(at, |lines| lines[line][i] = piece);
+            let replace = |this: &Self, piece: Piece| {
+                this.with_lines(at, |lines| {
+                    if let Some(old) = lines.get_mut(line).and_then(|line| line.get_mut(i)) {
+                        *old = piece;
+                    }
+                })
+            };
             match piece {
                 Piece::Kvs | Piece::Fill(Length { base: Base::Limit(_), .. }) => {
                     let candidate = replace(self, "a".into());

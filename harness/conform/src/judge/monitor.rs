@@ -151,6 +151,8 @@ pub struct Monitor {
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
     unpublished: HashSet<Vec<u8>>,
+    /// Names of which two ranks asked for something at once: nobody can tell in which order it was done.
+    contested: HashSet<Vec<u8>>,
     spawned: u32,
     seq: u64,
     findings: Vec<Finding>,
@@ -511,8 +513,31 @@ impl Monitor {
         }
     }
 
+    /// Notes that requests about a name overlap, unless both only look it up.
+    fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
+        let (service, changes) = match request {
+            Request::Publish { service, .. } | Request::Unpublish { service } => (*service, true),
+            Request::Lookup { service } => (*service, false),
+            _ => return,
+        };
+        let overlaps = |pending: &Pending| match pending {
+            Pending::Publish { service: other, .. } | Pending::Unpublish(other) => other == service,
+            Pending::Lookup(other) => changes && other == service,
+            _ => false,
+        };
+        let others =
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
+        let overlapping = others
+            .filter(|(group, r, _)| (**group, **r) != (p.group, p.rank))
+            .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
+        if overlapping {
+            self.contested.insert(service.to_vec());
+        }
+    }
+
     fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
         self.order(p, request.operation(), line);
+        self.note_contest(p, &request);
         let pending = match request {
             Request::Init(offered) => Pending::Init(offered),
             Request::Put { kvsname, key, value } => {
@@ -812,7 +837,7 @@ impl Monitor {
                 self.names.entry(service).or_default().insert(port);
             }
             (Pending::Unpublish(service), _) => {
-                let known = self.names.remove(&service).is_some();
+                let known = self.names.remove(&service).is_some() || self.contested.contains(&service);
                 if known && ok {
                     self.unpublished.insert(service);
                 }
@@ -958,6 +983,9 @@ impl Monitor {
     }
 
     fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
+        if self.contested.contains(service) {
+            return;
+        }
         let ports = self.names.get(service).cloned().unwrap_or_default();
         let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
         match port {

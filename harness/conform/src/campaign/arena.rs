@@ -1,6 +1,7 @@
 //! Where sessions are played: a fresh launch for each, and the oracles.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pmi_reference::Config;
@@ -19,6 +20,11 @@ const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from
 
 /// How long processes that a launcher has left behind may take to go.
 const GOING: Duration = Duration::from_millis(500);
+
+/// A silence is believed after so many times the slowest answer, and not before this.
+const ANSWERS: u32 = 30;
+/// See [`ANSWERS`].
+const LEAST: Duration = Duration::from_millis(60);
 
 /// How thorough a session is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +50,8 @@ pub struct Arena {
     command: Vec<String>,
     catalogue: Catalogue,
     wait: Duration,
+    /// The slowest answer of late, in microseconds.
+    slowest: AtomicU64,
     _witness: Option<Witness>,
 }
 
@@ -70,7 +78,7 @@ impl Arena {
             Target::Memory(_) => None,
             Target::Processes(implementation, _) => witness::install(implementation)?,
         };
-        Ok(Self { target, command, catalogue, wait, _witness: witness })
+        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), _witness: witness })
     }
 
     /// Plays a session.
@@ -79,7 +87,10 @@ impl Arena {
     ///
     /// The implementation cannot be started.
     pub fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict> {
-        let wait = if pace == Pace::Calm { 2 * self.wait } else { self.wait };
+        let wait = match pace {
+            Pace::Calm => 2 * self.wait,
+            Pace::Hasty => self.hasty_wait(),
+        };
         let (played, left) = match &self.target {
             Target::Memory(config) => {
                 let mut peer = MemoryPeer::launch(config.clone(), session.ranks);
@@ -95,11 +106,22 @@ impl Arena {
                 (played, left)
             }
         };
+        let slowest = played.slowest.as_micros() as u64;
+        // Falls slowly, so that a slow moment of the machine is remembered for a while.
+        let _ = self
+            .slowest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
         let mut symptoms = symptoms(&played, &self.catalogue);
         if !left.is_empty() && played.crashed.is_none() {
             symptoms.push(leak(&left));
         }
         Ok(Verdict { played, symptoms })
+    }
+
+    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
+    fn hasty_wait(&self) -> Duration {
+        let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
+        (slowest * ANSWERS).max(LEAST).min(self.wait)
     }
 
     /// The command that starts the implementation, with placeholders.

@@ -43,6 +43,8 @@ pub struct Played {
     pub unanswered: Vec<(usize, Operation)>,
     /// Requests that were answered or not.
     pub requests: usize,
+    /// How long the slowest answer took.
+    pub slowest: Duration,
     /// How long it took to know that no answer would come.
     pub silences: Vec<Duration>,
 }
@@ -109,6 +111,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
             unjudged: None,
             unanswered: Vec::new(),
             requests: 0,
+            slowest: Duration::ZERO,
             silences: Vec::new(),
         },
     };
@@ -177,8 +180,8 @@ impl Driver<'_> {
                 Ok(())
             }
             Step::Await { answer, .. } => {
-                let binds = matches!(answer, Answer::Due(_));
-                self.wait_for(proc, index, binds)
+                let due = matches!(answer, Answer::Due(_));
+                self.wait_for(proc, index, due)
             }
             Step::Close { .. } => {
                 self.close(proc);
@@ -302,13 +305,14 @@ impl Driver<'_> {
     }
 
     /// Waits for a message or for the end of the connection.
-    fn wait_for(&mut self, proc: Proc, index: usize, binds: bool) -> Result<(), Over> {
+    fn wait_for(&mut self, proc: Proc, index: usize, due: bool) -> Result<(), Over> {
         let start = Instant::now();
         let deadline = start + self.wait;
         loop {
             let link = self.link(proc);
             if link.taken < link.lines {
                 link.taken += 1;
+                self.played.slowest = self.played.slowest.max(start.elapsed());
                 return Ok(());
             }
             if link.is_over() {
@@ -316,7 +320,7 @@ impl Driver<'_> {
             }
             let proof = match self.peer.next(deadline, true) {
                 Incoming::Event(what) => {
-                    self.take_and_bind(what, binds)?;
+                    self.take_and_bind(what, due)?;
                     continue;
                 }
                 Incoming::Interrupted => return self.interrupted(),
@@ -330,7 +334,8 @@ impl Driver<'_> {
             if let Some(op) = self.link(proc).asked.first().copied().flatten() {
                 self.played.unanswered.push((index, op));
             }
-            return Ok(());
+            // What would follow an answer that never came shows nothing.
+            return if due { Err(Over) } else { Ok(()) };
         }
     }
 

@@ -171,7 +171,24 @@ impl Model<'_> {
                 self.barrier();
             }
         }
+        if self.rng.u32(0..50) == 0 {
+            self.soak();
+        }
         self.end();
+    }
+
+    /// Very many requests of one rank: what overflows or leaks shows late.
+    fn soak(&mut self) {
+        let rank = self.rng.u32(..self.ranks);
+        for _ in 0..self.rng.u32(100..200) {
+            let put = self.put(rank);
+            self.plan.extend(put);
+        }
+        self.barrier();
+        for _ in 0..20 {
+            let get = self.get(rank);
+            self.plan.extend(get);
+        }
     }
 
     /// The start as single requests, which mutations can strike.

@@ -9,6 +9,7 @@ comes back, and how the command ends.
 """
 
 import array
+import fcntl
 import json
 import os
 import select
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 PATTERN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -44,6 +46,7 @@ class Player:
         self.folder = tempfile.mkdtemp(prefix="pmi-replay-")
         self.ranks = {}
         self.names = {}
+        self.wrote = None
         self.path = os.path.join(self.folder, "socket")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -107,9 +110,22 @@ class Player:
                 out += (PATTERN * (length // len(PATTERN) + 1))[: max(length, 0)]
         return out
 
+    def turn(self, rank):
+        """Order is order in time: lets what another rank has just written be read first."""
+        before, self.wrote = self.wrote, rank
+        if before in (None, rank) or self.ranks[before]["over"]:
+            return
+        for _ in range(200):
+            left = array.array("i", [0])
+            fcntl.ioctl(self.ranks[before]["pmi"], termios.TIOCOUTQ, left)
+            if left[0] == 0:
+                return
+            time.sleep(0.0001)
+
     def write(self, rank, data):
         if self.ranks[rank]["over"]:
             return
+        self.turn(rank)
         print("%d C: %r" % (rank, data if len(data) < 400 else data[:400] + b"..."), flush=True)
         try:
             self.ranks[rank]["pmi"].sendall(data)

@@ -1,10 +1,10 @@
 //! A session as data: what every rank does, in the order in which it is done. It is the part of the scenario language
 //! that the generator needs, and is written and read as a scenario file.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use pmi_wire::Operation;
+use pmi_wire::{Operation, Request, ValueReading};
 
 use crate::lang::ast::{
     Action, BinOp, Expr, Piece as Text, ProcessAction, RankSet, Role, Scenario, Stmt, Template, Who,
@@ -182,6 +182,31 @@ impl Session {
         })
     }
 
+    /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not
+    /// come, and others' do. A wait for an answer that nobody has asked for is left out.
+    pub fn realign(&mut self) {
+        let mut open = vec![Open::default(); self.ranks as usize];
+        self.steps.retain_mut(|step| match step {
+            Step::Write { rank, lines, partial } => {
+                if let Some(open) = open.get_mut(*rank as usize) {
+                    open.write(lines, *partial);
+                }
+                true
+            }
+            Step::Await { rank, answer } => {
+                let front = open.get_mut(*rank as usize).and_then(|open| open.asked.pop_front());
+                match (&*answer, front) {
+                    (Answer::Due(_), None) => return false,
+                    (Answer::Due(_), Some(Some(op))) => *answer = Answer::Due(op),
+                    (Answer::Due(_), Some(None)) => *answer = Answer::Perhaps,
+                    (Answer::Perhaps, _) => {}
+                }
+                true
+            }
+            _ => true,
+        });
+    }
+
     /// Writes it as a scenario file.
     pub fn to_scenario(&self, summary: &str, requires: &[&str]) -> String {
         let mut text = String::new();
@@ -225,10 +250,41 @@ impl Session {
         }
         Ok(Self { ranks: scenario.ranks, steps })
     }
+}
 
-    /// The ranks that any step is about.
-    pub fn busy_ranks(&self) -> BTreeSet<u32> {
-        self.steps.iter().filter_map(Step::rank).collect()
+/// What a rank has asked for and not been answered; `None` for what is no request of RFC 13.
+#[derive(Clone, Default)]
+struct Open {
+    asked: VecDeque<Option<Operation>>,
+    partial: Vec<u8>,
+    spawning: bool,
+}
+
+impl Open {
+    fn write(&mut self, lines: &[Line], partial: bool) {
+        for (i, line) in lines.iter().enumerate() {
+            for piece in line {
+                match piece {
+                    Piece::Bytes(bytes) => self.partial.extend_from_slice(bytes),
+                    Piece::Kvs | Piece::Agent | Piece::Fill(_) => self.partial.push(b'x'),
+                }
+            }
+            if !partial || i + 1 < lines.len() {
+                let whole = std::mem::take(&mut self.partial);
+                whole.split(|b| *b == b'\n').for_each(|line| self.line(line));
+            }
+        }
+        self.spawning &= partial;
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.starts_with(b"mcmd=spawn") {
+            if !std::mem::replace(&mut self.spawning, true) {
+                self.asked.push_back(Some(Operation::Spawn));
+            }
+        } else if !self.spawning || line.starts_with(b"cmd=") {
+            self.asked.push_back(Request::parse(line, ValueReading::ToEndOfLine).ok().map(|r| r.operation()));
+        }
     }
 }
 
@@ -421,6 +477,38 @@ mod tests {
         let source = Arc::new(Source { path: "x.pmi".into(), text: text.clone() });
         let scenario = crate::lang::parse(source, "x").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         assert_eq!(Session::from_scenario(&scenario), Ok(session), "{text}");
+    }
+
+    #[test]
+    fn waits_follow_the_requests_that_are_left() {
+        let write = |text: &str, partial| Step::Write { rank: 0, lines: vec![vec![text.into()]], partial };
+        let due = |op| Step::Await { rank: 0, answer: Answer::Due(op) };
+        let mut session = Session {
+            ranks: 1,
+            steps: vec![
+                due(Operation::Put),
+                write("cmd=get_", true),
+                write("appnum", false),
+                due(Operation::Barrier),
+                write("cmd=frob", false),
+                due(Operation::Get),
+                due(Operation::Get),
+                Step::Await { rank: 0, answer: Answer::Perhaps },
+            ],
+        };
+        session.realign();
+        let perhaps = Step::Await { rank: 0, answer: Answer::Perhaps };
+        assert_eq!(
+            session.steps,
+            [
+                write("cmd=get_", true),
+                write("appnum", false),
+                due(Operation::Appnum),
+                write("cmd=frob", false),
+                perhaps.clone(),
+                perhaps
+            ]
+        );
     }
 
     #[test]

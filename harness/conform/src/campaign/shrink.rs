@@ -4,9 +4,15 @@ use super::mutate::tidy;
 use super::session::{Base, Length, Line, Piece, Session, Step};
 
 /// Shrinks `session`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
-/// times at most. The result has been shown, unless nothing smaller was.
-pub fn shrink(session: Session, budget: usize, shows: &mut dyn FnMut(&Session) -> bool) -> Session {
-    let mut shrinker = Shrinker { best: session, left: budget, shows };
+/// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
+/// only says something where it is the bytes that matter.
+pub fn shrink(
+    session: Session,
+    budget: usize,
+    bytes: bool,
+    shows: &mut dyn FnMut(&Session) -> bool,
+) -> Session {
+    let mut shrinker = Shrinker { best: session, left: budget, bytes, shows };
     loop {
         let before = weight(&shrinker.best);
         shrinker.cut_tail();
@@ -45,12 +51,14 @@ fn line_weight(line: &Line) -> usize {
 struct Shrinker<'a> {
     best: Session,
     left: usize,
+    bytes: bool,
     shows: &'a mut dyn FnMut(&Session) -> bool,
 }
 
 impl Shrinker<'_> {
     /// Tries a candidate; takes it if it shows the same.
-    fn try_one(&mut self, candidate: Session) -> bool {
+    fn try_one(&mut self, mut candidate: Session) -> bool {
+        candidate.realign();
         if self.left == 0 || candidate == self.best || !candidate.is_sound() {
             return false;
         }
@@ -160,7 +168,7 @@ impl Shrinker<'_> {
             while self.left > 0 && self.lines(at).is_some_and(|l| l.len() > 1 && i < l.len()) {
                 let candidate = self.with_lines(at, |lines| {
                     let end = (i + size).min(lines.len());
-                    drop(lines.drain(i..end));
+                    drop(lines.drain(i.min(end)..end));
                     if lines.is_empty() {
                         lines.push(Line::new());
                     }
@@ -175,7 +183,7 @@ impl Shrinker<'_> {
 
     /// Leaves out runs of blank-separated words, then runs of bytes.
     fn drop_words(&mut self, at: usize, line: usize) {
-        for by_bytes in [false, true] {
+        for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
             let mut units = self.units(at, line, by_bytes);
             let mut size = units.len().div_ceil(2);
             while size > 0 && self.left > 0 {
@@ -184,8 +192,11 @@ impl Shrinker<'_> {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
-                        lines[line] = fewer.concat();
-                        tidy(&mut lines[line]);
+                        // Steps before it may have been left out since.
+                        if let Some(line) = lines.get_mut(line) {
+                            *line = fewer.concat();
+                            tidy(line);
+                        }
                     });
                     if self.try_one(candidate) {
                         units = fewer;
@@ -231,7 +242,13 @@ impl Shrinker<'_> {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, Vec::len);
         for i in 0..count {
             let Some(piece) = self.lines(at).and_then(|l| l.get(line)?.get(i)).cloned() else { return };
-            let replace = |this: &Self, piece: Piece| this.with_lines(at, |lines| lines[line][i] = piece);
+            let replace = |this: &Self, piece: Piece| {
+                this.with_lines(at, |lines| {
+                    if let Some(old) = lines.get_mut(line).and_then(|line| line.get_mut(i)) {
+                        *old = piece;
+                    }
+                })
+            };
             match piece {
                 Piece::Kvs | Piece::Fill(Length { base: Base::Limit(_), .. }) => {
                     let candidate = replace(self, "a".into());
@@ -275,7 +292,7 @@ mod tests {
                 continue;
             }
             tried += 1;
-            let small = shrink(session, 2000, &mut shows);
+            let small = shrink(session, 2000, true, &mut shows);
             assert_eq!((small.ranks, small.steps.len()), (1, 1), "{}", text(&small));
             assert!(
                 text(&small).ends_with("0  C: barrier_in\n")
@@ -307,7 +324,7 @@ mod tests {
             };
             matches!((find("=a"), find("=c")), (Some(a), Some(c)) if a < c && s.steps[a].rank() != s.steps[c].rank())
         };
-        let small = shrink(Session { ranks: 4, steps }, 500, &mut { shows });
+        let small = shrink(Session { ranks: 4, steps }, 500, true, &mut { shows });
         assert_eq!(small, Session { ranks: 2, steps: vec![write(1, "=a"), write(0, "=c")] });
     }
 
@@ -322,11 +339,11 @@ mod tests {
             }),
             _ => 0,
         };
-        let small = shrink(session.clone(), 200, &mut |s| length(s) >= 1025);
+        let small = shrink(session.clone(), 200, true, &mut |s| length(s) >= 1025);
         assert_eq!(length(&small), 1025);
         assert_eq!(weight(&small), 100 + 10 + 2 + 3 + 10);
         let mut calls = 0;
-        shrink(session, 7, &mut |_| {
+        shrink(session, 7, true, &mut |_| {
             calls += 1;
             true
         });

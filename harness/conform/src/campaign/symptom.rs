@@ -20,6 +20,8 @@ pub struct Symptom {
 
 /// What an answer that is missing is said to be by the monitor.
 const SILENCE: &str = "silence";
+/// The same where the connection ends.
+const END: &str = "the end of the connection";
 
 /// Everything that is wrong, the worst first, one of each bucket.
 pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
@@ -46,7 +48,12 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
         all.push(symptom(&["stays", &last], what));
     }
+    let crashed = !all.is_empty();
     for finding in &played.findings {
+        // Who is dead does not answer.
+        if crashed && [SILENCE, END].contains(&finding.seen.as_str()) {
+            continue;
+        }
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
         if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
             continue;
@@ -99,10 +106,11 @@ fn program_in(name: &str) -> &str {
     name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }
 
-/// What a program says when it dies for a reason of its own.
+/// What a program says when it dies for a reason of its own. Hydra's `assert (...) failed` is none: it is how Hydra
+/// logs any error.
 fn dying_words(played: &Played) -> Option<(String, String)> {
     const SIGNS: [&str; 10] = [
-        "assert",
+        "Assertion",
         "buffer overflow detected",
         "stack smashing detected",
         "free():",
@@ -113,19 +121,20 @@ fn dying_words(played: &Played) -> Option<(String, String)> {
         "panicked at",
         "Sanitizer",
     ];
-    played.events.iter().find_map(|event| {
-        let What::Output { line, .. } = &event.what else { return None };
-        let text = String::from_utf8_lossy(&line.0);
-        if let Some(rest) = text.strip_prefix(super::witness::MARK) {
-            let (name, signal) = rest.split_once(' ')?;
-            let signal = signal.trim().parse().ok().and_then(signal_hook::low_level::signal_name)?;
-            return Some((name.to_owned(), signal.to_owned()));
-        }
-        let lower = text.to_ascii_lowercase();
-        SIGNS
-            .iter()
-            .any(|sign| lower.contains(&sign.to_ascii_lowercase()))
-            .then(|| ("output".to_owned(), mask(&text)))
+    let lines = || {
+        played.events.iter().filter_map(|event| match &event.what {
+            What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
+            _ => None,
+        })
+    };
+    let told = lines().find_map(|text| {
+        let (name, signal) = text.strip_prefix(super::witness::MARK)?.split_once(' ')?;
+        let signal = signal.trim().parse().ok().and_then(signal_hook::low_level::signal_name)?;
+        Some((name.to_owned(), signal.to_owned()))
+    });
+    told.or_else(|| {
+        let line = lines().find(|text| SIGNS.iter().any(|sign| text.contains(sign)))?;
+        Some(("output".to_owned(), mask(&line)))
     })
 }
 

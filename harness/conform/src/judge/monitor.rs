@@ -151,6 +151,8 @@ pub struct Monitor {
     names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
     unpublished: HashSet<Vec<u8>>,
+    /// Names of which two ranks asked for something at once: nobody can tell in which order it was done.
+    contested: HashSet<Vec<u8>>,
     spawned: u32,
     /// The upstream of a proxy has said something by order of the scenario.
     scripted: bool,

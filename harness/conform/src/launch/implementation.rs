@@ -205,6 +205,7 @@ impl Implementation {
                 let proxy = find_file(&words[0])
                     .ok_or_else(|| ImplementationError(format!("there is no file {}", words[0])))?;
                 self.proxy = Some(proxy);
+                self.alarms = false;
                 self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
             }
             "mpiexec.gforker" => self.command = with(&tail),

@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
 
+/// Longest time that a write waits for the one before it to be read.
+const TURN: Duration = Duration::from_millis(20);
+
 /// What all launches of a run share.
 pub struct Environment {
     /// This binary, which is also the agent.
@@ -107,6 +110,8 @@ pub struct ProcessPeer {
     agents: HashSet<i32>,
     quiet_since: Instant,
     patience: Patience,
+    /// Who wrote last, and when.
+    wrote: Option<(Proc, Instant)>,
     job_told: bool,
 }
 
@@ -207,6 +212,7 @@ impl ProcessPeer {
             agents: HashSet::new(),
             quiet_since: Instant::now(),
             patience: Patience::default(),
+            wrote: None,
             job_told: false,
         };
         Ok((peer, command))
@@ -497,6 +503,19 @@ impl ProcessPeer {
         self.queue.pop_front()
     }
 
+    /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
+    /// that reads ranks in an order of its own would otherwise see both at once.
+    fn await_turn(&mut self, next: Proc) {
+        let Some((before, at)) = self.wrote.filter(|(before, _)| *before != next) else { return };
+        let Some(pmi) = self.ranks.get(&before).filter(|r| !r.ended_by_server).and_then(|r| r.pmi.as_ref())
+        else {
+            return;
+        };
+        while at.elapsed() < TURN && unread(pmi).is_some_and(|bytes| bytes > 0) {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
     /// Whether the server's processes show that nothing will come.
     fn is_idle(&mut self, patient: bool) -> bool {
         if self.exit.is_some() {
@@ -585,7 +604,9 @@ fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> 
 
 impl Peer for ProcessPeer {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
+        self.await_turn(to);
         self.quiet_since = Instant::now();
+        self.wrote = Some((to, self.quiet_since));
         let Some(rank) = self.ranks.get_mut(&to) else { return };
         let Some(pmi) = &rank.pmi else { return };
         let mut rest = bytes;

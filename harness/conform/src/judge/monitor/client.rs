@@ -143,8 +143,31 @@ impl Monitor {
         }
     }
 
+    /// Notes that requests about a name overlap, unless both only look it up.
+    fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
+        let (service, changes) = match request {
+            Request::Publish { service, .. } | Request::Unpublish { service } => (*service, true),
+            Request::Lookup { service } => (*service, false),
+            _ => return,
+        };
+        let overlaps = |pending: &Pending| match pending {
+            Pending::Publish { service: other, .. } | Pending::Unpublish(other) => other == service,
+            Pending::Lookup(other) => changes && other == service,
+            _ => false,
+        };
+        let others =
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
+        let overlapping = others
+            .filter(|(group, r, _)| (**group, **r) != (p.group, p.rank))
+            .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
+        if overlapping {
+            self.contested.insert(service.to_vec());
+        }
+    }
+
     fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
         self.order(p, request.operation(), line);
+        self.note_contest(p, &request);
         let pending = match request {
             Request::Init(offered) => Pending::Init(offered),
             Request::Put { kvsname, key, value } => {

@@ -223,7 +223,7 @@ impl Monitor {
                 self.names.entry(service).or_default().insert(port);
             }
             (Pending::Unpublish(service), _) => {
-                let known = self.names.remove(&service).is_some();
+                let known = self.names.remove(&service).is_some() || self.contested.contains(&service);
                 if known && ok {
                     self.unpublished.insert(service);
                 }
@@ -369,6 +369,9 @@ impl Monitor {
     }
 
     fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
+        if self.contested.contains(service) {
+            return;
+        }
         let ports = self.names.get(service).cloned().unwrap_or_default();
         let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
         match port {

@@ -139,7 +139,7 @@ pub enum What {
         command: Vec<String>,
         /// Ranks asked for.
         ranks: u32,
-        /// Nodes asked for.
+        /// Nodes asked for; 0 if that is not known.
         nodes: u32,
     },
     /// A process of the group reported to the runner.
@@ -183,6 +183,13 @@ pub enum What {
         proc: Proc,
         /// Whether we ended it.
         ours: bool,
+    },
+    /// A process under test, or of a recorded session, has ended: by its own doing or another's.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
     },
     /// An answer was waited for and did not come.
     NoAnswer {
@@ -242,6 +249,26 @@ pub enum What {
     JobExited {
         /// How.
         exit: Exit,
+    },
+    /// We called a function of the library under test.
+    Called {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its arguments, as the scenario writes them.
+        arguments: String,
+    },
+    /// The call has returned.
+    Returned {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its return code.
+        result: i32,
+        /// What the out arguments hold, `name=value` each.
+        outs: Vec<Bytes>,
     },
     /// A process of the implementation died of a signal.
     Crashed {

@@ -35,6 +35,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use codec::{CodecError, Decoder, Received, Upward};
 pub use family::Family;
 pub use script::Command as UpstreamCommand;
 

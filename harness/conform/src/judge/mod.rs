@@ -1,5 +1,6 @@
 //! The judge: what the facts mean. It reads events and never launches anything.
 
+pub(crate) mod api;
 pub mod finding;
 mod kvs;
 pub mod monitor;

@@ -64,6 +64,8 @@ pub struct Scenario {
     pub ranks: u32,
     /// Number of nodes that the first process group is spread over.
     pub nodes: u32,
+    /// How the server is that a client under test gets.
+    pub serving: Serving,
     /// The steps.
     pub body: Vec<Stmt>,
     /// The file it came from.
@@ -122,6 +124,45 @@ pub enum UnderTest {
     Client,
     /// A PMI library: we make the calls (`A:`), send `S:` and expect `C:`.
     Library,
+}
+
+/// How the server is that a client under test gets: the reference server, unless something is said.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// Whether the scenario says how many ranks there are; if not, the user does.
+    pub sized: bool,
+    /// `vary NAME ...`: variations of the reference server.
+    pub variations: Vec<Spanned<String>>,
+    /// `fault NAME`: the one fault that it has.
+    pub fault: Option<Spanned<String>>,
+    /// `serve NAME=NUMBER ...`: what it is set up with.
+    pub settings: Vec<(Spanned<Setting>, u32)>,
+}
+
+/// What `serve` can set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// `kvsname_max`, in bytes with a terminating NUL.
+    KvsnameMax,
+    /// `keylen_max`, likewise.
+    KeylenMax,
+    /// `vallen_max`, likewise.
+    VallenMax,
+    /// `kvsname_length`: length of the names of keyval spaces.
+    KvsnameLength,
+    /// `delay`: milliseconds before each answer.
+    Delay,
+}
+
+impl Setting {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("kvsname_max", Self::KvsnameMax),
+        ("keylen_max", Self::KeylenMax),
+        ("vallen_max", Self::VallenMax),
+        ("kvsname_length", Self::KvsnameLength),
+        ("delay", Self::Delay),
+    ];
 }
 
 /// A capability that an implementation may lawfully lack.
@@ -234,6 +275,8 @@ pub enum Action {
     Empty,
     /// `S: silence`: nothing is sent, although something was asked.
     Silence,
+    /// `S: right`, against a client: the server's own answer, where something else stands before or behind it.
+    Right,
     /// `S: one of`: acceptable outcomes, each with the verdict that it earns.
     OneOf(Vec<Alternative>),
     /// `P:` and `J:` steps.
@@ -272,6 +315,8 @@ pub struct WriteMode {
     pub bytewise: bool,
     /// `partial`: the last line's newline is left out.
     pub partial: bool,
+    /// `every`, of a request that a client makes: not only the first that fits.
+    pub every: bool,
 }
 
 /// One line of `one of`.
@@ -315,13 +360,19 @@ pub enum ProcessAction {
     Exit(u8),
     /// `P: kill N`: the process dies of signal N (an action of ours).
     Kill(u8),
+    /// `P: exit STATUS`, of a client under test: it ends by itself, with this status.
+    Ends(ExitPattern),
+    /// `P: copes`, of a client under test: it ends by itself, with status 0 only if its output is that of a plain run.
+    Copes,
+    /// `P: output same`, of a client under test: its standard output is that of a plain run.
+    SameOutput,
     /// `J: exit STATUS`: the job ends, with this status.
     JobExit(ExitPattern),
     /// `J: logged`: the job wrote something to stderr or stdout.
     Logged,
 }
 
-/// A pattern for a job's exit status.
+/// A pattern for an exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitPattern {
     /// `any`.

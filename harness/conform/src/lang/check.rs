@@ -126,6 +126,7 @@ impl Checker<'_> {
             let message = format!("{} nodes, but only {} ranks", scenario.nodes, scenario.ranks);
             self.sink.error(start, message);
         }
+        super::client::check(scenario, &mut self.sink);
         self.body(&scenario.body, 1);
         if let Some(span) = self.negative
             && !self.positive
@@ -140,6 +141,7 @@ impl Checker<'_> {
         for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
             if let Some(span) = span
                 && !scenario.is_fragment()
+                && scenario.tests != UnderTest::Client
                 && !scenario.needs.iter().any(|n| n.value == need)
             {
                 self.sink
@@ -405,7 +407,7 @@ impl Checker<'_> {
                     self.spawns(lines, step.span, ranks.saturating_mul(times));
                 }
             }
-            Action::Close | Action::Empty | Action::Silence => {
+            Action::Close | Action::Empty | Action::Right | Action::Silence => {
                 self.action(step.role, &step.action, step.span)
             }
         }
@@ -581,7 +583,8 @@ impl Checker<'_> {
         let ours = self.ours(role);
         match action {
             Action::Message { mode, lines } => {
-                if !ours && *mode != WriteMode::default() && self.own() {
+                let how = WriteMode { every: false, ..*mode };
+                if !ours && how != WriteMode::default() && self.own() {
                     self.sink
                         .error(head_line(&self.source, span), "`bytewise` and `partial` where we read")
                         .help("they say how we write");

@@ -112,8 +112,9 @@ fn is_group(word: &str) -> bool {
 }
 
 /// What a head line or statement begins with.
-pub(super) const KEYWORDS: &[&str] =
-    &["requires", "tests", "needs", "ranks", "nodes", "use", "let", "repeat", "end"];
+pub(super) const KEYWORDS: &[&str] = &[
+    "requires", "tests", "needs", "ranks", "nodes", "vary", "fault", "serve", "use", "let", "repeat", "end",
+];
 
 fn looks_like_step(content: &str) -> bool {
     if KEYWORDS.contains(&&content[..word_end(content, 0)]) {

@@ -18,7 +18,7 @@ const MAX_NODES: u32 = 4_096;
 const PARTIES: &[&str] = &["server", "client", "library"];
 const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
-const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill"];
+const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill", "copes", "output same"];
 const JOB_WORDS: &[&str] = &["exit", "logged"];
 
 /// Reads a scenario or fragment; `name` is its [`Scenario::name`].
@@ -39,6 +39,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
             tests: UnderTest::Server,
             ranks: 1,
             nodes: 1,
+            serving: Serving::default(),
             body: Vec::new(),
             source,
         },
@@ -134,7 +135,9 @@ impl<'a> Parser<'a> {
             let argument = Self::within(line, argument);
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
-                "requires" | "tests" | "needs" | "ranks" | "nodes" => self.head(first, whole, argument),
+                "requires" | "tests" | "needs" | "ranks" | "nodes" | "vary" | "fault" | "serve" => {
+                    self.head(first, whole, argument)
+                }
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -157,8 +160,8 @@ impl<'a> Parser<'a> {
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, use, let, \
-                     repeat or end",
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, vary, fault, \
+                     serve, use, let, repeat or end",
                 );
             }
         }
@@ -221,9 +224,17 @@ impl<'a> Parser<'a> {
                     };
                 }
             }
+            "vary" => {
+                self.scenario.serving.variations.extend(
+                    words.into_iter().map(|span| Spanned { value: span.of(self.text).to_owned(), span }),
+                )
+            }
+            "fault" => self.fault(line, argument, &words),
+            "serve" => words.into_iter().for_each(|span| self.setting(span)),
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
                     self.scenario.ranks = n;
+                    self.scenario.serving.sized = true;
                 }
             }
             _ => {
@@ -231,6 +242,31 @@ impl<'a> Parser<'a> {
                     self.scenario.nodes = n;
                 }
             }
+        }
+    }
+
+    fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
+        if words.len() > 1 || self.scenario.serving.fault.is_some() {
+            self.sink.error(line, "a second fault").help("with one, what is found can be told apart");
+        }
+        let value = self.of(argument).to_owned();
+        self.scenario.serving.fault = Some(Spanned { value, span: argument });
+    }
+
+    /// `NAME=NUMBER` of a `serve` line.
+    fn setting(&mut self, span: Span) {
+        let word = self.of(span);
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
+            let known = Setting::NAMES.map(|(known, _)| known);
+            self.sink.error(span, format!("a server has no setting `{name}`")).suggest(name, &known);
+            return;
+        };
+        match value.parse() {
+            Ok(n) if value.bytes().all(|b| b.is_ascii_digit()) => {
+                self.scenario.serving.settings.push((Spanned { value: *setting, span }, n));
+            }
+            _ => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
         }
     }
 
@@ -454,6 +490,7 @@ impl<'a> Parser<'a> {
             "close" => Some(Action::Close),
             "empty" => Some(Action::Empty),
             "silence" => Some(Action::Silence),
+            "right" => Some(Action::Right),
             _ => None,
         };
         if let Some(action) = word {
@@ -470,6 +507,7 @@ impl<'a> Parser<'a> {
             match &content[..end] {
                 "bytewise" => mode.bytewise = true,
                 "partial" => mode.partial = true,
+                "every" => mode.every = true,
                 _ => break,
             }
             text = Self::within(text, layout::trimmed(content, end));
@@ -525,7 +563,7 @@ impl<'a> Parser<'a> {
         }
         let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
         match self.message(text, &lines)? {
-            Action::Message { mode: WriteMode { bytewise: false, partial }, lines } => {
+            Action::Message { mode: WriteMode { bytewise: false, partial, every: false }, lines } => {
                 Some(UpstreamAction::Answer { to, partial, lines })
             }
             _ => {
@@ -601,6 +639,11 @@ impl<'a> Parser<'a> {
             "ended" => ProcessAction::Ended,
             "env" => return self.env(rest, argument),
             "args" => return Some(ProcessAction::Args(template::read(self.text, argument, &mut self.sink))),
+            "copes" => ProcessAction::Copes,
+            "output" if self.of(argument) == "same" => return Some(ProcessAction::SameOutput),
+            "exit" if self.scenario.tests == UnderTest::Client => {
+                return self.status(argument).map(ProcessAction::Ends);
+            }
             "exit" => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
             "kill" => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
             other => return self.unknown_word(word, other, "process", PROCESS_WORDS),
@@ -616,20 +659,24 @@ impl<'a> Parser<'a> {
                 self.nothing_else(word, argument);
                 Some(ProcessAction::Logged)
             }
-            "exit" => Some(ProcessAction::JobExit(match self.of(argument) {
-                "any" => ExitPattern::Any,
-                "nonzero" => ExitPattern::NonZero,
-                other if other.starts_with(|c: char| c.is_ascii_digit()) => {
-                    ExitPattern::Code(self.byte(argument, 0, 255)?)
-                }
-                other => {
-                    self.sink
-                        .error(argument, "an exit status is a number, `nonzero` or `any`")
-                        .suggest(other, &["nonzero", "any"]);
-                    return None;
-                }
-            })),
+            "exit" => self.status(argument).map(ProcessAction::JobExit),
             other => self.unknown_word(word, other, "job", JOB_WORDS),
+        }
+    }
+
+    fn status(&mut self, argument: Span) -> Option<ExitPattern> {
+        match self.of(argument) {
+            "any" => Some(ExitPattern::Any),
+            "nonzero" => Some(ExitPattern::NonZero),
+            other if other.starts_with(|c: char| c.is_ascii_digit()) => {
+                self.byte(argument, 0, 255).map(ExitPattern::Code)
+            }
+            other => {
+                self.sink
+                    .error(argument, "an exit status is a number, `nonzero` or `any`")
+                    .suggest(other, &["nonzero", "any"]);
+                None
+            }
         }
     }
 

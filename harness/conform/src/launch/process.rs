@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
 
+/// Longest time that a write waits for the one before it to be read.
+const TURN: Duration = Duration::from_millis(20);
+
 /// What all launches of a run share.
 pub struct Environment {
     /// This binary, which is also the agent.
@@ -106,7 +109,25 @@ pub struct ProcessPeer {
     queue: VecDeque<What>,
     agents: HashSet<i32>,
     quiet_since: Instant,
+    patience: Patience,
+    /// Who wrote last, and when.
+    wrote: Option<(Proc, Instant)>,
     job_told: bool,
+}
+
+/// How long a proven silence must last where an answer is expected.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Where the server has read everything.
+    pub idle: Duration,
+    /// Where it leaves bytes unread.
+    pub starved: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { idle: PATIENCE, starved: STARVED }
+    }
 }
 
 fn nonblocking(fd: impl AsFd) -> io::Result<()> {
@@ -190,9 +211,30 @@ impl ProcessPeer {
             queue: VecDeque::new(),
             agents: HashSet::new(),
             quiet_since: Instant::now(),
+            patience: Patience::default(),
+            wrote: None,
             job_told: false,
         };
         Ok((peer, command))
+    }
+
+    /// Changes how long a proven silence must last: who tries again where it counts can do with less.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
+    /// meaningful once it has ended.
+    pub fn leftovers(&self) -> Vec<String> {
+        let left = proctree::of_launch(self.launcher_pid);
+        let mut names: Vec<String> = left
+            .into_iter()
+            .filter(|pid| !self.agents.contains(pid) && *pid != self.launcher_pid)
+            .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+            .map(|name| name.trim().to_owned())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Waits for descriptors and reads whatever is there. True if anything was.
@@ -461,6 +503,19 @@ impl ProcessPeer {
         self.queue.pop_front()
     }
 
+    /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
+    /// that reads ranks in an order of its own would otherwise see both at once.
+    fn await_turn(&mut self, next: Proc) {
+        let Some((before, at)) = self.wrote.filter(|(before, _)| *before != next) else { return };
+        let Some(pmi) = self.ranks.get(&before).filter(|r| !r.ended_by_server).and_then(|r| r.pmi.as_ref())
+        else {
+            return;
+        };
+        while at.elapsed() < TURN && unread(pmi).is_some_and(|bytes| bytes > 0) {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
     /// Whether the server's processes show that nothing will come.
     fn is_idle(&mut self, patient: bool) -> bool {
         if self.exit.is_some() {
@@ -473,7 +528,7 @@ impl ProcessPeer {
                 .collect()
         };
         let servers = list();
-        let starved = patient && self.quiet_since.elapsed() >= STARVED;
+        let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
@@ -501,12 +556,12 @@ impl ProcessPeer {
 }
 
 /// Variables of our own whose names begin like the protocol's.
-fn is_ours(name: &OsString) -> bool {
+pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
-fn unread(fd: BorrowedFd<'_>) -> Option<i32> {
+pub(crate) fn unread(fd: impl AsFd) -> Option<i32> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
     unsafe {
@@ -527,7 +582,7 @@ fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> 
 }
 
 /// A private folder. Sockets have short paths: a long TMPDIR is left for /tmp.
-fn scratch_folder() -> io::Result<tempfile::TempDir> {
+pub(crate) fn scratch_folder() -> io::Result<tempfile::TempDir> {
     let builder = |dir: &Path| tempfile::Builder::new().prefix("pmi-conform-").tempdir_in(dir);
     // Agents may run in another working directory.
     let temp = std::path::absolute(std::env::temp_dir())?;
@@ -549,7 +604,9 @@ fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> 
 
 impl Peer for ProcessPeer {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
+        self.await_turn(to);
         self.quiet_since = Instant::now();
+        self.wrote = Some((to, self.quiet_since));
         let Some(rank) = self.ranks.get_mut(&to) else { return };
         let Some(pmi) = &rank.pmi else { return };
         let mut rest = bytes;
@@ -610,7 +667,7 @@ impl Peer for ProcessPeer {
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= PATIENCE) && self.is_idle(patient) {
+            if (!patient || quiet >= self.patience.idle) && self.is_idle(patient) {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

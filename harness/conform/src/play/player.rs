@@ -56,6 +56,8 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// What the server broke, in order.
     pub findings: Vec<Finding>,
+    /// Whom the run is about.
+    pub under_test: Party,
     /// Whether an expected answer never came.
     pub hung: bool,
     /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
@@ -145,6 +147,7 @@ pub fn play(
         recorder: Recorder::new(sink, Monitor::focused(requires)),
         scope: Scope::default(),
         source: Arc::clone(&scenario.source),
+        newlines: memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect(),
         links: HashMap::new(),
         sizes: HashMap::from([(0, scenario.ranks), (Proc::PROXIES, scenario.nodes)]),
         groups: 0,
@@ -179,6 +182,7 @@ pub fn play(
     Outcome {
         events: player.recorder.events,
         findings,
+        under_test: Party::Server,
         hung: player.hung,
         lifeless: player.unstarted || (player.hung && player.received == 0),
         crashed: player.crashed,
@@ -207,6 +211,8 @@ pub(super) struct Player<'a> {
     pub(super) scope: Scope,
     /// The file that the current step stands in.
     source: Arc<Source>,
+    /// Where the lines of the scenario's own file end: recorded sessions have many.
+    newlines: Vec<usize>,
     links: HashMap<Proc, Link>,
     /// Sizes of the process groups.
     sizes: HashMap<u32, u32>,
@@ -315,7 +321,7 @@ impl Player<'_> {
     /// Remembers the line that is played; a fragment's steps count as the `use` line.
     fn at(&mut self, offset: usize, own: bool) {
         if own {
-            self.recorder.line = self.scenario.source.line_of(offset);
+            self.recorder.line = 1 + self.newlines.partition_point(|end| *end < offset);
         }
     }
 
@@ -478,6 +484,9 @@ impl Player<'_> {
                 self.link(Proc::proxy(proxy)).closed = true;
             }
             What::Launched { .. }
+            | What::Called { .. }
+            | What::Returned { .. }
+            | What::Exited { .. }
             | What::ToServer { .. }
             | What::ClosedByClient { .. }
             | What::NoAnswer { .. }
@@ -613,7 +622,7 @@ impl Player<'_> {
             Action::Close => self.expect_close(p),
             Action::Silence => self.expect_silence(p),
             Action::OneOf(alternatives) => self.expect_one_of(p, alternatives),
-            Action::Process(_) | Action::Call(_) | Action::Upstream(_) => Ok(()),
+            Action::Right | Action::Process(_) | Action::Call(_) | Action::Upstream(_) => Ok(()),
         }
     }
 
@@ -846,6 +855,9 @@ impl Player<'_> {
                 self.dismiss(p);
                 self.peer.kill(p, *signal);
                 Ok(())
+            }
+            ProcessAction::Ends(_) | ProcessAction::Copes | ProcessAction::SameOutput => {
+                Err(Stop::Scenario("what a client under test comes to".into()))
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 Err(Stop::Scenario("a step of the job stands under J".into()))

@@ -1,10 +1,12 @@
 //! Starts the processes that load a library, one for each rank, and listens to them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +27,8 @@ pub(crate) const COMMAND: &str = "library-agent";
 const OUTPUT_LINE: usize = 1024;
 /// Most lines of output that are kept of a process; the rest is read and dropped.
 const OUTPUT_LINES: usize = 400;
+/// Most bytes that are read of a file of standard error.
+const STDERR_MAX: u64 = 1 << 20;
 /// Longest report of a process.
 const REPORT_MAX: usize = 256 << 20;
 /// Most bytes that wait to be written to one connection.
@@ -43,7 +47,7 @@ pub(crate) enum News {
     Wire(Vec<u8>),
     /// The library has closed its PMI_FD.
     WireClosed,
-    /// A line of output; whether on standard error.
+    /// A line of output, of the rank or of a launcher; whether on standard error.
     Output(bool, Bytes),
     /// The process is gone. The last news of it. How it ended is not told of those that a launcher has started.
     Exited(Option<Exit>),
@@ -54,6 +58,8 @@ pub(crate) enum News {
 pub(crate) enum Waited {
     /// A rank's process did something.
     News(u32, News),
+    /// A launcher has written something, or passed it on.
+    Launcher(bool, Bytes),
     /// The processes waited for will do nothing unless we act.
     Idle,
     /// The deadline has passed.
@@ -79,6 +85,8 @@ struct Process {
     pmi: Option<OwnedFd>,
     unwritten: VecDeque<u8>,
     output: [Lines; 2],
+    /// Where a launcher has started it: the file that is its standard error, read when it is gone.
+    stderr: Option<File>,
     kept_lines: usize,
     gone: bool,
 }
@@ -106,11 +114,11 @@ struct Job {
     /// Ended, and told so.
     over: bool,
     /// The last to go: sockets lie in it.
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
 }
 
-/// A rank for what cannot be said of any: output of a job.
-pub(crate) const NO_RANK: u32 = u32::MAX;
+/// A rank for what is said of none: output of a launcher.
+const NO_RANK: u32 = u32::MAX;
 
 fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
@@ -162,6 +170,7 @@ impl<'a> Processes<'a> {
         let err = child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn ReadFd>);
         let process = Process {
             output: [Lines::new(out)?, Lines::new(err)?],
+            stderr: None,
             child: Some(child),
             pidfd,
             control: Some(control),
@@ -220,7 +229,7 @@ impl<'a> Processes<'a> {
             kept_lines: 0,
             pids: HashSet::new(),
             over: false,
-            _scratch: scratch,
+            scratch,
         });
         Ok(words)
     }
@@ -285,7 +294,10 @@ impl<'a> Processes<'a> {
         let mut slice = Duration::from_micros(500);
         loop {
             if let Some((rank, news)) = self.queue.pop_front() {
-                return Waited::News(rank, news);
+                return match news {
+                    News::Output(stderr, line) if rank == NO_RANK => Waited::Launcher(stderr, line),
+                    news => Waited::News(rank, news),
+                };
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Waited::Interrupted;
@@ -307,7 +319,8 @@ impl<'a> Processes<'a> {
 
     /// Whether the process waits for something that only we can do.
     fn is_idle(&mut self, rank: u32) -> bool {
-        let Some(process) = self.list.get(&rank) else { return true };
+        // One that a launcher is to start may still come.
+        let Some(process) = self.list.get(&rank) else { return self.job.is_none() };
         if process.gone || !process.unwritten.is_empty() {
             return process.gone;
         }
@@ -385,8 +398,11 @@ impl<'a> Processes<'a> {
 
 impl Process {
     /// One that a launcher has started.
-    fn reporting(control: UnixStream) -> Self {
-        Self { control: Some(control), ..Self::absent() }
+    fn reporting(control: UnixStream, stderr: &Path) -> Self {
+        let mut process = Self { control: Some(control), ..Self::absent() };
+        // Without it, nothing will be seen of standard error.
+        process.stderr = File::open(stderr).ok();
+        process
     }
 
     fn absent() -> Self {
@@ -399,6 +415,7 @@ impl Process {
             pmi: None,
             unwritten: VecDeque::new(),
             output: [no_lines(), no_lines()],
+            stderr: None,
             kept_lines: 0,
             gone: false,
         }
@@ -432,6 +449,13 @@ impl Process {
         }
         reports.into_iter().for_each(&mut *tell);
         if let Some(exit) = exit {
+            if let Some(file) = self.stderr.take() {
+                let mut text = Vec::new();
+                let _ = file.take(STDERR_MAX).read_to_end(&mut text);
+                for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(OUTPUT_LINES) {
+                    tell(News::Output(true, Bytes(line[..line.len().min(OUTPUT_LINE)].to_vec())));
+                }
+            }
             self.gone = true;
             self.control = None;
             self.pmi = None;
@@ -574,7 +598,8 @@ impl Job {
                 self.pids.insert(pid);
                 let free = |rank: &u32| *rank < ranks && !list.contains_key(rank);
                 if let Some(rank) = rank.filter(free).or_else(|| (0..ranks).find(free)) {
-                    list.insert(rank, Process::reporting(stream));
+                    let stderr = self.scratch.path().join(super::agent::stderr_name(pid as u32));
+                    list.insert(rank, Process::reporting(stream, &stderr));
                 }
             }
         }

@@ -26,7 +26,7 @@ use crate::lang::ast::{
     Action, Alternative, Arg, Call, Grade, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step,
     Stmt, Template, Who, WriteMode,
 };
-use crate::library::launch::{NO_RANK, News, Processes, Waited};
+use crate::library::launch::{News, Processes, Waited};
 use crate::library::object::Shared;
 use crate::library::{Argument, Held, Library, Returned, signature};
 
@@ -65,7 +65,6 @@ pub(crate) fn play(
         cited: String::new(),
         received: 0,
         output: false,
-        job_output: Vec::new(),
         crashed: None,
         hung: false,
         unloadable: false,
@@ -207,8 +206,6 @@ struct Player<'a> {
     cited: String,
     received: u64,
     output: bool,
-    /// What a launcher has said, or passed on.
-    job_output: Vec<u8>,
     crashed: Option<(String, i32)>,
     hung: bool,
     unloadable: bool,
@@ -510,19 +507,8 @@ impl Player<'_> {
             _ => Vec::new(),
         };
         let unseen = self.ranks[rank as usize].unseen;
-        let said = |output: &[u8]| memchr::memmem::find(output, &message).is_some();
-        if unseen {
-            // A launcher passes output on in its own time. It may have cut long lines, and exit codes are its own.
-            self.pump(None, |s| memchr::memmem::find(&s.job_output, &message).is_some())?;
-            if !said(&self.job_output) {
-                let expected = format!("\"{}\" among the output of the job", message.escape_ascii());
-                let seen = format!("\"{}\"", self.job_output.escape_ascii());
-                self.find(Some(rank), "rfc13.abort.stderr", None, expected, seen);
-            }
-            return Ok(());
-        }
         let stderr = &self.ranks[rank as usize].stderr;
-        if !said(stderr) {
+        if memchr::memmem::find(stderr, &message).is_none() {
             let expected = format!("\"{}\" on standard error", message.escape_ascii());
             let seen = format!("\"{}\"", stderr.escape_ascii());
             self.find(Some(rank), "rfc13.abort.stderr", None, expected, seen);
@@ -531,7 +517,7 @@ impl Player<'_> {
             Some(Argument::Number(code)) => Exit::Code(code & 0xff),
             _ => exit,
         };
-        if exit != code {
+        if exit != code && !unseen {
             self.find(Some(rank), "rfc13.abort.exit-code", None, code.to_string(), exit.to_string());
         }
         Ok(())
@@ -1025,14 +1011,10 @@ impl Player<'_> {
             }
             News::Output(stderr, line) => {
                 self.output = true;
-                let told = match self.ranks.get_mut(rank as usize) {
-                    Some(state) => &mut state.stderr,
-                    None => &mut self.job_output,
-                };
-                // A job's output may come through its launcher, which need not keep the two apart.
-                if stderr || rank == NO_RANK {
-                    told.extend_from_slice(&line.0);
-                    told.push(b'\n');
+                let state = &mut self.ranks[rank as usize];
+                if stderr {
+                    state.stderr.extend_from_slice(&line.0);
+                    state.stderr.push(b'\n');
                 }
                 self.recorder.record(What::Output { stderr, line });
             }
@@ -1092,6 +1074,9 @@ impl Player<'_> {
             let ranks: Vec<u32> = if rank.is_some() { ranks.collect() } else { Vec::new() };
             match self.processes.next(deadline, &ranks) {
                 Waited::News(rank, news) => self.take(rank, news),
+                Waited::Launcher(stderr, line) => {
+                    self.recorder.record(What::Output { stderr, line });
+                }
                 Waited::Idle => return Ok(Some(SilenceProof::Idle)),
                 Waited::Deadline => return Ok(Some(SilenceProof::Timeout)),
                 Waited::Interrupted => return Err(Stop::Unjudged("interrupted".into())),

@@ -8,13 +8,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags};
 
 use super::{Argument, Library, Order, Report, Returned};
 use crate::event::{Bytes, Exit};
@@ -79,6 +79,8 @@ impl<T: Read + AsFd> ReadFd for T {}
 struct Process {
     /// `None` of those that a launcher has started.
     child: Option<Child>,
+    /// By which what it has started is found.
+    mark: String,
     pidfd: Option<OwnedFd>,
     control: Option<UnixStream>,
     report: Vec<u8>,
@@ -125,6 +127,13 @@ fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
+/// A mark that no other process of any run has.
+fn next_mark() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("library-{}-{count}", std::process::id())
+}
+
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
@@ -159,7 +168,14 @@ impl<'a> Processes<'a> {
             }
             None => None,
         };
-        let mut child = command.spawn()?;
+        proctree::become_subreaper();
+        let mark = next_mark();
+        command.env(proctree::MARK, &mark);
+        let (mut child, _) = proctree::launch(&mark, || {
+            let child = command.spawn()?;
+            let pid = child.id() as i32;
+            Ok::<_, io::Error>((child, pid))
+        })?;
         drop(command);
         let pidfd = Pid::from_raw(child.id() as i32)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -172,6 +188,7 @@ impl<'a> Processes<'a> {
             output: [Lines::new(out)?, Lines::new(err)?],
             stderr: None,
             child: Some(child),
+            mark,
             pidfd,
             control: Some(control),
             report: Vec::new(),
@@ -409,6 +426,7 @@ impl Process {
         let no_lines = || Lines { pipe: None, partial: Vec::new() };
         Self {
             child: None,
+            mark: String::new(),
             pidfd: None,
             control: None,
             report: Vec::new(),
@@ -617,12 +635,14 @@ impl Drop for Processes<'_> {
     fn drop(&mut self) {
         for process in self.list.values_mut() {
             let Some(child) = &mut process.child else { continue };
-            // Whatever the library has started is in the group, too.
-            if let Some(group) = Pid::from_raw(child.id() as i32) {
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            }
+            let pid = child.id() as i32;
+            // Whatever the library has started ends with it.
             let _ = child.kill();
+            if proctree::anything_left(&process.mark, pid, &HashSet::new()) {
+                proctree::end_all(&process.mark, pid, &HashSet::new());
+            }
             let _ = child.wait();
+            proctree::launch_ended(&process.mark, pid);
         }
         if let Some(job) = &mut self.job {
             let pid = job.launcher.id() as i32;

@@ -34,6 +34,8 @@ use crate::library::{Argument, Held, Library, Returned, signature};
 const LINE_LIMIT: usize = 1 << 20;
 /// Most lines of one spawn request.
 const BLOCK_LIMIT: usize = 10_000;
+/// How a program ends that aborts itself.
+const SIGABRT: i32 = 6;
 /// Descriptor that a process gets for PMI_FD where the scenario names none.
 const PMI_FD: &str = "7";
 
@@ -343,7 +345,7 @@ impl Player<'_> {
             }
             for rank in &ranks {
                 if call.result.is_some() && !self.ranks[*rank as usize].let_go {
-                    self.end(*rank, call)?;
+                    self.end(*rank, call, step.cites.is_some())?;
                 }
             }
             return Ok(());
@@ -426,7 +428,12 @@ impl Player<'_> {
                 };
                 let proof = self.pump(Some(rank), over)?;
                 if let Some(returned) = self.ranks[rank as usize].returned.take() {
+                    let aborts = |p: &Pending| p.function.name == "PMI_Abort";
+                    let judged = self.ranks[rank as usize].pending.as_ref().is_some_and(aborts);
                     self.take_return(rank, &returned);
+                    if judged {
+                        return Err(Stop::Broken);
+                    }
                     let code = signature::code_name(returned.result);
                     return Err(self.broken(
                         Some(rank),
@@ -490,12 +497,14 @@ impl Player<'_> {
             return self.aborted(rank, arguments, exit);
         }
         let call = pending.as_ref().map_or("between calls", |p| p.function.name);
+        // RFC 13 has who detects a protocol error abort the program.
+        let aborts = matches!(exit, Exit::Signal(SIGABRT)) || matches!(exit, Exit::Code(code) if code != 0);
+        if self.ranks[rank as usize].wronged && aborts {
+            return Ok(());
+        }
         if let Exit::Signal(signal) = exit {
             self.crashed.get_or_insert((format!("the library, in {call},"), signal));
             return Err(Stop::Broken);
-        }
-        if self.ranks[rank as usize].wronged && exit != Exit::Code(0) {
-            return Ok(());
         }
         Err(self.broken(Some(rank), "the call returns", format!("the process ended in {call}, {exit}")))
     }
@@ -612,7 +621,7 @@ impl Player<'_> {
         })
     }
 
-    fn end(&mut self, rank: u32, call: &Call) -> Result<(), Stop> {
+    fn end(&mut self, rank: u32, call: &Call, cites: bool) -> Result<(), Stop> {
         let Some(function) = self.ranks[rank as usize].pending.as_ref().map(|p| p.function) else {
             return Err(Stop::Scenario("no call has begun".into()));
         };
@@ -641,6 +650,10 @@ impl Player<'_> {
         };
         self.early(rank, &returned);
         self.take_return(rank, &returned);
+        // Where a scenario is about errors, what has to succeed is its control, and cites what it is about.
+        if wanted == "PMI_SUCCESS" && !cites && self.cited.ends_with(".errors") {
+            self.cited = function.does.to_owned();
+        }
         let good = match wanted {
             "any" => true,
             "fail" | "PMI_ERR_INVALID_KVS" => returned.result != 0,

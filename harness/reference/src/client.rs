@@ -152,6 +152,8 @@ pub struct Client {
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
     keys: HashSet<Vec<u8>>,
+    /// See [`Client::tolerant`].
+    tolerant: bool,
 }
 
 impl Default for Client {
@@ -173,7 +175,14 @@ impl Client {
             maxes: None,
             kvsname: None,
             keys: HashSet::new(),
+            tolerant: false,
         }
+    }
+
+    /// A client for servers as they are: one that answers with a later subversion than the client's is taken to mean the client's,
+    /// since MPICH's Hydra answers 1.2 to whoever offers 1.1.
+    pub fn tolerant() -> Self {
+        Self { tolerant: true, ..Self::new() }
     }
 
     /// The limits, once the server has told them.
@@ -329,7 +338,14 @@ impl Client {
         let answer = match self.framer.next_line()? {
             Err(_) => return Some(Err(ServerError::Overlong)),
             Ok(line) => match Response::parse(line, ValueReading::ToEndOfLine) {
-                Ok(response) => read(operation, &response),
+                Ok(response) => match read(operation, &response) {
+                    Err(ServerError::BadVersion(v))
+                        if self.tolerant && v.version == Version::V1_1.version =>
+                    {
+                        Ok(Answer::Init(Version::V1_1))
+                    }
+                    answer => answer,
+                },
                 Err(error) => Err(error.into()),
             },
         };
@@ -629,6 +645,19 @@ mod tests {
         let higher = Version { version: 2, subversion: 0 };
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
         assert_eq!(answer, Some(Err(ServerError::BadVersion(higher))));
+    }
+
+    #[test]
+    fn a_tolerant_client_takes_a_later_subversion_but_no_later_version() {
+        let answer = |bytes: &[u8]| {
+            let mut client = Client::tolerant();
+            client.init().unwrap();
+            client.receive(bytes)
+        };
+        let later = answer(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n");
+        assert_eq!(later, Some(Ok(Answer::Init(Version::V1_1))));
+        let other = answer(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
+        assert!(matches!(other, Some(Err(ServerError::BadVersion(_)))));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! crash or hang, is for the runner to see. Memory handed to the library is never freed: it may have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -44,6 +45,11 @@ pub(crate) const NAME: &str = "pmi-conform-library-agent";
 /// Name of the library, in the folder above the agent's.
 pub(crate) const LIBRARY: &str = "library";
 
+/// Name of the file in the scratch folder that is standard error of a process that a launcher has started.
+pub(super) fn stderr_name(pid: u32) -> String {
+    format!("stderr.{pid}")
+}
+
 /// Variables by which process managers tell ranks, the protocol's first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
@@ -71,6 +77,10 @@ fn connect(argv0: &OsString) -> io::Result<(UnixStream, PathBuf)> {
     };
     let socket = UnixStream::connect(scratch.join(crate::agent::SOCKET))?;
     let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    // Launchers pass output on in their own time, and drop some of it when a job is aborted.
+    let stderr =
+        File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
+    rustix::stdio::dup2_stderr(stderr)?;
     tell(&socket, &Report::Hello { rank, pid: std::process::id() as i32 })?;
     Ok((socket, scratch.join(LIBRARY)))
 }

@@ -66,15 +66,17 @@ pub(super) fn outcome(
 ) -> Outcome {
     let Played { actors, aborts, spoke, recorder, done } = played;
     let mut findings = recorder.findings;
-    // Who has been wronged may leave without a word.
-    let leaves = |f: &Finding| f.requirement == "rfc13.abnf.c-finalize" && script.is_hostile();
+    // Who ends badly need not finalize: that is how a client aborts.
+    let badly = |p: Proc| actors.get(&p).is_none_or(|actor| actor.exit != Some(Exit::Code(0)));
+    let leaves = |f: &Finding| f.requirement == "rfc13.abnf.c-finalize" && f.proc.is_none_or(badly);
     findings.retain(|f| f.party == Party::Client && !leaves(f));
     let seq = recorder.events.len() as u64;
     let mut judging = Judging { script, plain, seq, findings };
     let mut crashed = None;
     for (p, actor) in &actors {
         if let Some(found) = crash(actor) {
-            crashed.get_or_insert((format!("rank {p}"), found));
+            let said = actor.broken_memory.as_ref().map(|said| format!(" ({said})")).unwrap_or_default();
+            crashed.get_or_insert((format!("rank {p}{said}"), found));
         }
         judging.process(*p, actor, &actors, &aborts);
     }

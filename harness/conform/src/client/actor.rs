@@ -55,6 +55,8 @@ pub(super) struct Actor {
     /// It has read what was written to it, since it has made a request.
     pub(super) loose: bool,
     pub(super) released: Instant,
+    /// It has written something.
+    pub(super) spoke: bool,
     /// A request of it has no answer.
     pub(super) waits: bool,
     /// It must end by itself, also when its program is aborted.
@@ -93,6 +95,7 @@ impl Actor {
             out: VecDeque::new(),
             loose: true,
             released: Instant::now(),
+            spoke: false,
             waits: false,
             must_end: expected.iter().any(by_itself),
             closed_by_us: false,

@@ -130,10 +130,7 @@ impl<'a> Stage<'a> {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         actor.wants_abort |= line.starts_with(b"cmd=abort");
         let found = actor.rules.iter().enumerate().find_map(|(i, rule)| {
-            let (wanted, every) = rule.trigger.as_ref()?;
-            if !*every && i != actor.next_rule() {
-                return None;
-            }
+            let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
             let mut scope = rule.scope.clone();
             fits(&mut scope, wanted, line).is_ok().then_some((i, scope))
         });

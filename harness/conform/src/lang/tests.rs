@@ -325,8 +325,9 @@ fn against_a_client_the_server_is_described() {
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
     assert_eq!(scenario.serving.variations.len(), 2);
+    assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
     assert_snapshot!(mistakes(&format!(
-        "{head}vary order-revrsed\nfault nosuch\nserve keylen=3 delay=x\n\
+        "{head}vary order-revrsed\nfault nosuch\n\
          0 C: close\n0 C: one of\n  pass: close\n0 S: silence\n0 S: every cmd=maxes\n0 P: kill 3\n0 P: started\n0 A: PMI_Init(&s)\n"
     )));
 }

@@ -133,6 +133,8 @@ impl Monitor {
         rank.offered |= op == Operation::Init;
         if finalized {
             self.client(p, "rfc13.finalize.last", "no request after finalize", show(line));
+        } else if op == Operation::Abort && offered {
+            // Whoever cannot go on aborts, also where the answer to init is why.
         } else if op != Operation::Init && !joined {
             let id = if offered { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
             self.client(p, id, "init first", show(line));

@@ -60,6 +60,30 @@ pub struct Book {
     /// Something went wrong, after which the process manager may end everything.
     trouble: bool,
     messages: usize,
+    /// Processes whose connection has not come to PMI-1: what the process manager told under PMI_PORT.
+    greetings: HashMap<i32, Greeting>,
+}
+
+/// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
+#[derive(Debug)]
+struct Greeting {
+    folder: String,
+    env: BTreeMap<String, String>,
+    args: Vec<Bytes>,
+    bad_fd: Option<String>,
+    pieces: Vec<(bool, Vec<u8>)>,
+}
+
+/// Longest handshake.
+const GREETING: usize = 64 * 1024;
+
+impl Greeting {
+    /// The size of the process group, if it was told.
+    fn size(&self) -> Option<u32> {
+        let told: Vec<u8> = self.pieces.iter().filter(|p| !p.0).flat_map(|p| p.1.iter().copied()).collect();
+        let text = String::from_utf8_lossy(&told).into_owned();
+        text.split_ascii_whitespace().find_map(|word| word.strip_prefix("size=")?.parse().ok())
+    }
 }
 
 impl Book {
@@ -81,6 +105,7 @@ impl Book {
             foreign: HashSet::new(),
             trouble: false,
             messages: 0,
+            greetings: HashMap::new(),
         }
     }
 
@@ -156,7 +181,16 @@ impl Book {
 
     fn told(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
         if let Told::Started { folder, env, args, bad_fd } = head.what {
-            return self.started(head.pid, &folder, env, args, bad_fd, new);
+            if bad_fd.is_some() && env.contains_key("PMI_PORT") {
+                let greeting = Greeting { folder, env, args, bad_fd, pieces: Vec::new() };
+                self.greetings.insert(head.pid, greeting);
+                return;
+            }
+            let size = env.get("PMI_SIZE").and_then(|v| v.parse().ok());
+            return self.started(head.pid, &folder, env, args, bad_fd, size, new);
+        }
+        if self.greeting(head.pid, &head.what, bytes, new) {
+            return;
         }
         let Some(p) = self.procs.get(&head.pid).copied() else { return };
         match head.what {
@@ -203,6 +237,34 @@ impl Book {
         }
     }
 
+    /// Whether this is still the handshake. Once it is over, the process has started as any other.
+    fn greeting(&mut self, pid: i32, what: &Told, bytes: &[u8], new: &mut Vec<Event>) -> bool {
+        let Some(greeting) = self.greetings.get_mut(&pid) else { return false };
+        let length: usize = greeting.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let goes_on = match what {
+            Told::ToServer => !bytes.starts_with(b"cmd=init ") && length + bytes.len() < GREETING,
+            Told::FromServer => length + bytes.len() < GREETING,
+            _ => false,
+        };
+        if goes_on {
+            greeting.pieces.push((*what == Told::ToServer, bytes.to_vec()));
+            return true;
+        }
+        if let Some(greeting) = self.greetings.remove(&pid) {
+            let size = greeting.size();
+            let Greeting { folder, env, args, bad_fd, pieces } = greeting;
+            self.started(pid, &folder, env, args, bad_fd, size, new);
+            let Some(proc) = self.procs.get(&pid).copied() else { return false };
+            for (to_server, bytes) in pieces {
+                let bytes = Bytes(bytes);
+                let what =
+                    if to_server { What::ToServer { proc, bytes } } else { What::FromServer { proc, bytes } };
+                self.note(what, new);
+            }
+        }
+        false
+    }
+
     fn closed(&mut self, p: Proc) {
         let trouble = self.trouble;
         let process = self.processes.entry(p).or_default();
@@ -218,18 +280,19 @@ impl Book {
         env: BTreeMap<String, String>,
         args: Vec<Bytes>,
         bad_fd: Option<String>,
+        size: Option<u32>,
         new: &mut Vec<Event>,
     ) {
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
         let group = *self.groups.entry(folder.to_owned()).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
-        let told = number("PMI_RANK").filter(free);
+        let told = number("PMI_RANK").or_else(|| number("PMI_ID")).filter(free);
         let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
             // What was asked for is in the launcher's own words; that all are told the same is judged.
-            let ranks = number("PMI_SIZE").unwrap_or(0);
+            let ranks = size.unwrap_or(0);
             self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, new);
         }
         self.procs.insert(pid, p);
@@ -237,11 +300,11 @@ impl Book {
         self.event(What::Started { proc: p, env, args, bad_fd }, new);
     }
 
+    /// Books an event and shows it to the monitor.
     fn event(&mut self, what: What, new: &mut Vec<Event>) {
-        let event = Event { seq: self.seq, time_us: self.start.elapsed().as_micros() as u64, what };
-        self.seq += 1;
-        let of_foreign = matches!(&event.what, What::ToServer { proc, .. } | What::FromServer { proc, .. }
+        let of_foreign = matches!(&what, What::ToServer { proc, .. } | What::FromServer { proc, .. }
             | What::ClosedByClient { proc } | What::ClosedByServer { proc } if self.foreign.contains(proc));
+        let event = self.note(what, new);
         if !of_foreign {
             self.monitor.observe(&event);
         }
@@ -251,6 +314,12 @@ impl Book {
                 self.findings.push(finding);
             }
         }
+    }
+
+    /// Books what is no part of PMI-1.
+    fn note(&mut self, what: What, new: &mut Vec<Event>) -> Event {
+        let event = Event { seq: self.seq, time_us: self.start.elapsed().as_micros() as u64, what };
+        self.seq += 1;
         let bytes = match &event.what {
             What::ToServer { bytes, .. } | What::FromServer { bytes, .. } => bytes.0.len(),
             _ => 0,
@@ -262,6 +331,7 @@ impl Book {
             }
             _ => self.whole = false,
         }
-        new.push(event);
+        new.push(event.clone());
+        event
     }
 }

@@ -64,13 +64,21 @@ pub struct Book {
     greetings: HashMap<i32, Greeting>,
 }
 
-/// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
+/// What a process tells of itself before it starts.
 #[derive(Debug)]
-struct Greeting {
+struct Start {
+    /// Of its tap, which stands for its process group.
     folder: String,
     env: BTreeMap<String, String>,
     args: Vec<Bytes>,
     bad_fd: Option<String>,
+}
+
+/// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
+#[derive(Debug)]
+struct Greeting {
+    start: Start,
+    /// Whether to the server, and what.
     pieces: Vec<(bool, Vec<u8>)>,
 }
 
@@ -181,13 +189,13 @@ impl Book {
 
     fn told(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
         if let Told::Started { folder, env, args, bad_fd } = head.what {
-            if bad_fd.is_some() && env.contains_key("PMI_PORT") {
-                let greeting = Greeting { folder, env, args, bad_fd, pieces: Vec::new() };
-                self.greetings.insert(head.pid, greeting);
+            let start = Start { folder, env, args, bad_fd };
+            if start.bad_fd.is_some() && start.env.contains_key("PMI_PORT") {
+                self.greetings.insert(head.pid, Greeting { start, pieces: Vec::new() });
                 return;
             }
-            let size = env.get("PMI_SIZE").and_then(|v| v.parse().ok());
-            return self.started(head.pid, &folder, env, args, bad_fd, size, new);
+            let size = start.env.get("PMI_SIZE").and_then(|v| v.parse().ok());
+            return self.started(head.pid, start, size, new);
         }
         if self.greeting(head.pid, &head.what, bytes, new) {
             return;
@@ -252,10 +260,9 @@ impl Book {
         }
         if let Some(greeting) = self.greetings.remove(&pid) {
             let size = greeting.size();
-            let Greeting { folder, env, args, bad_fd, pieces } = greeting;
-            self.started(pid, &folder, env, args, bad_fd, size, new);
+            self.started(pid, greeting.start, size, new);
             let Some(proc) = self.procs.get(&pid).copied() else { return false };
-            for (to_server, bytes) in pieces {
+            for (to_server, bytes) in greeting.pieces {
                 let bytes = Bytes(bytes);
                 let what =
                     if to_server { What::ToServer { proc, bytes } } else { What::FromServer { proc, bytes } };
@@ -273,18 +280,10 @@ impl Book {
         }
     }
 
-    fn started(
-        &mut self,
-        pid: i32,
-        folder: &str,
-        env: BTreeMap<String, String>,
-        args: Vec<Bytes>,
-        bad_fd: Option<String>,
-        size: Option<u32>,
-        new: &mut Vec<Event>,
-    ) {
+    fn started(&mut self, pid: i32, start: Start, size: Option<u32>, new: &mut Vec<Event>) {
+        let Start { folder, env, args, bad_fd } = start;
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
-        let group = *self.groups.entry(folder.to_owned()).or_insert(unknown);
+        let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
         let told = number("PMI_RANK").or_else(|| number("PMI_ID")).filter(free);
@@ -333,5 +332,96 @@ impl Book {
         }
         new.push(event.clone());
         event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes of a group and what happens to them: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
+    fn book(steps: &[&str]) -> Book {
+        let mut book = Book::new(vec!["pm".into()]);
+        let start = |rank: &str, size: &str| {
+            let pairs = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", size)];
+            let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            Told::Started { folder: FIRST.into(), env, args: Vec::new(), bad_fd: None }
+        };
+        let tell = |book: &mut Book, pid, what, bytes: &[u8]| {
+            book.datagram(&Head { pid, what }.datagram(bytes));
+        };
+        for rank in ["0", "1"] {
+            tell(&mut book, rank.parse().unwrap(), start(rank, "2"), b"");
+        }
+        for step in steps {
+            let (rank, what) = step.split_once(' ').unwrap();
+            let pid = rank.parse().unwrap();
+            if let Some(line) = what.strip_prefix("C: ") {
+                tell(&mut book, pid, Told::ToServer, format!("{line}\n").as_bytes());
+            } else if let Some(line) = what.strip_prefix("S: ") {
+                tell(&mut book, pid, Told::FromServer, format!("{line}\n").as_bytes());
+            } else if what == "closed" {
+                tell(&mut book, pid, Told::ClosedByClient, b"");
+            } else {
+                let exit = match what.split_once(' ').unwrap() {
+                    ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
+                    (_, status) => Exit::Code(status.parse().unwrap()),
+                };
+                tell(&mut book, pid, Told::Ended(exit), b"");
+            }
+        }
+        book
+    }
+
+    const INIT: [&str; 4] = [
+        "0 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "0 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+        "1 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "1 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+    ];
+
+    fn blamed(steps: &[&str]) -> Vec<(Party, String, u32)> {
+        let book = book(&[&INIT[..], steps].concat());
+        book.findings().into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
+    }
+
+    #[test]
+    fn who_leaves_is_blamed_and_not_who_is_killed_for_it() {
+        let finalize = "rfc13.abnf.c-finalize".to_owned();
+        let first = vec![(Party::Client, finalize, 0)];
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
+        // A tap that was killed with its program tells no status.
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed"]), first);
+        // By itself, a moment later, for a reason of its own.
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
+        assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
+    }
+
+    #[test]
+    fn both_sides_are_judged() {
+        let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
+        assert_eq!(blamed(&early), [(Party::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
+        let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
+        assert_eq!(blamed(&twice), [(Party::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_group_is_the_spawn_request_that_named_its_tap() {
+        let mut book = book(&INIT);
+        let mut tell = |pid, what, bytes: &[u8]| book.datagram(&Head { pid, what }.datagram(bytes));
+        let block = b"mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+        for folder in ["by-1-1", "by-1-2"] {
+            tell(1, Told::Spawns { folder: folder.into() }, b"");
+            tell(1, Told::ToServer, block);
+        }
+        for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {
+            let env = [("PMI_RANK".to_owned(), "0".to_owned())].into();
+            let start = Told::Started { folder: folder.into(), env, args: Vec::new(), bad_fd: None };
+            tell(pid, start, b"");
+        }
+        let groups: Vec<u32> = book.running().iter().map(|(p, _)| p.group).collect();
+        assert_eq!(groups, [0, 0, 1, 2]);
+        assert_eq!(book.running()[3].1, 7);
     }
 }

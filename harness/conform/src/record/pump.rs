@@ -191,11 +191,11 @@ impl Pump {
 
     /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
     fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
-        for i in 0..2 {
+        for (i, side) in SIDES.into_iter().enumerate() {
             let other = 1 - i;
             if self.ends[i].over && self.ends[other].pending.is_empty() && !self.ends[other].told {
                 // Of a TCP connection it cannot be seen that the other side has gone for good.
-                if self.ends[i].is_gone() || (SIDES[i] == Side::Client && owner.goes_with_it()) {
+                if self.ends[i].is_gone() || (side == Side::Client && owner.goes_with_it()) {
                     return true;
                 }
                 self.ends[other].told = true;

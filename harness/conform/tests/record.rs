@@ -162,6 +162,100 @@ fn a_tap_dies_of_the_signal_that_its_program_died_of() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
+/// A process manager that has its processes connect to a port: it starts the rest of its command once, and answers
+/// what it is asked from a table.
+const PORT_MANAGER: &str = r#"
+import os, socket, subprocess, sys
+listener = socket.create_server(("127.0.0.1", 0))
+port = "127.0.0.1:%d" % listener.getsockname()[1]
+child = subprocess.Popen(sys.argv[1:], env=dict(os.environ, PMI_PORT=port, PMI_ID="0"))
+stream, _ = listener.accept()
+answers = {
+    "initack": "cmd=initack rc=0\ncmd=set size=1\ncmd=set rank=0\ncmd=set debug=0",
+    "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+    "finalize": "cmd=finalize_ack rc=0",
+}
+for line in stream.makefile():
+    print("server got", line.strip(), flush=True)
+    stream.sendall((answers[line.split()[0][4:]] + "\n").encode())
+print("server saw the end", flush=True)
+sys.exit(child.wait())
+"#;
+
+const PORT_PROGRAM: &str = r#"
+import os, socket, sys
+host, port = os.environ["PMI_PORT"].rsplit(":", 1)
+stream = socket.create_connection((host, int(port)))
+lines = stream.makefile()
+stream.sendall(("cmd=initack pmiid=%s\n" % os.environ["PMI_ID"]).encode())
+for _ in range(4):
+    lines.readline()
+for request in "cmd=init pmi_version=1 pmi_subversion=1", "cmd=finalize":
+    stream.sendall((request + "\n").encode())
+    print("client got", lines.readline().strip(), flush=True)
+sys.exit(6)
+"#;
+
+#[test]
+fn a_port_has_a_tap_too() {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in [("manager.py", PORT_MANAGER), ("program.py", PORT_PROGRAM)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let command =
+        |tap: &[&'static str]| [&["python3", "manager.py"], tap, &["python3", "program.py"]].concat();
+    let plain = command(&[]);
+    let plain = Command::new(plain[0]).args(&plain[1..]).current_dir(&folder).output().unwrap();
+    let ran = conform(folder.path(), &[&["record", "-o", "out", "--"], &command(&["{tap}"])[..]].concat());
+    assert_eq!(plain.status.code(), Some(6));
+    assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
+    assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
+    // RFC 13 knows descriptors only, and nothing of the handshake.
+    assert!(ran.err.contains("rfc13.env.pmi-fd"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+    assert!(!script(folder.path()).contains("initack"));
+    plays(folder.path());
+}
+
+#[test]
+fn programs_under_process_managers_make_a_matrix() {
+    let folder = TempDir::new().unwrap();
+    let serve = |extra: &str| format!("{BIN} serve -n {{ranks}} {extra} -- {{program}}");
+    let (good, bad) = (serve(""), serve("--fault env-spawned-zero"));
+    let (exchange, quits) = (client().to_owned(), format!("{} quit 0 3", client()));
+    let args =
+        ["interop", "--program", &exchange, "--program", &quits, "--manager", &good, "--manager", &bad];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    for told in [
+        format!("{exchange}           ok      manager breaks 1\n"),
+        format!("{quits}  exit 3  exit 3, manager breaks 1\n"),
+        "FAIL  the process manager: rfc13.env.pmi-spawned (MUST)".to_owned(),
+        format!("in        {exchange} under B, {quits} under B\n"),
+    ] {
+        assert!(ran.out.contains(&told), "{told}\n{}", ran.whole());
+    }
+    let ran = conform(folder.path(), &["interop", "--program", &exchange, "--manager", &good, "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["cells"][0]["exit"]["code"], 0);
+    assert_eq!(json["cells"][0]["verdict"], "pass");
+}
+
+#[test]
+fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let manager = format!("{BIN} serve -n {{ranks}} -- {{program}}");
+    let program = "sh -c 'trap \"\" TERM INT; setsid sleep 4711 & sleep 4711'";
+    let args = ["interop", "--program", program, "--manager", &manager, "--timeout", "1"];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("  hangs"), "{}", ran.whole());
+    let lines =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|p| fs::read(p.path().join("cmdline")).ok());
+    assert_eq!(lines.filter(|line| line.starts_with(b"sleep\x004711")).count(), 0);
+}
+
 #[rstest]
 #[case::nowhere(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]

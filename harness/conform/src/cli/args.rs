@@ -25,6 +25,14 @@ Exit codes:
   2    usage error
   3    nothing was recorded, or not all";
 
+const INTEROP_HELP: &str = "\
+Exit codes:
+  0    every job ended with status 0 and neither side broke a MUST
+  1    a job hung or ended otherwise, or a MUST is broken
+  2    usage error
+  3    a job could not be judged
+  130  interrupted";
+
 /// Judge a PMI-1 implementation, a process manager, a program or a library, against Flux RFC 13.
 ///
 /// Without --server and --client it judges the reference process manager that is built in.
@@ -52,6 +60,8 @@ pub(super) enum Command {
         /// The library
         library: PathBuf,
     },
+    /// Run programs under process managers through the tap, each under each, and say who errs
+    Interop(Interop),
     /// List the requirements
     Requirements {
         /// As JSON
@@ -235,6 +245,26 @@ pub(super) struct Record {
     /// The command, with {tap} in front of the program
     #[arg(required = true, trailing_var_arg = true)]
     pub(super) command: Vec<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = INTEROP_HELP)]
+pub(super) struct Interop {
+    /// A program with its arguments. Several add up
+    #[arg(long, value_name = "CMD", required = true)]
+    pub(super) program: Vec<String>,
+    /// A process manager: mpiexec, mpirun, srun, or a command with {ranks} and {program}. Several add up
+    #[arg(long, value_name = "CMD", required = true)]
+    pub(super) manager: Vec<String>,
+    /// Number of processes
+    #[arg(short = 'n', long = "ranks", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ranks: u32,
+    /// Longest time for one program under one process manager, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(super) timeout: std::time::Duration,
+    /// As JSON, with every finding
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Args)]

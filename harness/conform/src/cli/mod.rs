@@ -32,6 +32,7 @@ pub(crate) fn main() -> ExitCode {
         None => judge::judge(&cli.judge),
         Some(Command::Serve(serve)) => run_serve(serve),
         Some(Command::Record(args)) => record::record(&args),
+        Some(Command::Interop(args)) => record::interop(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::LibraryAgent { library }) => {
             Ok(pmi_conform::library::agent::main(&library).unwrap_or(UNJUDGED))

@@ -1,19 +1,19 @@
-//! `record`: a real session through the tap.
+//! `record` and `interop`: real sessions through the tap.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pmi_conform::event::Event;
 use pmi_conform::judge::Party;
 use pmi_conform::record::script::script;
-use pmi_conform::record::{place, result, session};
+use pmi_conform::record::{interop, place, result, session};
 use pmi_conform::report::{LogWriter, Look, Terminal, Verbosity};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{LogLine, ScenarioResult};
 
-use super::args::Record;
-use super::told;
+use super::args::{Interop, Record};
+use super::{say, told};
 
 /// The files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
@@ -34,8 +34,7 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
         }
     };
     write(&mut log, LogLine::Run(header));
-    let binary =
-        std::env::current_exe().context("cannot find this program's own file, which is also the tap")?;
+    let binary = own_file()?;
     let signals = session::Signals::catch()?;
     let mut sink = |event: &Event| {
         write(&mut log, LogLine::Event { scenario: result::NAME.into(), event: event.clone() });
@@ -113,4 +112,24 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
 
 fn count(n: usize, noun: &str, plural: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
+}
+
+/// `interop`: programs under process managers.
+pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
+    let suite = Suite::embedded().map_err(told)?;
+    let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;
+    let managers: Vec<_> = args.manager.iter().map(|m| interop::Manager::new(m)).collect::<Result<_, _>>()?;
+    let binary = own_file()?;
+    let signals = session::Signals::catch()?;
+    let matrix = interop::run(&suite, &programs, &managers, args.ranks, args.timeout, &binary, &signals)?;
+    if args.json {
+        say(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
+    } else {
+        say(&matrix.text())?;
+    }
+    Ok(matrix.exit_code())
+}
+
+fn own_file() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file, which is also the tap")
 }

@@ -60,6 +60,38 @@ pub struct Book {
     /// Something went wrong, after which the process manager may end everything.
     trouble: bool,
     messages: usize,
+    /// Processes whose connection has not come to PMI-1: what the process manager told under PMI_PORT.
+    greetings: HashMap<i32, Greeting>,
+}
+
+/// What a process tells of itself before it starts.
+#[derive(Debug)]
+struct Start {
+    /// Of its tap, which stands for its process group.
+    folder: String,
+    env: BTreeMap<String, String>,
+    args: Vec<Bytes>,
+    bad_fd: Option<String>,
+}
+
+/// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
+#[derive(Debug)]
+struct Greeting {
+    start: Start,
+    /// Whether to the server, and what.
+    pieces: Vec<(bool, Vec<u8>)>,
+}
+
+/// Longest handshake.
+const GREETING: usize = 64 * 1024;
+
+impl Greeting {
+    /// The size of the process group, if it was told.
+    fn size(&self) -> Option<u32> {
+        let told: Vec<u8> = self.pieces.iter().filter(|p| !p.0).flat_map(|p| p.1.iter().copied()).collect();
+        let text = String::from_utf8_lossy(&told).into_owned();
+        text.split_ascii_whitespace().find_map(|word| word.strip_prefix("size=")?.parse().ok())
+    }
 }
 
 impl Book {
@@ -81,6 +113,7 @@ impl Book {
             foreign: HashSet::new(),
             trouble: false,
             messages: 0,
+            greetings: HashMap::new(),
         }
     }
 
@@ -156,7 +189,16 @@ impl Book {
 
     fn told(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
         if let Told::Started { folder, env, args, bad_fd } = head.what {
-            return self.started(head.pid, &folder, env, args, bad_fd, new);
+            let start = Start { folder, env, args, bad_fd };
+            if start.bad_fd.is_some() && start.env.contains_key("PMI_PORT") {
+                self.greetings.insert(head.pid, Greeting { start, pieces: Vec::new() });
+                return;
+            }
+            let size = start.env.get("PMI_SIZE").and_then(|v| v.parse().ok());
+            return self.started(head.pid, start, size, new);
+        }
+        if self.greeting(head.pid, &head.what, bytes, new) {
+            return;
         }
         let Some(p) = self.procs.get(&head.pid).copied() else { return };
         match head.what {
@@ -203,6 +245,33 @@ impl Book {
         }
     }
 
+    /// Whether this is still the handshake. Once it is over, the process has started as any other.
+    fn greeting(&mut self, pid: i32, what: &Told, bytes: &[u8], new: &mut Vec<Event>) -> bool {
+        let Some(greeting) = self.greetings.get_mut(&pid) else { return false };
+        let length: usize = greeting.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let goes_on = match what {
+            Told::ToServer => !bytes.starts_with(b"cmd=init ") && length + bytes.len() < GREETING,
+            Told::FromServer => length + bytes.len() < GREETING,
+            _ => false,
+        };
+        if goes_on {
+            greeting.pieces.push((*what == Told::ToServer, bytes.to_vec()));
+            return true;
+        }
+        if let Some(greeting) = self.greetings.remove(&pid) {
+            let size = greeting.size();
+            self.started(pid, greeting.start, size, new);
+            let Some(proc) = self.procs.get(&pid).copied() else { return false };
+            for (to_server, bytes) in greeting.pieces {
+                let bytes = Bytes(bytes);
+                let what =
+                    if to_server { What::ToServer { proc, bytes } } else { What::FromServer { proc, bytes } };
+                self.note(what, new);
+            }
+        }
+        false
+    }
+
     fn closed(&mut self, p: Proc) {
         let trouble = self.trouble;
         let process = self.processes.entry(p).or_default();
@@ -211,25 +280,18 @@ impl Book {
         }
     }
 
-    fn started(
-        &mut self,
-        pid: i32,
-        folder: &str,
-        env: BTreeMap<String, String>,
-        args: Vec<Bytes>,
-        bad_fd: Option<String>,
-        new: &mut Vec<Event>,
-    ) {
+    fn started(&mut self, pid: i32, start: Start, size: Option<u32>, new: &mut Vec<Event>) {
+        let Start { folder, env, args, bad_fd } = start;
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
-        let group = *self.groups.entry(folder.to_owned()).or_insert(unknown);
+        let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
-        let told = number("PMI_RANK").filter(free);
+        let told = number("PMI_RANK").or_else(|| number("PMI_ID")).filter(free);
         let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
             // What was asked for is in the launcher's own words; that all are told the same is judged.
-            let ranks = number("PMI_SIZE").unwrap_or(0);
+            let ranks = size.unwrap_or(0);
             self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, new);
         }
         self.procs.insert(pid, p);
@@ -237,11 +299,11 @@ impl Book {
         self.event(What::Started { proc: p, env, args, bad_fd }, new);
     }
 
+    /// Books an event and shows it to the monitor.
     fn event(&mut self, what: What, new: &mut Vec<Event>) {
-        let event = Event { seq: self.seq, time_us: self.start.elapsed().as_micros() as u64, what };
-        self.seq += 1;
-        let of_foreign = matches!(&event.what, What::ToServer { proc, .. } | What::FromServer { proc, .. }
+        let of_foreign = matches!(&what, What::ToServer { proc, .. } | What::FromServer { proc, .. }
             | What::ClosedByClient { proc } | What::ClosedByServer { proc } if self.foreign.contains(proc));
+        let event = self.note(what, new);
         if !of_foreign {
             self.monitor.observe(&event);
         }
@@ -251,6 +313,12 @@ impl Book {
                 self.findings.push(finding);
             }
         }
+    }
+
+    /// Books what is no part of PMI-1.
+    fn note(&mut self, what: What, new: &mut Vec<Event>) -> Event {
+        let event = Event { seq: self.seq, time_us: self.start.elapsed().as_micros() as u64, what };
+        self.seq += 1;
         let bytes = match &event.what {
             What::ToServer { bytes, .. } | What::FromServer { bytes, .. } => bytes.0.len(),
             _ => 0,
@@ -262,6 +330,98 @@ impl Book {
             }
             _ => self.whole = false,
         }
-        new.push(event);
+        new.push(event.clone());
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes of a group and what happens to them: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
+    fn book(steps: &[&str]) -> Book {
+        let mut book = Book::new(vec!["pm".into()]);
+        let start = |rank: &str, size: &str| {
+            let pairs = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", size)];
+            let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            Told::Started { folder: FIRST.into(), env, args: Vec::new(), bad_fd: None }
+        };
+        let tell = |book: &mut Book, pid, what, bytes: &[u8]| {
+            book.datagram(&Head { pid, what }.datagram(bytes));
+        };
+        for rank in ["0", "1"] {
+            tell(&mut book, rank.parse().unwrap(), start(rank, "2"), b"");
+        }
+        for step in steps {
+            let (rank, what) = step.split_once(' ').unwrap();
+            let pid = rank.parse().unwrap();
+            if let Some(line) = what.strip_prefix("C: ") {
+                tell(&mut book, pid, Told::ToServer, format!("{line}\n").as_bytes());
+            } else if let Some(line) = what.strip_prefix("S: ") {
+                tell(&mut book, pid, Told::FromServer, format!("{line}\n").as_bytes());
+            } else if what == "closed" {
+                tell(&mut book, pid, Told::ClosedByClient, b"");
+            } else {
+                let exit = match what.split_once(' ').unwrap() {
+                    ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
+                    (_, status) => Exit::Code(status.parse().unwrap()),
+                };
+                tell(&mut book, pid, Told::Ended(exit), b"");
+            }
+        }
+        book
+    }
+
+    const INIT: [&str; 4] = [
+        "0 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "0 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+        "1 C: cmd=init pmi_version=1 pmi_subversion=1",
+        "1 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+    ];
+
+    fn blamed(steps: &[&str]) -> Vec<(Party, String, u32)> {
+        let book = book(&[&INIT[..], steps].concat());
+        book.findings().into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
+    }
+
+    #[test]
+    fn who_leaves_is_blamed_and_not_who_is_killed_for_it() {
+        let finalize = "rfc13.abnf.c-finalize".to_owned();
+        let first = vec![(Party::Client, finalize, 0)];
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
+        // A tap that was killed with its program tells no status.
+        assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed"]), first);
+        // By itself, a moment later, for a reason of its own.
+        assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
+        assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
+    }
+
+    #[test]
+    fn both_sides_are_judged() {
+        let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
+        assert_eq!(blamed(&early), [(Party::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
+        let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
+        assert_eq!(blamed(&twice), [(Party::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_group_is_the_spawn_request_that_named_its_tap() {
+        let mut book = book(&INIT);
+        let mut tell = |pid, what, bytes: &[u8]| book.datagram(&Head { pid, what }.datagram(bytes));
+        let block = b"mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+        for folder in ["by-1-1", "by-1-2"] {
+            tell(1, Told::Spawns { folder: folder.into() }, b"");
+            tell(1, Told::ToServer, block);
+        }
+        for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {
+            let env = [("PMI_RANK".to_owned(), "0".to_owned())].into();
+            let start = Told::Started { folder: folder.into(), env, args: Vec::new(), bad_fd: None };
+            tell(pid, start, b"");
+        }
+        let groups: Vec<u32> = book.running().iter().map(|(p, _)| p.group).collect();
+        assert_eq!(groups, [0, 0, 1, 2]);
+        assert_eq!(book.running()[3].1, 7);
     }
 }

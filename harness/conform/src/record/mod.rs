@@ -14,9 +14,10 @@
 //! Nothing is changed on the way but one thing: a spawn request's `execname` ([`rewrite`]), since the processes that it
 //! starts could not be heard otherwise. [`book`] makes events of what the taps tell and shows them to the monitor,
 //! [`script`] writes them as a scenario,
-//! [`session`] runs it all, [`result`] says what it came to.
+//! [`session`] runs it all, [`result`] says what it came to, [`interop`] runs programs under process managers.
 
 pub mod book;
+pub mod interop;
 pub mod place;
 mod pump;
 pub mod result;

@@ -1,7 +1,7 @@
 //! Carries bytes between two descriptors, both ways, unchanged but for what the owner does with a piece.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -22,6 +22,8 @@ pub(super) trait Owner {
     fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8>;
     /// This side has closed; what is still to be passed on.
     fn closed(&mut self, by: Side) -> Vec<u8>;
+    /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
+    fn goes_with_it(&mut self) -> bool;
 }
 
 struct End {
@@ -103,6 +105,11 @@ impl Pump {
         Ok(Self { ends: [End::new(client)?, End::new(server)?], buffer: vec![0; PIECE] })
     }
 
+    /// Those that it holds.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.ends[0].fd.as_raw_fd(), self.ends[1].fd.as_raw_fd()]
+    }
+
     /// Carries.
     ///
     /// # Errors
@@ -148,7 +155,7 @@ impl Pump {
                     self.read(i, owner);
                 }
             }
-            if self.pass_closes() {
+            if self.pass_closes(owner) {
                 return Ok(Stop::Over);
             }
             if woken {
@@ -183,11 +190,12 @@ impl Pump {
     }
 
     /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
-    fn pass_closes(&mut self) -> bool {
-        for i in 0..2 {
+    fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
+        for (i, side) in SIDES.into_iter().enumerate() {
             let other = 1 - i;
             if self.ends[i].over && self.ends[other].pending.is_empty() && !self.ends[other].told {
-                if self.ends[i].is_gone() {
+                // Of a TCP connection it cannot be seen that the other side has gone for good.
+                if self.ends[i].is_gone() || (side == Side::Client && owner.goes_with_it()) {
                     return true;
                 }
                 self.ends[other].told = true;
@@ -215,6 +223,9 @@ mod tests {
         fn closed(&mut self, by: Side) -> Vec<u8> {
             self.0.send((by, None)).unwrap();
             b"!".to_vec()
+        }
+        fn goes_with_it(&mut self) -> bool {
+            false
         }
     }
 

@@ -187,6 +187,10 @@ impl Writer {
         if self.rank(p).block.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
+        // The handshake over PMI_PORT is none of RFC 13's.
+        if line.starts_with(b"cmd=initack") {
+            return;
+        }
         let request = Request::parse(line, ValueReading::ToEndOfLine);
         let asked = match &request {
             Ok(Request::Put { kvsname, key, value }) => {
@@ -501,4 +505,135 @@ fn escaped(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    /// The scenario of what two ranks said, without its head.
+    fn body(lines: &[&str], exits: &[(u32, Exit)]) -> String {
+        let mut whats = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
+        for line in lines {
+            let (rank, rest) = line.split_once(' ').unwrap();
+            let proc = Proc { group: 0, rank: rank.parse().unwrap() };
+            let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
+            whats.push(match rest.split_once(": ") {
+                Some(("C", text)) => What::ToServer { proc, bytes: bytes(text) },
+                Some(("S", text)) => What::FromServer { proc, bytes: bytes(text) },
+                _ => What::ClosedByClient { proc },
+            });
+        }
+        whats.extend(
+            exits
+                .iter()
+                .map(|(rank, exit)| What::Exited { proc: Proc { group: 0, rank: *rank }, exit: *exit }),
+        );
+        whats.push(What::JobExited { exit: Exit::Code(0) });
+        let events: Vec<Event> = whats
+            .into_iter()
+            .enumerate()
+            .map(|(i, what)| Event { seq: i as u64, time_us: 0, what })
+            .collect();
+        let text = script(&events, "pm").unwrap();
+        let (_, body) = text.split_once("ranks 2\n\n").unwrap();
+        body.to_owned()
+    }
+
+    const NAMES: [&str; 6] = [
+        "0 C: cmd=get_my_kvsname",
+        "0 S: cmd=my_kvsname rc=0 kvsname=k1",
+        "0 C: cmd=get_maxes",
+        "0 S: cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=64",
+        "1 C: cmd=get_my_kvsname",
+        "1 S: cmd=my_kvsname rc=0 kvsname=k1",
+    ];
+
+    #[test]
+    fn what_a_server_chooses_gets_a_name_or_a_type() {
+        let body = body(
+            &[
+                &NAMES[..],
+                &[
+                    "0 C: cmd=get kvsname=k1 key=PMI_process_mapping",
+                    "0 S: cmd=get_result rc=0 value=(vector,(0,1,2))",
+                    "0 C: cmd=get kvsname=k1 key=PMI_own",
+                    "0 S: cmd=get_result rc=0 value=x",
+                    "0 C: cmd=get_universe_size",
+                    "0 S: cmd=universe_size rc=0 size=7",
+                ],
+            ]
+            .concat(),
+            &[],
+        );
+        for line in [
+            "S[rfc13.kvsname.common]: cmd=my_kvsname rc=ok kvsname=$kvs:word",
+            "C: cmd=get kvsname=$kvs key=PMI_process_mapping",
+            "S[rfc13.mapping.provided]: cmd=get_result rc=ok value=<mapping>",
+            "S[rfc13.wire.response-matches-request]: cmd=get_result\n",
+            "S[rfc13.wire.response-matches-request]: cmd=universe_size\n",
+            "keylen_max=<uint>",
+        ] {
+            assert!(body.contains(line), "{line}\n{body}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_expected_only_after_a_barrier() {
+        let put = ["0 C: cmd=put kvsname=k1 key=a value=<$1>", "0 S: cmd=put_result rc=0"];
+        let get = ["1 C: cmd=get kvsname=k1 key=a", "1 S: cmd=get_result rc=0 value=<$1>"];
+        let barrier = [
+            "0 C: cmd=barrier_in",
+            "1 C: cmd=barrier_in",
+            "1 S: cmd=barrier_out rc=0",
+            "0 S: cmd=barrier_out rc=0",
+        ];
+        let early = body(&[&NAMES[..], &put, &get, &barrier].concat(), &[]);
+        assert!(early.contains("cmd=get_result\n"), "{early}");
+        let late = body(&[&NAMES[..], &put, &barrier, &get].concat(), &[]);
+        assert!(late.contains("C: cmd=put kvsname=$kvs key=a value=<<$$1>\n"), "{late}");
+        assert!(late.contains("cmd=get_result rc=ok value=<<$$1>\n"), "{late}");
+        assert!(
+            late.contains("0-1  C: cmd=barrier_in\n1,0  S[rfc13.barrier.released]: cmd=barrier_out rc=ok"),
+            "{late}"
+        );
+        // A second put, or too long a one, may be refused or not.
+        let again = body(&[&NAMES[..], &put, &put, &barrier, &get].concat(), &[]);
+        assert!(again.contains("cmd=put_result\n") && again.contains("cmd=get_result\n"), "{again}");
+    }
+
+    #[test]
+    fn ends_are_played_as_they_were() {
+        let finalize = ["0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0", "0 closed"];
+        let well = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(0))]);
+        assert!(well.ends_with("cmd=finalize_ack rc=ok\nJ: exit 0\n"), "{well}");
+        let late = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(3))]);
+        assert!(late.contains(" exit 3\nJ: exit any\n"), "{late}");
+        let died = body(
+            &[&NAMES[..], &["0 closed", "1 closed"]].concat(),
+            &[(0, Exit::Signal(11)), (1, Exit::Signal(9))],
+        );
+        assert!(
+            died.contains("0  P[rfc13.wire.response-matches-request]: kill 11\nJ: exit any\n"),
+            "{died}"
+        );
+        let abort = ["0 C: cmd=abort exitcode=4", "1 C: cmd=barrier_in", "0 closed", "1 closed"];
+        let abort = body(&[&NAMES[..], &abort].concat(), &[]);
+        assert!(
+            abort.contains("cmd=abort exitcode=4\n0-1  P[rfc13.abort.group]: ended\nJ: exit any\n"),
+            "{abort}"
+        );
+    }
+
+    #[test]
+    fn anything_that_a_client_sends_can_be_written() {
+        for text in
+            ["close", "bytewise x", "cmd=", "cmd=a  b", "\u{7f}\u{ff} ", "", "mcmd=spawn x", "$kvs <uint>"]
+        {
+            let line = format!("0 C: {text}");
+            let body = body(&[&line], &[]);
+            assert!(body.contains("0  C:"), "{text:?}\n{body}");
+        }
+    }
 }

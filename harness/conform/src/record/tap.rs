@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
@@ -34,6 +35,9 @@ pub(super) const FIRST: &str = "first";
 
 /// In the folder of a spawned tap: the name of its program.
 const PROGRAM: &str = "program";
+
+/// Holds HOST:PORT where the process manager connects no descriptor before.
+const PORT: &str = "PMI_PORT";
 
 /// How long a recorder may keep the session waiting. After that it goes on unrecorded.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -118,22 +122,58 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     };
     let connection = agent::pmi_fd();
     reporter.started(place, &argv[1..], connection.as_ref().err());
-    let mut between = None;
-    let mut inherited = None;
-    if let Ok(mut fd) = connection {
-        let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
-        let (client, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // The program finds its end under the number that it was told.
-        rustix::io::dup2(&theirs, &mut fd)?;
-        inherited = Some(fd);
-        between = Some((client, server));
+    let (mut between, mut inherited) = (Between::default(), None);
+    match (connection, std::env::var(PORT)) {
+        (Ok(mut fd), _) => {
+            let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
+            let (client, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // The program finds its end under the number that it was told.
+            rustix::io::dup2(&theirs, &mut fd)?;
+            inherited = Some(fd);
+            between.pump = Some(Pump::new(client, server)?);
+        }
+        (Err(_), Ok(port)) => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            command.env(PORT, listener.local_addr()?.to_string());
+            between.listens = Some((listener, port));
+        }
+        (Err(_), Err(_)) => {}
     }
     let child = command.spawn().map_err(cannot)?;
     drop(inherited);
     let program = Pid::from_child(&child);
-    let tap = Tap { reporter, rewriter: Rewriter::default(), scratch: scratch.to_owned(), spawned: 0 };
-    stand_in(program, between, tap)
+    let tap =
+        Tap { reporter, rewriter: Rewriter::default(), scratch: scratch.to_owned(), spawned: 0, program };
+    stand_in(between, tap)
+}
+
+/// What is between the program and the process manager.
+#[derive(Default)]
+struct Between {
+    pump: Option<Pump>,
+    /// Where the program connects to, and what the process manager's PMI_PORT was.
+    listens: Option<(TcpListener, String)>,
+}
+
+impl Between {
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all: Vec<RawFd> = self.pump.iter().flat_map(Pump::descriptors).collect();
+        all.extend(self.listens.iter().map(|(listener, _)| listener.as_raw_fd()));
+        all
+    }
+
+    /// Takes the program's connection on to the process manager. Where that does not listen, it ends.
+    fn accept(&mut self) -> io::Result<()> {
+        let Some((listener, port)) = &self.listens else { return Ok(()) };
+        let (client, _) = listener.accept()?;
+        let server = TcpStream::connect(port.as_str())?;
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+        }
+        self.pump = Some(Pump::new(client.into(), server.into())?);
+        Ok(())
+    }
 }
 
 /// Blocks all signals; those that come are read from a descriptor. Returns what was blocked before.
@@ -173,22 +213,27 @@ fn prepare(command: &mut Command, mask: libc::sigset_t) {
 /// A connection that ends with its program must end with us, closed by the kernel when our own status is settled: Hydra
 /// kills the processes of a group of which one has closed its connection, and would find us alive. Nor may it come later,
 /// since Hydra takes no notice of it once it has reaped the process.
-fn stand_in(program: Pid, between: Option<(OwnedFd, OwnedFd)>, mut tap: Tap) -> io::Result<u8> {
+fn stand_in(mut between: Between, mut tap: Tap) -> io::Result<u8> {
     let forwards = leave_group();
     let signals = signal_descriptor()?;
     let mut kept = vec![tap.reporter.socket.as_raw_fd(), signals.as_raw_fd()];
-    kept.extend(between.iter().flat_map(|(a, b)| [a.as_raw_fd(), b.as_raw_fd()]));
+    kept.extend(between.descriptors());
     // Who waits for the end of the program's output must not wait for ours.
     close_all_but(&kept);
-    let mut pump = between.map(|(client, server)| Pump::new(client, server)).transpose()?;
+    let program = tap.program;
     let status = loop {
-        match pump.as_mut().map(|pump| pump.run(&mut tap, Until::Woken(signals.as_fd()))) {
-            Some(Ok(Stop::Over)) if is_exiting(program) => std::mem::forget(pump.take()),
-            Some(Ok(Stop::Over) | Err(_)) => pump = None,
+        match between.pump.as_mut().map(|pump| pump.run(&mut tap, Until::Woken(signals.as_fd()))) {
+            Some(Ok(Stop::Over)) if is_exiting(program) => std::mem::forget(between.pump.take()),
+            Some(Ok(Stop::Over) | Err(_)) => between.pump = None,
             Some(Ok(Stop::Waiting)) => {}
             None => {
-                let mut fds = [PollFd::new(&signals, PollFlags::IN)];
+                let mut fds = vec![PollFd::new(&signals, PollFlags::IN)];
+                fds.extend(between.listens.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)));
                 let _ = rustix::event::poll(&mut fds, None);
+                if fds.get(1).is_some_and(|fd| !fd.revents().is_empty()) {
+                    // The program sees the end of its connection.
+                    let _ = between.accept();
+                }
             }
         }
         if let Some(status) = read_signals(&signals, program, forwards)? {
@@ -196,7 +241,7 @@ fn stand_in(program: Pid, between: Option<(OwnedFd, OwnedFd)>, mut tap: Tap) -> 
         }
     };
     // All that it wrote is there by now, and its end of the connection is closed.
-    if let Some(mut pump) = pump {
+    if let Some(mut pump) = between.pump {
         if let Ok(Stop::Waiting) = pump.run(&mut tap, Until::Quiet) {
             // Somebody else has the connection, a child of the program's: it goes on without us.
             // SAFETY: there is one thread, so that the child may do anything.
@@ -240,8 +285,10 @@ fn leave_group() -> bool {
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {
         let child = libc::fork();
-        while child == 0 {
-            libc::pause();
+        if child == 0 {
+            loop {
+                libc::pause();
+            }
         }
         child
     };
@@ -340,11 +387,12 @@ struct Tap {
     rewriter: Rewriter,
     scratch: PathBuf,
     spawned: u32,
+    program: Pid,
 }
 
 impl Owner for Tap {
     fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
-        let Self { reporter, rewriter, scratch, spawned } = self;
+        let Self { reporter, rewriter, scratch, spawned, .. } = self;
         if from == Side::Server {
             reporter.tell(Told::FromServer, bytes);
             return bytes.to_vec();
@@ -370,6 +418,10 @@ impl Owner for Tap {
         };
         self.reporter.tell(what, &[]);
         rest
+    }
+
+    fn goes_with_it(&mut self) -> bool {
+        is_exiting(self.program)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The words that the targets' inputs are made of, from the printers of the codec itself, so that they cannot rot.
 //!
-//! `cargo run --bin dictionaries` writes them into `dictionaries/`; a test holds them up to date.
+//! `cargo run --example dictionaries` writes them into `dictionaries/`; a test holds them up to date.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub fn of(target: &str) -> Option<String> {
         }
         _ => return None,
     }
-    let mut text = format!("# Written by `cargo run --bin dictionaries` for the target {target}.\n");
+    let mut text = format!("# Written by `cargo run --example dictionaries` for the target {target}.\n");
     for word in words.iter().filter(|word| !word.is_empty()) {
         text.push('"');
         for byte in word {

@@ -49,31 +49,36 @@ pub fn folder(scratch: &Path, group: u32) -> PathBuf {
 
 /// Whether the program was started as an agent: by the name of its file, or by what it was told is its name.
 pub fn is_agent(argv0: &OsString) -> bool {
-    let named = |path: &Path| path.file_name().is_some_and(|name| name == NAME);
+    is_called(argv0, NAME)
+}
+
+/// Whether the program was started by a file of this name.
+pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
 }
 
 /// The path that was given to execve, whatever the launcher wrote into `argv[0]`.
 #[cfg(target_os = "linux")]
-fn executed_as() -> Option<PathBuf> {
+pub(crate) fn executed_as() -> Option<PathBuf> {
     let path = rustix::param::linux_execfn().to_bytes();
     (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn executed_as() -> Option<PathBuf> {
+pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Where the agent was started from: the first of these that is a path with folders.
-fn own_path(program: &OsString) -> Option<PathBuf> {
+/// Where the agent of this name was started from: the first of these that is a path with folders.
+pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));
     executed_as()
         .into_iter()
         .chain(told)
         .chain(variable())
-        .find(|path| path.file_name().is_some_and(|name| name == NAME) && path.is_absolute())
+        .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
 /// Runs as an agent; returns the exit status.
@@ -89,7 +94,7 @@ pub fn main(mut argv: Vec<OsString>) -> u8 {
 }
 
 fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
-    let path = own_path(program).unwrap_or_else(|| PathBuf::from(program));
+    let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
     let (Some(group), Some(scratch)) = (group, folder.parent()) else {
@@ -101,10 +106,7 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
         Ok(fd) => (Some(fd), None),
         Err(why) => (None, Some(why)),
     };
-    let env = std::env::vars_os()
-        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
-        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
-        .collect();
+    let env = protocol_environment();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
     let hello = Hello { group, pid: std::process::id() as i32, env, args, bad_fd };
     let mut line = serde_json::to_vec(&hello)?;
@@ -113,6 +115,14 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
     // The runner holds the only copy now, so that its close is the process's close.
     drop(fd);
     obey(stream)
+}
+
+/// The `PMI_*` variables, without those of our own.
+pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
+        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
+        .collect()
 }
 
 fn send_with_fd(mut stream: &UnixStream, line: &[u8], fd: Option<&OwnedFd>) -> io::Result<()> {
@@ -146,7 +156,7 @@ fn obey(stream: UnixStream) -> io::Result<u8> {
 }
 
 /// Takes the descriptor that PMI_FD names, or tells what is wrong with it.
-fn pmi_fd() -> Result<OwnedFd, String> {
+pub(crate) fn pmi_fd() -> Result<OwnedFd, String> {
     let value = std::env::var("PMI_FD").map_err(|_| "PMI_FD is not set".to_owned())?;
     let number: i32 =
         value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| format!("PMI_FD={value} is no number"))?;

@@ -1,34 +1,19 @@
 //! `pmi-conform serve`, as a user runs it, with real processes.
 
+#[path = "common/client.rs"]
+mod client;
+
 use std::env;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use client::client;
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-
-/// The example client. Cargo builds examples only if all targets are asked for.
-fn client() -> &'static str {
-    static CLIENT: OnceLock<String> = OnceLock::new();
-    CLIENT.get_or_init(|| {
-        let bin = Path::new(env!("CARGO_BIN_EXE_pmi-conform"));
-        let example = bin.with_file_name("examples").join("pmi-client");
-        if !example.exists() {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet", "--package", "pmi-conform", "--example", "pmi-client"]);
-            if !cfg!(debug_assertions) {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success());
-        }
-        example.to_str().unwrap().to_owned()
-    })
-}
 
 fn serve(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));

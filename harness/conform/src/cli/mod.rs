@@ -3,8 +3,10 @@
 mod args;
 mod catalogue;
 mod files;
+mod fuzz;
 mod judge;
 mod mutants;
+mod record;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,11 +30,16 @@ pub(crate) fn main() -> ExitCode {
     let done = match cli.command {
         None => judge::judge(&cli.judge),
         Some(Command::Serve(serve)) => run_serve(serve),
+        Some(Command::Record(args)) => record::record(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
+        Some(Command::LibraryAgent { library }) => {
+            Ok(pmi_conform::library::agent::main(&library).unwrap_or(UNJUDGED))
+        }
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
+        Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Report(report)) => run_report(&report),

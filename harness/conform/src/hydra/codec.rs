@@ -304,6 +304,28 @@ impl Address {
         self.response(0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
     }
 
+    /// A text of a scenario's, which may be anything. Where the protocol has no texts for something, what the text means.
+    pub(super) fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
+        let line = text.strip_suffix(b"\n").unwrap_or(text);
+        if line == b"cmd=barrier_out" {
+            let barrier = barrier.or(self.family.names_barriers().then_some(b"WORLD"));
+            return self.barrier_out(barrier);
+        }
+        match line.strip_prefix(b"cmd=keyval_cache") {
+            Some(pairs) if self.family == Family::Intel => {
+                let pairs: Vec<_> = pairs
+                    .split(|b| *b == b' ')
+                    .filter_map(|pair| {
+                        let at = pair.iter().position(|b| *b == b'=')?;
+                        Some((pair[..at].to_vec(), pair[at + 1..].to_vec()))
+                    })
+                    .collect();
+                intel::cache(self.group, &pairs)
+            }
+            _ => self.response(route, text),
+        }
+    }
+
     /// Pairs for the proxy's cache, in as many messages as it takes.
     pub(super) fn cache(self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         if pairs.is_empty() {

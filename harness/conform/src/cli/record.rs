@@ -1,0 +1,116 @@
+//! `record`: a real session through the tap.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use pmi_conform::event::Event;
+use pmi_conform::judge::Party;
+use pmi_conform::record::script::script;
+use pmi_conform::record::{place, result, session};
+use pmi_conform::report::{LogWriter, Look, Terminal, Verbosity};
+use pmi_conform::suite::Suite;
+use pmi_conform::verdict::{LogLine, ScenarioResult};
+
+use super::args::Record;
+use super::told;
+
+/// The files in the folder that `-o` names.
+const LOG: &str = "session.ndjson";
+const SERVER: &str = "server.pmi";
+
+pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
+    let suite = Suite::embedded().map_err(told)?;
+    let command = place::placed(&args.command)?;
+    let header = result::header(&command);
+    let mut log = match &args.output {
+        Some(folder) => Some(open_log(folder)?),
+        None => None,
+    };
+    let mut written = Ok(());
+    let mut write = |log: &mut Option<LogWriter<_>>, line: LogLine| {
+        if let (Some(log), Ok(())) = (log, &written) {
+            written = log.write(&line);
+        }
+    };
+    write(&mut log, LogLine::Run(header));
+    let binary =
+        std::env::current_exe().context("cannot find this program's own file, which is also the tap")?;
+    let signals = session::Signals::catch()?;
+    let mut sink = |event: &Event| {
+        write(&mut log, LogLine::Event { scenario: result::NAME.into(), event: event.clone() });
+    };
+    let session = session::run(&command, &binary, session::Manner::Transparent, &signals, &mut sink)?;
+    let path =
+        args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
+    let replay =
+        shell_words::join(["pmi-conform".to_owned(), "record".into(), "--".into()].iter().chain(&command));
+    let judged = result::result(&suite, &session, path, replay);
+    let code = result::exit_code(&judged);
+    write(&mut log, LogLine::Result(judged.clone()));
+    write(&mut log, LogLine::End(result::end(&session, &judged)));
+    written.context("writing the log")?;
+    if let Some(folder) = &args.output {
+        write_script(folder, &session, &command)?;
+    }
+    show(&session, &judged, args.verbose)?;
+    Ok(code)
+}
+
+fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::File>>> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let file = folder.join(LOG);
+    LogWriter::create(&file).with_context(|| file.display().to_string())
+}
+
+/// Writes the scenario, if the session makes one; says so if not.
+fn write_script(folder: &Path, session: &session::Session, command: &[String]) -> anyhow::Result<()> {
+    let file = folder.join(SERVER);
+    // One of an earlier session would be taken for this one's.
+    let _ = std::fs::remove_file(&file);
+    let text = match session.book.events() {
+        _ if !session.book.is_connected() => return Ok(()),
+        None => Err("the session was too large to keep".to_owned()),
+        Some(events) => script(events, &shell_words::join(command)).map_err(|e| e.to_string()),
+    };
+    match text {
+        Ok(text) => std::fs::write(&file, text).with_context(|| file.display().to_string())?,
+        Err(why) => writeln!(io::stderr(), "pmi-conform record: no scenario was written: {why}")?,
+    }
+    Ok(())
+}
+
+/// Standard output is the job's: what we have to say goes to standard error.
+fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> io::Result<()> {
+    let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+    let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
+    let mut text = Vec::new();
+    Terminal::new(&mut text, Look { color, progress: false, verbosity }).scenario_done(judged)?;
+    let (processes, groups, messages) = session.book.size();
+    writeln!(
+        text,
+        "pmi-conform record: {} in {}, {}; the job: {}",
+        count(processes, "process", "es"),
+        count(groups, "group", "s"),
+        count(messages, "message", "s"),
+        session.exit
+    )?;
+    for (party, name) in [(Party::Server, "process manager"), (Party::Client, "program")] {
+        let told =
+            match (result::broken(judged, party), judged.findings.iter().any(|f| f.finding.party == party)) {
+                (0, false) => "nothing found".to_owned(),
+                (0, true) => "no MUST broken".to_owned(),
+                (1, _) => "erred: a MUST is broken".to_owned(),
+                (n, _) => format!("erred: {n} MUSTs are broken"),
+            };
+        writeln!(text, "  the {name}: {told}")?;
+    }
+    match io::stderr().write_all(&text) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+fn count(n: usize, noun: &str, plural: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
+}

@@ -1,0 +1,96 @@
+//! Where the tap stands in a command line.
+
+use std::path::Path;
+
+/// Stands for the tap.
+pub const TAP: &str = "{tap}";
+
+/// Launchers whose options before the program are known well enough, and those options that take a value.
+const KNOWN: [(&str, &[&str]); 4] = [
+    ("mpiexec", &["-n", "-np", "--np"]),
+    ("mpirun", &["-n", "-np", "--np"]),
+    ("srun", &["-n", "--ntasks"]),
+    ("flux", &["-n", "--ntasks"]),
+];
+
+/// Why it cannot be told where the tap is to stand, and what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unplaced(String);
+
+/// The command with a `{tap}` in it: the user's, or one in front of the program where that is beyond doubt.
+///
+/// # Errors
+///
+/// It is not.
+pub fn placed(command: &[String]) -> Result<Vec<String>, Unplaced> {
+    if command.iter().any(|word| word == TAP) {
+        return Ok(command.to_vec());
+    }
+    let program = program(command).ok_or_else(|| {
+        let shown = shell_words::join(command);
+        Unplaced(format!(
+            "it cannot be told where the program stands in \"{shown}\": write {TAP} in front of it, as in\n  \
+             pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
+        ))
+    })?;
+    let mut placed = command.to_vec();
+    placed.insert(program, TAP.to_owned());
+    Ok(placed)
+}
+
+/// Where the program stands behind a launcher and options that are known.
+fn program(command: &[String]) -> Option<usize> {
+    let name = Path::new(command.first()?).file_name()?.to_str()?;
+    let stem = name.split('.').next().unwrap_or(name);
+    let (_, options) = KNOWN.iter().find(|(known, _)| *known == stem)?;
+    let mut at = 1;
+    if stem == "flux" {
+        command.get(1).filter(|word| *word == "run")?;
+        at = 2;
+    }
+    while let Some(word) = command.get(at) {
+        match word.as_str() {
+            option if options.contains(&option) => at += 2,
+            option if option.starts_with('-') => return None,
+            _ => {
+                // A further part with a program of its own would go without.
+                return (!command[at..].iter().any(|word| word == ":")).then_some(at);
+            }
+        }
+    }
+    None
+}
+
+/// The command with a path in the place of `{tap}`.
+pub(super) fn filled(command: &[String], tap: &Path) -> Vec<String> {
+    let tap = tap.to_string_lossy();
+    command.iter().map(|word| if word == TAP { tap.to_string() } else { word.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        shell_words::split(text).unwrap()
+    }
+
+    #[test]
+    fn the_tap_goes_where_it_is_written_or_in_front_of_the_program() {
+        for (given, expected) in [
+            ("pm --x {tap} ./a -n", "pm --x {tap} ./a -n"),
+            ("mpiexec -n 4 ./a -n 5", "mpiexec -n 4 {tap} ./a -n 5"),
+            ("/opt/bin/mpiexec.hydra ./a", "/opt/bin/mpiexec.hydra {tap} ./a"),
+            ("flux run -n 2 a", "flux run -n 2 {tap} a"),
+        ] {
+            assert_eq!(placed(&words(given)), Ok(words(expected)), "{given}");
+        }
+        for doubtful in
+            ["pm ./a", "mpiexec -f hosts -n 2 ./a", "mpiexec -n 2", "mpiexec -n 1 a : -n 1 b", "flux ./a"]
+        {
+            let error = placed(&words(doubtful)).unwrap_err().to_string();
+            assert!(error.contains("write {tap} in front of it"), "{error}");
+        }
+    }
+}

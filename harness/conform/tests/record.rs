@@ -1,0 +1,223 @@
+//! `pmi-conform record`, as a user runs it: under our own process manager, and under real ones.
+
+#[path = "common/client.rs"]
+mod client;
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use client::client;
+use common::{Ran, conform};
+use rstest::rstest;
+use tempfile::TempDir;
+
+const BIN: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+/// Records a job of ours into `DIR/out`.
+fn record(folder: &Path, ranks: &str, command: &[&str]) -> Ran {
+    let args = [&["record", "-o", "out", "--", BIN, "serve", "-n", ranks, "--", "{tap}"], command].concat();
+    conform(folder, &args)
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// The scenario of the last recording: whole, laid out, and passed by our process manager.
+fn plays(folder: &Path) {
+    for args in [&["check", "out/server.pmi"][..], &["fmt", "--check", "out/server.pmi"], &["out/server.pmi"]]
+    {
+        let ran = conform(folder, args);
+        assert_eq!(ran.status, 0, "{args:?}\n{}{}", ran.whole(), script(folder));
+    }
+}
+
+fn script(folder: &Path) -> String {
+    fs::read_to_string(folder.join("out/server.pmi")).unwrap()
+}
+
+#[rstest]
+#[case::exchange(&["exchange"], 0)]
+#[case::status(&["quit", "1", "3"], 0)]
+#[case::exits(&["exit", "1", "3"], 1)]
+#[case::dies(&["die", "0"], 1)]
+#[case::aborts(&["abort", "1", "7"], 0)]
+fn a_job_is_the_same_with_a_tap(#[case] mode: &[&str], #[case] code: i32) {
+    let folder = TempDir::new().unwrap();
+    let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", client()], mode].concat());
+    let taped = record(folder.path(), "3", &[&[client()], mode].concat());
+    assert_eq!(taped.status, code, "{}", taped.whole());
+    assert_eq!(sorted(&taped.out), sorted(&plain.out));
+    assert!(taped.err.contains(&format!("the job: exit status {}", plain.status)), "{}", taped.whole());
+    assert!(taped.err.contains("the process manager: nothing found"), "{}", taped.whole());
+    plays(folder.path());
+}
+
+#[test]
+fn many_ranks() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "64", &[client(), "exchange"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.err.contains("64 processes in 1 group"), "{}", ran.whole());
+    plays(folder.path());
+}
+
+#[test]
+fn spawned_processes_are_recorded() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "2", &[client(), "spawn", "2", client(), "child"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.err.contains("4 processes in 2 groups"), "{}", ran.whole());
+    assert_eq!(ran.out.matches("Value(").count(), 2, "{}", ran.whole());
+    let script = script(folder.path());
+    assert!(script.contains("execname=$agent"), "{script}");
+    assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
+    // What the program sent, and not what was made of it.
+    let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
+    assert!(log.contains(&format!("execname={}", client())), "{log}");
+    plays(folder.path());
+}
+
+#[test]
+fn a_faulty_process_manager_is_blamed() {
+    let folder = TempDir::new().unwrap();
+    let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", client()];
+    let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+}
+
+#[test]
+fn a_faulty_program_is_blamed() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "2", &[client(), "junk", "1"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.err.contains("by        the client, rank 1"), "{}", ran.whole());
+    assert!(ran.err.contains("the process manager: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: erred"), "{}", ran.whole());
+}
+
+#[test]
+fn the_log_is_one_that_report_renders() {
+    let folder = TempDir::new().unwrap();
+    record(folder.path(), "2", &[client()]);
+    let ran = conform(folder.path(), &["report", "out/session.ndjson", "--format", "tap"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("ok 1 - session"), "{}", ran.out);
+}
+
+#[test]
+fn a_program_is_as_without_a_tap() {
+    // Descriptors, signals, environment, arguments, directory; stdin goes to rank 0.
+    let look = "ls -l /proc/self/fd | grep -c socket; grep Sig[BI] /proc/self/status; env | sort | grep -v ^_=; pwd; echo \
+                \"$0\" \"$@\"; cat";
+    let folder = TempDir::new().unwrap();
+    let out = |args: &[&str]| {
+        let mut child = Command::new(BIN)
+            .args(args)
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"from stdin").unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let program = ["sh", "-c", look, "a name", "an argument"];
+    let plain = out(&[&["serve", "-n", "1", "--"], &program[..]].concat());
+    let taped = out(&[&["record", "--", BIN, "serve", "-n", "1", "--", "{tap}"], &program[..]].concat());
+    assert!(plain.contains("from stdin"), "{plain}");
+    assert_eq!(taped, plain);
+}
+
+#[test]
+fn a_tap_dies_of_the_signal_that_its_program_died_of() {
+    let folder = TempDir::new().unwrap();
+    let command = ["record", "--", "{tap}", "sh", "-c", "kill -9 $$"];
+    let ran = conform(folder.path(), &command);
+    assert!(ran.err.contains("the job: killed by signal 9"), "{}", ran.whole());
+    // A signal for the tap is one for the program.
+    let script = "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut child = Command::new(BIN)
+        .args(["record", "--", "{tap}", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "got it");
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the job: exit status 5"));
+    assert_eq!(output.status.into_raw() >> 8, 3);
+}
+
+#[rstest]
+#[case::nowhere(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
+#[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
+#[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
+#[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "cannot start /nowhere/a.out")]
+#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI-1")]
+fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &[&["record", "--"], command].concat());
+    assert_eq!(ran.status, code, "{}", ran.whole());
+    assert!(ran.err.contains(told), "{}", ran.whole());
+}
+
+const SPAWNS: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    int rank, sum = 0;
+    MPI_Comm parent, other;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_get_parent(&parent);
+    if (parent == MPI_COMM_NULL) {
+        char *args[] = {"with a blank", NULL};
+        MPI_Comm_spawn(argv[0], args, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
+    } else {
+        other = parent;
+    }
+    rank++;
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, other);
+    printf("%s got %d\n", parent == MPI_COMM_NULL ? "parent" : argv[1], sum);
+    MPI_Comm_disconnect(&other);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[rstest]
+#[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers, and a C compiler"]
+fn an_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+    let peers =
+        PathBuf::from(std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder"));
+    let bin = peers.join(name).join("bin");
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("spawns.c"), SPAWNS).unwrap();
+    let mut compiler = Command::new(bin.join("mpicc"));
+    assert!(compiler.args(["-o", "spawns", "spawns.c"]).current_dir(&folder).status().unwrap().success());
+    let launcher = bin.join("mpiexec.hydra");
+    let launcher = launcher.to_str().unwrap();
+    let plain = Command::new(launcher).args(["-n", "2", "./spawns"]).current_dir(&folder).output().unwrap();
+    let ran =
+        conform(folder.path(), &["record", "-o", "out", "--", launcher, "-n", "2", "{tap}", "./spawns"]);
+    assert!(ran.err.contains("4 processes in 2 groups"), "{}", ran.whole());
+    assert!(ran.err.contains("the job: exit status 0"), "{}", ran.whole());
+    assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
+    plays(folder.path());
+    let ran = conform(folder.path(), &["--server", launcher, "out/server.pmi"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}

@@ -1,7 +1,7 @@
 //! The judge.
 //!
-//! Input: a byte. If it is even, arbitrary events follow: a byte for the kind, one for the process, one for the length, and
-//! the bytes. If it is odd, operations as in `ops`, which the reference server answers.
+//! Input: a byte. If it is even, arbitrary events follow: a byte for the kind, one for the process, the bytes, and 0xff.
+//! If it is odd, operations as in `ops`, which the reference server answers.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -12,7 +12,7 @@ use pmi_conform::suite::Suite;
 use pmi_reference::{Action, ProcId};
 
 use crate::server_ops::{Play, Watch};
-use crate::{memory, planted};
+use crate::{input, memory, planted};
 
 thread_local! {
     /// Ids of all requirements.
@@ -53,10 +53,8 @@ fn events(data: &[u8]) {
     let mut monitor = Monitor::new();
     let mut seq = 0;
     let mut rest = data;
-    while let [kind, who, length, tail @ ..] = rest {
-        let (bytes, tail) = tail.split_at(usize::from(*length).min(tail.len()));
-        rest = tail;
-        monitor.observe(&Event { seq, time_us: 0, what: event(*kind, *who, bytes) });
+    while let Some((&[kind, who], bytes)) = input::record(&mut rest) {
+        monitor.observe(&Event { seq, time_us: 0, what: event(kind, who, bytes) });
         if kind & 0x80 == 0 {
             check(&monitor.take_findings(), seq);
         }

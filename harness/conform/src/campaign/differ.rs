@@ -184,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_what_another_does_is_told() {
-        let fault = faults().find(|f| f.breaks.contains(&"rfc13.lookup.port")).unwrap();
+    fn a_server_that_answers_something_else_is_told() {
+        let fault = faults().find(|f| f.breaks.contains(&"rfc13.get.value")).unwrap();
         let behaviour = Behaviour { fault: Some(fault), ..Behaviour::default() };
         let found = differences(Config { behaviour, ..Config::default() });
-        assert!(found.iter().any(|b| b.starts_with("differs--lookup_name--")), "{}: {found:?}", fault.name);
+        assert!(found.iter().any(|b| b.starts_with("differs--get--")), "{}: {found:?}", fault.name);
     }
 
     #[test]

@@ -333,6 +333,9 @@ pub(super) struct Fuzz {
     /// The implementation under test, as for judging [default: the built-in reference process manager]
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
     pub(super) server: Option<String>,
+    /// Look for differences between these implementations instead, two or more
+    #[arg(long, value_name = "CMD", num_args = 2.., conflicts_with_all = ["server", "family"], help_heading = "What is tested")]
+    pub(super) differential: Vec<String>,
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,

@@ -614,10 +614,7 @@ mod tests {
             &[&NAMES[..], &["0 closed", "1 closed"]].concat(),
             &[(0, Exit::Signal(11)), (1, Exit::Signal(9))],
         );
-        assert!(
-            died.contains("0  P[rfc13.wire.response-matches-request]: kill 11\nJ: exit any\n"),
-            "{died}"
-        );
+        assert!(died.contains("0  P[rfc13.wire.response-matches-request]: kill 11\nJ: exit any\n"), "{died}");
         let abort = ["0 C: cmd=abort exitcode=4", "1 C: cmd=barrier_in", "0 closed", "1 closed"];
         let abort = body(&[&NAMES[..], &abort].concat(), &[]);
         assert!(

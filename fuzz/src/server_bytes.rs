@@ -42,6 +42,8 @@ pub fn run(data: &[u8]) {
             }
         } else if bytes.is_empty() {
             server.closed(from);
+            // An end within a message is told from one between messages.
+            by_line.receive(from, &lines[from.rank as usize].bytes);
             by_line.closed(from);
         } else {
             server.receive(from, bytes);

@@ -480,3 +480,11 @@ fn no_text_makes_it_panic() {
         }
     }
 }
+
+#[test]
+fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
+    let text = "ranks 1\n\n0  A: PMI_Init(\u{694}x) = PMI_SUCCESS\n";
+    let mistakes = parsed("kvs/s", text).unwrap_err();
+    let marked: Vec<&str> = mistakes.iter().map(|m| &text[m.span.start..m.span.end]).collect();
+    assert_eq!(marked, ["\u{694}"]);
+}

@@ -38,6 +38,15 @@ impl Player<'_> {
             }
             (None, exit) => {
                 self.unloadable = true;
+                if self.library.server.is_some() {
+                    let how = if exit.is_some() {
+                        "the launcher ended before it did".to_owned()
+                    } else {
+                        format!("no sign of life within {:?} (--timeout)", self.limits.step)
+                    };
+                    let why = format!("rank {rank} did not report: {how}");
+                    return Err(Stop::Unjudged(why));
+                }
                 let how =
                     exit.map_or("it does not return".to_owned(), |exit| format!("the process ended, {exit}"));
                 Err(Stop::Unjudged(format!("the library cannot be loaded: {how}")))

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use libloading::os::unix::{Library as Shared, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
 use super::signature::{self, Param};
 use super::{Argument, Held, Order, Report, Returned};
@@ -126,10 +126,11 @@ fn tell(mut socket: &UnixStream, report: &Report) -> io::Result<()> {
     socket.write_all(&line)
 }
 
+/// As if the process had been linked with it: plugins of its own may look for its symbols.
 fn load(path: &Path) -> Result<Shared, String> {
     #[expect(unsafe_code, reason = "loads the library under test")]
     // SAFETY: what its initializers do is the library's affair, and this process is there for nothing else.
-    unsafe { Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| e.to_string())
+    unsafe { Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| e.to_string())
 }
 
 /// A value in the place of a parameter.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{Argument, Library, Order, Report, Returned};
 use crate::event::{Bytes, Exit};
@@ -582,6 +582,23 @@ impl Lines {
 }
 
 impl Job {
+    /// Waits for the launcher's end, reading what it still writes.
+    fn ends_within(&mut self, wait: Duration) -> bool {
+        let deadline = Instant::now() + wait;
+        loop {
+            if !matches!(self.launcher.try_wait(), Ok(None)) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            for lines in &mut self.output {
+                lines.read(&mut 0, &mut |_| ());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Reads whatever is there: output, and processes that say who they are.
     fn read(&mut self, ranks: u32, list: &mut BTreeMap<u32, Process>, tell: &mut dyn FnMut(News)) {
         let ended = !self.over && self.launcher.try_wait().is_ok_and(|status| status.is_some());
@@ -644,8 +661,18 @@ impl Drop for Processes<'_> {
             let _ = child.wait();
             proctree::launch_ended(&process.mark, pid);
         }
+        // A launcher may have started processes that are not ours to end, on its behalf or elsewhere: first it is asked.
+        for rank in self.list.keys().copied().collect::<Vec<_>>() {
+            self.exit(rank, 0);
+        }
         if let Some(job) = &mut self.job {
             let pid = job.launcher.id() as i32;
+            if !job.ends_within(Duration::from_millis(500))
+                && let Some(launcher) = Pid::from_raw(pid)
+            {
+                let _ = rustix::process::kill_process(launcher, Signal::TERM);
+                job.ends_within(Duration::from_secs(2));
+            }
             proctree::end_all(&job.mark, pid, &job.pids);
             let _ = job.launcher.kill();
             let _ = job.launcher.wait();

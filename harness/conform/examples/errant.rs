@@ -101,8 +101,10 @@ impl Pmi {
     }
 
     fn line(&mut self) -> Vec<u8> {
+        let mut fresh = 0;
         loop {
-            if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+            if let Some(at) = self.buffer[fresh..].iter().position(|b| *b == b'\n') {
+                let at = fresh + at;
                 let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
                 line.pop();
                 if line.len() > 900 && is("crashes-on-long-lines") {
@@ -117,6 +119,7 @@ impl Pmi {
             if self.buffer.len() > LINE_MAX {
                 fail("the line is too long");
             }
+            fresh = self.buffer.len();
             let mut chunk = [0; 4096];
             let room = if is("reads-bytewise") { 1 } else { chunk.len() };
             match self.socket.read(&mut chunk[..room]) {

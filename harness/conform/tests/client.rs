@@ -34,11 +34,12 @@ struct Found {
     scenarios: BTreeMap<String, (String, Vec<String>)>,
 }
 
-fn judge(command: &str, args: &[&str]) -> Found {
+/// `patience` is how long a program may do nothing: no test asserts it, short ones save time where a fault is to be found.
+fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let scratch = TempDir::new().unwrap();
     let log = scratch.path().join("log");
     let report = format!("ndjson={}", log.display());
-    let fixed = ["--client", command, "--timeout", "2", "--report", &report];
+    let fixed = ["--client", command, "--timeout", patience, "--report", &report];
     let ran = conform(scratch.path(), &[&fixed[..], args].concat());
     let mut scenarios = BTreeMap::new();
     for line in std::fs::read_to_string(&log).unwrap_or_default().lines() {
@@ -66,7 +67,7 @@ fn errant(fault: &str) -> String {
 #[case::prints_its_pid("prints-its-pid")]
 #[case::speaks_any_version("speaks-any-version")]
 fn a_lawful_program_passes_everything(#[case] variation: &str) {
-    let found = judge(&errant(variation), &[]);
+    let found = judge(&errant(variation), "20", &[]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let odd: Vec<_> = found
         .scenarios
@@ -81,7 +82,7 @@ fn a_lawful_program_passes_everything(#[case] variation: &str) {
 /// To abort is to end; that it loses the exit status is noted.
 #[test]
 fn a_program_that_calls_abort_is_noted_and_no_more() {
-    let found = judge(&errant("aborts-itself"), &[]);
+    let found = judge(&errant("aborts-itself"), "20", &[]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let (verdict, cited) = &found.scenarios["client/closed/at-maxes"];
     assert_eq!((&**verdict, &cited[..]), ("note", &["de-facto.client.exits".to_owned()][..]));
@@ -159,24 +160,24 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
 fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filter = format!("=client/{scenario}");
-    let found = judge(&errant(fault), &["--filter", &filter]);
+    let found = judge(&errant(fault), "2", &["--filter", &filter]);
     let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];
     assert!(all.iter().any(|id| id == cited), "{verdict}, {all:?}\n{}", found.ran.whole());
     // Without the fault, the same scenario finds nothing.
-    let clean = judge(&errant(""), &["--filter", &filter]);
+    let clean = judge(&errant(""), "20", &["--filter", &filter]);
     assert_eq!(clean.scenarios[&format!("client/{scenario}")].0, "pass", "{}", clean.ran.whole());
 }
 
 #[test]
 fn a_program_that_speaks_no_pmi_cannot_be_judged() {
-    let found = judge("true", &["-q"]);
+    let found = judge("true", "20", &["-q"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     assert!(found.ran.out.contains("speaks PMI-1"), "{}", found.ran.whole());
 }
 
 #[test]
 fn a_program_that_is_not_there_is_a_usage_error() {
-    let found = judge("./nowhere --fast", &[]);
+    let found = judge("./nowhere --fast", "20", &[]);
     assert_eq!(found.ran.status, 2);
     assert!(found.ran.err.contains("nowhere"), "{}", found.ran.whole());
 }
@@ -186,7 +187,7 @@ fn a_program_that_is_not_there_is_a_usage_error() {
 fn nothing_is_left_behind() {
     let mark = format!("{}", 900_000 + std::process::id());
     let command = format!("sh -c 'setsid sleep {mark} & exec {}'", errant(""));
-    let found = judge(&command, &["--filter", "plain"]);
+    let found = judge(&command, "20", &["--filter", "plain"]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let left = Command::new("pgrep").args(["-f", &format!("^sleep {mark}")]).output().unwrap();
     assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));

@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_millis(150);
 const PROOF: Duration = Duration::from_millis(600);
 /// How often it is looked for, at first and at last.
 const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// A start takes at most so many times as long as nothing may happen afterwards.
+const START: u32 = 4;
 /// A job takes at most so many times as long as nothing may happen in it.
 const WHOLE: u32 = 24;
 /// Most events of a job: who goes on after so many is asking in circles.
@@ -511,20 +513,20 @@ impl Host for Stage<'_> {
             return Pace::End;
         }
         let quiet = now - self.last;
+        // Who has not spoken yet may still be loading its libraries.
+        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
         if now >= self.look.0 {
-            // Who has not spoken yet may still be loading its libraries.
-            let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
             let idle = quiet >= PATIENCE && !at_work && self.is_idle(job);
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
         }
         let idle = self.idle.is_some_and(|since| now - since >= PROOF);
-        if idle || quiet >= self.limits.step {
+        if idle || quiet >= self.limits.step * if at_work { START } else { 1 } {
             if !self.departed.is_empty() {
                 self.let_go();
                 return Pace::Again(LOOKS[0]);
             }
-            let time = format!("it has done nothing for {:?}", self.limits.step);
+            let time = format!("it has done nothing for {} s", quiet.as_secs());
             self.stuck(if idle { "it waits, and nothing is to come" } else { &time });
             return Pace::End;
         }

@@ -49,7 +49,12 @@ pub fn folder(scratch: &Path, group: u32) -> PathBuf {
 
 /// Whether the program was started as an agent: by the name of its file, or by what it was told is its name.
 pub fn is_agent(argv0: &OsString) -> bool {
-    let named = |path: &Path| path.file_name().is_some_and(|name| name == NAME);
+    is_called(argv0, NAME)
+}
+
+/// Whether the program was started by a file of this name.
+pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
 }
 
@@ -65,15 +70,15 @@ pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Where the agent was started from: the first of these that is a path with folders.
-fn own_path(program: &OsString) -> Option<PathBuf> {
+/// Where the agent of this name was started from: the first of these that is a path with folders.
+pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));
     executed_as()
         .into_iter()
         .chain(told)
         .chain(variable())
-        .find(|path| path.file_name().is_some_and(|name| name == NAME) && path.is_absolute())
+        .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
 /// Runs as an agent; returns the exit status.
@@ -89,7 +94,7 @@ pub fn main(mut argv: Vec<OsString>) -> u8 {
 }
 
 fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
-    let path = own_path(program).unwrap_or_else(|| PathBuf::from(program));
+    let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
     let (Some(group), Some(scratch)) = (group, folder.parent()) else {

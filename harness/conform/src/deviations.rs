@@ -128,9 +128,11 @@ impl Deviations {
         let mut stale = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
             let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario);
-            if suite.catalogue.get(&entry.requirement).is_none() && entry.requirement != crate::run::CRASH {
+            if suite.catalogue.get(&entry.requirement).is_none()
+                && ![crate::run::CRASH, crate::run::HANG].contains(&entry.requirement.as_str())
+            {
                 stale.push(format!("{at}: there is no such requirement"));
-            } else if !suite.scenarios.iter().any(|s| glob(scenario, &s.name)) {
+            } else if !suite.has(|name| glob(scenario, name)) {
                 stale.push(format!("{at}: there is no such scenario"));
             } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
                 stale.push(format!("{at}: no longer happens; delete the entry"));

@@ -15,9 +15,21 @@ pub struct Proc {
     pub rank: u32,
 }
 
+impl Proc {
+    /// Stands in the place of a process group for the proxies of the first one, which are counted like ranks: at their
+    /// connections it is the server under test that asks.
+    pub const PROXIES: u32 = u32::MAX;
+
+    /// The proxy on a node.
+    pub fn proxy(node: u32) -> Self {
+        Self { group: Self::PROXIES, rank: node }
+    }
+}
+
 impl fmt::Display for Proc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group {
+            Self::PROXIES => write!(f, "proxy:{}", self.rank),
             0 => write!(f, "{}", self.rank),
             1 => write!(f, "child:{}", self.rank),
             n => write!(f, "child{n}:{}", self.rank),
@@ -172,7 +184,7 @@ pub enum What {
         /// Whether we ended it.
         ours: bool,
     },
-    /// A process of a recorded session has ended, by its own doing or another's.
+    /// A process under test, or of a recorded session, has ended: by its own doing or another's.
     Exited {
         /// Which.
         proc: Proc,
@@ -186,6 +198,46 @@ pub enum What {
         /// How that is known.
         proof: SilenceProof,
     },
+    /// A proxy passed something on to its upstream, which we play.
+    FromProxy {
+        /// Process group that it is about.
+        group: u32,
+        /// Which of the group's proxies: its node.
+        proxy: u32,
+        /// Number of the request, over all proxies of the launch.
+        id: u64,
+        /// The request, alike for all generations of the protocol (see [`crate::hydra`]), without its end.
+        text: Bytes,
+        /// It waits for the scenario to answer it.
+        held: bool,
+    },
+    /// The upstream answered a proxy, or told it something.
+    ToProxy {
+        /// Process group that it is about.
+        group: u32,
+        /// Which of the group's proxies.
+        proxy: u32,
+        /// Number of the request that it answers.
+        answers: Option<u64>,
+        /// The text.
+        text: Bytes,
+        /// The scenario's words, rather than what a proper upstream says.
+        scripted: bool,
+    },
+    /// The upstream closed its connection to a proxy, as the scenario says.
+    ClosedByUpstream {
+        /// Which of the first group's proxies.
+        proxy: u32,
+    },
+    /// A proxy's process has ended.
+    ProxyEnded {
+        /// Process group that it was started for.
+        group: u32,
+        /// Which of the group's proxies.
+        proxy: u32,
+        /// How.
+        exit: Exit,
+    },
     /// A line that the implementation wrote.
     Output {
         /// `true` for stderr.
@@ -197,6 +249,26 @@ pub enum What {
     JobExited {
         /// How.
         exit: Exit,
+    },
+    /// We called a function of the library under test.
+    Called {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its arguments, as the scenario writes them.
+        arguments: String,
+    },
+    /// The call has returned.
+    Returned {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its return code.
+        result: i32,
+        /// What the out arguments hold, `name=value` each.
+        outs: Vec<Bytes>,
     },
     /// A process of the implementation died of a signal.
     Crashed {

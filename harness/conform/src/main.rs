@@ -12,5 +12,8 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_conform::record::tap::is_tap) {
         return ExitCode::from(pmi_conform::record::tap::main(argv));
     }
+    if argv.first().is_some_and(pmi_conform::library::agent::is_agent) {
+        return ExitCode::from(pmi_conform::library::agent::under_launcher(&argv[0]));
+    }
     cli::main()
 }

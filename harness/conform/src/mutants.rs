@@ -133,9 +133,15 @@ struct Lengths<'a> {
 impl<'a> Lengths<'a> {
     fn measure(suite: &'a Suite, limits: Limits) -> Self {
         let events = |s: &Scenario| one(suite, s, &Behaviour::default(), limits).events.len();
-        let (long, short) = suite.testing(UnderTest::Server).map(Arc::as_ref).partition(|s| events(s) > LONG);
+        let (long, short) = in_memory(suite).partition(|s| events(s) > LONG);
         Self { short, long }
     }
+}
+
+/// The scenarios that can be played in memory, where nobody has an upstream.
+fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
+    let played = |s: &&Scenario| !s.needs.iter().any(|n| n.value == Need::Upstream);
+    suite.testing(UnderTest::Server).map(Arc::as_ref).filter(played)
 }
 
 fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
@@ -177,7 +183,7 @@ pub fn run(
         }
     });
     let mut matrix = Matrix {
-        scenarios: suite.testing(UnderTest::Server).count(),
+        scenarios: in_memory(suite).count(),
         faults: in_order(fault_results),
         variations: in_order(variation_results),
         without_fault: Vec::new(),
@@ -226,8 +232,7 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
     let served = |s: &&Scenario| !s.needs.iter().any(|n| lacking.contains(&n.value));
-    let applicable: Vec<&Scenario> =
-        suite.testing(UnderTest::Server).map(Arc::as_ref).filter(served).collect();
+    let applicable: Vec<&Scenario> = in_memory(suite).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
         about: variation.map_or("the reference server as it is", |v| v.about),

@@ -58,6 +58,8 @@ pub enum Binds {
     Client,
     /// A library with the C API.
     Library,
+    /// The part of a process manager that serves one node.
+    Proxy,
 }
 
 /// One normative statement.

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::Config;
 
+use crate::client::{self, Program};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
-use crate::judge::{Finding, Party, Severity};
-use crate::lang::ast::{Need, Scenario, Source};
+use crate::judge::{Finding, Severity};
+use crate::lang::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step, Stmt};
 use crate::launch::{Environment, Implementation, ProcessPeer};
+use crate::library::Library;
+use crate::play::library::play as play_library;
 use crate::play::{EventSink, Limits, MemoryPeer, Outcome, play};
 use crate::suite::Suite;
 use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
@@ -20,13 +23,20 @@ use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verd
 pub const CRASH: &str = "iut.no-crash";
 
 /// Why a scenario that the user has cut short could not be judged.
-const INTERRUPTED: &str = "interrupted";
+pub(crate) const INTERRUPTED: &str = "interrupted";
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
 
 /// What [`CRASH`] asks for.
 pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+
+/// Stands where a requirement's id would, for a process under test that does not end.
+pub const HANG: &str = "iut.no-hang";
+
+/// What [`HANG`] asks for.
+pub const HANG_TEXT: &str =
+    "A process under test must end by itself once nothing that it waits for is to come.";
 
 /// Events of a failed scenario that go into its result.
 pub(crate) const LAST_EVENTS: usize = 40;
@@ -37,6 +47,10 @@ pub enum Target {
     Memory(Config),
     /// Real processes.
     Processes(Box<Implementation>, Environment),
+    /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
+    Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
+    /// A program that speaks PMI, under the reference server.
+    Client(Box<Program>),
 }
 
 /// How to run.
@@ -73,8 +87,14 @@ pub trait Observer {
     fn result(&mut self, result: &ScenarioResult);
 }
 
-/// Which optional operations the implementation offers, and how that is known.
-type Offers = BTreeMap<Need, (bool, String)>;
+/// What the implementation offers, and how that is known.
+#[derive(Default)]
+struct Offers {
+    /// Optional operations.
+    needs: BTreeMap<Need, (bool, String)>,
+    /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
+    wireless: Option<String>,
+}
 
 enum Message {
     Event(usize, Event),
@@ -108,6 +128,11 @@ pub fn run(
     let label = match target {
         Target::Memory(_) => "the reference server in memory".to_owned(),
         Target::Processes(implementation, _) => implementation.label.clone(),
+        Target::Library(library, ..) => {
+            let under = library.server.as_ref().map(|s| format!(" under {}", s.label)).unwrap_or_default();
+            format!("the library {}{under}", library.path.display())
+        }
+        Target::Client(program) => program.label.clone(),
     };
     let header = RunHeader {
         format: LOG_FORMAT,
@@ -137,7 +162,7 @@ pub fn run(
                     let mut sink = Channel { index, sender: &sender };
                     let message = match dead.load(Ordering::Relaxed) {
                         true => Err((Verdict::Unjudged, not_tried())),
-                        false => one(suite, scenario, target, offers, options, &mut sink),
+                        false => one(suite, scenario, target, offers, options, interrupted, &mut sink),
                     };
                     let message = match message {
                         Ok(done) => Message::Done(index, Box::new(done)),
@@ -245,12 +270,18 @@ fn one(
     target: &Target,
     offers: &Offers,
     options: &Options,
+    interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
 ) -> Result<(Outcome, Duration), (Verdict, String)> {
     for need in &scenario.needs {
-        if let Some((false, why)) = offers.get(&need.value) {
+        if let Some((false, why)) = offers.needs.get(&need.value) {
             return Err((Verdict::NotApplicable, why.clone()));
         }
+    }
+    if let (Some(why), Target::Library(library, ..)) = (&offers.wireless, target)
+        && wants_wire(suite, scenario, library.server.is_some())
+    {
+        return Err((Verdict::NotApplicable, why.clone()));
     }
     let start = Instant::now();
     let fragment = |name: &str| suite.fragment(name);
@@ -259,6 +290,9 @@ fn one(
             let config = Config { nodes: scenario.nodes, ..config.clone() };
             let mut peer = MemoryPeer::launch(config, scenario.ranks);
             play(scenario, &fragment, Vec::new(), &mut peer, options.limits, sink)
+        }
+        Target::Client(program) => {
+            client::play(program, scenario, &fragment, options.limits, interrupted, sink)?
         }
         Target::Processes(implementation, environment) => {
             if !implementation.can_span(scenario.nodes) {
@@ -275,23 +309,49 @@ fn one(
                 Err(error) => return Err((Verdict::Unjudged, error.to_string())),
             }
         }
+        Target::Library(library, _, interrupted) => {
+            play_library(scenario, &fragment, library, options.limits, interrupted, sink)
+        }
     };
     Ok((outcome, start.elapsed()))
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
 fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
-    let Target::Processes(implementation, _) = target else { return Offers::new() };
-    let mut offers = Offers::new();
+    let mut offers = Offers::default();
+    let upstream = match target {
+        Target::Processes(implementation, _) => implementation.has_upstream(),
+        Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
+    };
+    let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
+    offers.needs.insert(Need::Upstream, (upstream, why));
+    let claims = match target {
+        Target::Memory(_) | Target::Client(_) => return offers,
+        Target::Processes(implementation, _) => &implementation.claims,
+        Target::Library(_, claims, _) => claims,
+    };
+    if let Target::Library(library, ..) = target
+        && let Some(server) = &library.server
+    {
+        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
+        offers.wireless = Some(why);
+    } else if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
+        offers.wireless = Some(
+            "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
+             there is no process manager for it here"
+                .to_owned(),
+        );
+    }
     for need in needs {
         let word = match need {
+            Need::Upstream => continue,
             Need::Spawn => "spawn",
             Need::Names => "names",
         };
-        let offer = match implementation.claims.get(need) {
+        let offer = match claims.get(need) {
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
-            None => match probe(suite, *need, target, options) {
+            None => match lacking(suite, *need, target, options) {
                 None => (true, String::new()),
                 Some(seen) => (
                     false,
@@ -299,20 +359,49 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
                 ),
             },
         };
-        offers.insert(*need, offer);
+        offers.needs.insert(*need, offer);
     }
     offers
 }
 
 /// Asks for an optional operation; what came instead of success.
-fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
-    let text = match need {
-        Need::Names => include_str!("probes/names.pmi"),
-        Need::Spawn => include_str!("probes/spawn.pmi"),
+fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
+    let text = match (target, need) {
+        // Known without asking.
+        (_, Need::Upstream) => return None,
+        (Target::Library(..), Need::Names) => include_str!("probes/library-names.pmi"),
+        // RFC 13 calls the function for it optional nowhere.
+        (Target::Library(..), Need::Spawn) => return None,
+        (_, Need::Names) => include_str!("probes/names.pmi"),
+        (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
     };
+    probe(suite, text, target, options)
+}
+
+/// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
+fn is_wireless(suite: &Suite, target: &Target, options: &Options) -> bool {
+    let done = play_probe(suite, include_str!("probes/library-wire.pmi"), target, options);
+    matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
+        && outcome.unjudged.is_none()
+        && outcome.findings.is_empty()
+        && !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. })))
+}
+
+/// Plays a scenario of our own.
+fn play_probe(
+    suite: &Suite,
+    text: &str,
+    target: &Target,
+    options: &Options,
+) -> Option<Result<(Outcome, Duration), (Verdict, String)>> {
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = crate::lang::parse(source, "probe").ok()?;
-    match one(suite, &scenario, target, &Offers::new(), options, &mut ()) {
+    Some(one(suite, &scenario, target, &Offers::default(), options, &AtomicBool::new(false), &mut ()))
+}
+
+/// What came instead of what a scenario of our own expects.
+fn probe(suite: &Suite, text: &str, target: &Target, options: &Options) -> Option<String> {
+    match play_probe(suite, text, target, options)? {
         Err((_, why)) => Some(why),
         Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
             // Only a refusal of the operation itself counts, not what is wrong besides.
@@ -323,9 +412,25 @@ fn probe(suite: &Suite, need: Need, target: &Target, options: &Options) -> Optio
     }
 }
 
+/// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
+/// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
+fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
+    fn arranged(suite: &Suite, body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match stmt {
+            Stmt::Use(name) => suite.fragment(&name.value).is_some_and(|f| arranged(suite, &f.body)),
+            Stmt::Repeat { body, .. } => arranged(suite, body),
+            Stmt::Step(Step { role: Role::Client | Role::Server, .. }) => true,
+            Stmt::Step(Step { action: Action::Process(ProcessAction::Env(..)), .. }) => true,
+            Stmt::Step(_) | Stmt::Let { .. } => false,
+        })
+    }
+    let tested = !served && scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
+    !tested && (!served && scenario.ranks > 1 || arranged(suite, &scenario.body))
+}
+
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
-    probe(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
+    lacking(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
 }
 
 fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {
@@ -365,7 +470,7 @@ fn judge(
         findings.push(Judged {
             finding: Finding {
                 requirement: CRASH.into(),
-                party: Party::Server,
+                party: outcome.under_test,
                 proc: None,
                 seq: outcome.events.len() as u64,
                 line: 0,
@@ -428,7 +533,11 @@ pub(crate) fn judged(suite: &Suite, finding: Finding) -> Judged {
     Judged {
         severity: finding.at_most.map_or(severity, |most| severity.min(most)),
         level: requirement.map(|r| r.level),
-        text: requirement.map(|r| r.text.clone()).unwrap_or_default(),
+        text: match requirement {
+            Some(requirement) => requirement.text.clone(),
+            None if finding.requirement == HANG => HANG_TEXT.to_owned(),
+            None => String::new(),
+        },
         finding,
         deviation: None,
     }

@@ -144,6 +144,13 @@ impl Suite {
         self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
+    /// Whether there is such a scenario, here or in the embedded suite.
+    pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
+        let embedded =
+            || files(&EMBEDDED).iter().any(|(path, _)| path.with_extension("").to_str().is_some_and(&fits));
+        self.scenarios.iter().any(|s| fits(&s.name)) || embedded()
+    }
+
     /// A fragment by its name.
     pub fn fragment(&self, name: &str) -> Option<Arc<Scenario>> {
         self.fragments.get(name).cloned()

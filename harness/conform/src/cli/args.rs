@@ -33,9 +33,9 @@ Exit codes:
   3    a job could not be judged
   130  interrupted";
 
-/// Judge a PMI-1 implementation: a process manager against Flux RFC 13.
+/// Judge a PMI-1 implementation, a process manager, a program or a library, against Flux RFC 13.
 ///
-/// Without --server it judges the reference process manager that is built in.
+/// Without --server and --client it judges the reference process manager that is built in.
 #[derive(Parser)]
 #[command(name = "pmi-conform", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(super) struct Cli {
@@ -56,6 +56,12 @@ pub(super) enum Command {
     Record(Record),
     /// Run programs under process managers through the tap, each under each, and say who errs
     Interop(Interop),
+    /// Load a library and make the calls that the runner says: what --library starts
+    #[command(hide = true)]
+    LibraryAgent {
+        /// The library
+        library: PathBuf,
+    },
     /// List the requirements
     Requirements {
         /// As JSON
@@ -71,6 +77,8 @@ pub(super) enum Command {
     Coverage(Coverage),
     /// Show that the suite can fail: play it against every fault and variation of the reference server
     Mutants(Mutants),
+    /// Look for what nobody wrote a scenario for: play generated sessions against a process manager
+    Fuzz(Box<Fuzz>),
     /// Look for mistakes in scenario files
     Check {
         /// Files or folders; the embedded suite if none are given
@@ -116,12 +124,29 @@ pub(super) struct Judge {
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
+    /// A PMI library to judge, libpmi.so.0: its calls, and what it says to a process manager, which we are. With --server, its calls
+    /// under that one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PMI_CONFORM_LIBRARY",
+        conflicts_with = "memory",
+        help_heading = "What is tested"
+    )]
+    pub(super) library: Option<PathBuf>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
+    /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
+    /// part that the scenarios give it
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
+    pub(super) client: Option<String>,
+    /// Number of processes of the program under test, where a scenario does not say it
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "What is tested")]
+    pub(super) ranks: u32,
     /// Judge the reference server in memory, without processes
     #[arg(long, conflicts_with = "server", help_heading = "What is tested")]
     pub(super) memory: bool,
@@ -145,7 +170,8 @@ pub(super) struct Judge {
     /// Launches side by side [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) jobs: Option<usize>,
-    /// Longest wait for what a step expects, in seconds
+    /// Longest wait for what a step expects, in seconds; for a program under test, how long it may do nothing that can be
+    /// seen
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", help_heading = "How it runs")]
     pub(super) timeout: std::time::Duration,
     /// Stop after so many red scenarios
@@ -166,7 +192,7 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
-    /// Also report as ndjson, json, junit, tap or markdown, to standard output or `FORMAT=FILE`
+    /// Also report as ndjson, json, junit, tap, markdown or terminal, to standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every finding in full
@@ -291,6 +317,85 @@ pub(super) struct Mutants {
     /// Played side by side [default: number of processors]
     #[arg(long, short, value_name = "N", value_parser = positive)]
     pub(super) jobs: Option<usize>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes:
+  0    nothing new was found
+  1    something new was found, or what is replayed still shows
+  2    usage error
+  3    no session could be judged
+  130  interrupted")]
+pub(super) struct Fuzz {
+    /// The implementation under test, as for judging [default: the built-in reference process manager]
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
+    pub(super) server: Option<String>,
+    /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
+    #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
+    pub(super) family: Option<Family>,
+    /// Optional operations that it offers: spawn, names. Others than those of known launchers are not asked for
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    pub(super) has: Vec<String>,
+    /// Optional operations that are not asked for
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    pub(super) lacks: Vec<String>,
+
+    /// What the sessions depend on [default: drawn, and told]
+    #[arg(long, value_name = "N", help_heading = "Campaign")]
+    pub(super) seed: Option<u64>,
+    /// End after so many sessions
+    #[arg(long, value_name = "N", help_heading = "Campaign")]
+    pub(super) sessions: Option<u64>,
+    /// End after so many seconds [default: 60, unless --sessions is given]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Campaign")]
+    pub(super) time: Option<std::time::Duration>,
+    /// Sessions side by side [default: number of processors]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Campaign")]
+    pub(super) workers: Option<usize>,
+    /// Most ranks of a session
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
+    pub(super) ranks: u32,
+    /// Make no mistakes: sessions are as RFC 13 has them
+    #[arg(long, help_heading = "Campaign")]
+    pub(super) valid: bool,
+    /// Longest wait for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Campaign")]
+    pub(super) timeout: std::time::Duration,
+    /// Where findings are stored
+    #[arg(long, value_name = "DIR", default_value = "pmi-conform-fuzz", help_heading = "Campaign")]
+    pub(super) out: PathBuf,
+    /// Go on where the campaign in DIR (--out) ended; what it found is known
+    #[arg(long, help_heading = "Campaign")]
+    pub(super) resume: bool,
+    /// Buckets that are known, and what to leave alone (TOML)
+    #[arg(long, value_name = "FILE", help_heading = "Campaign")]
+    pub(super) known: Option<PathBuf>,
+
+    /// Play a finding again, five times: its folder, or a scenario file of a session
+    #[arg(long, value_name = "DIR", help_heading = "Findings")]
+    pub(super) replay: Option<PathBuf>,
+    /// Write the findings in DIR (--out) as scenarios into this folder
+    #[arg(long, value_name = "DIR", help_heading = "Findings")]
+    pub(super) export: Option<PathBuf>,
+    /// Write a report: json or sarif
+    #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
+    pub(super) report: Vec<(FuzzFormat, PathBuf)>,
+}
+
+/// What the report of a campaign is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FuzzFormat {
+    Json,
+    Sarif,
+}
+
+fn fuzz_report(text: &str) -> Result<(FuzzFormat, PathBuf), String> {
+    match text.split_once('=') {
+        Some(("json", file)) if !file.is_empty() => Ok((FuzzFormat::Json, file.into())),
+        Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
+        _ => Err("write json=FILE or sarif=FILE".into()),
+    }
 }
 
 #[derive(Args)]

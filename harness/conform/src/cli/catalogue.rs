@@ -14,7 +14,7 @@ use pmi_conform::mutants::{self, needs_fault};
 use pmi_conform::play::Limits;
 use pmi_conform::report::read_log;
 use pmi_conform::requirement::{Binds, Level, Requirement};
-use pmi_conform::run::{CRASH, CRASH_TEXT, Observer, Options, Target, run};
+use pmi_conform::run::{CRASH, CRASH_TEXT, HANG, HANG_TEXT, Observer, Options, Target, run};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{FAULTS, UNSEEN};
@@ -37,6 +37,7 @@ fn binds(requirement: &Requirement) -> String {
         Binds::Server => "server",
         Binds::Client => "client",
         Binds::Library => "library",
+        Binds::Proxy => "proxy",
     };
     requirement.binds.iter().map(word).collect::<Vec<_>>().join(", ")
 }
@@ -66,8 +67,9 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
-    if id == CRASH {
-        say(&format!("{CRASH}\n\n  {CRASH_TEXT}\n\nIt is looked for in every scenario.\n"))?;
+    let own = [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT)];
+    if let Some((id, text)) = own.iter().find(|(own, _)| *own == id) {
+        say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {
@@ -154,7 +156,12 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for r in suite.catalogue.iter() {
         let scenarios = testing(&suite, &r.id).len();
         let server = r.binds.contains(&Binds::Server);
-        let sum = sums.entry((r.level, if server { "server" } else { "client, library" })).or_default();
+        let who = match (server, r.binds.contains(&Binds::Proxy)) {
+            (true, _) => "server",
+            (false, true) => "proxy",
+            (false, false) => "client, library",
+        };
+        let sum = sums.entry((r.level, who)).or_default();
         sum[0] += 1;
         let state = if r.excluded.is_some() {
             sum[5] += 1;

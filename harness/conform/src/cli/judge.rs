@@ -1,16 +1,19 @@
 //! The main command: play the suite against an implementation.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use pmi_conform::client::Program;
 use pmi_conform::deviations::{Deviations, draft, glob};
 use pmi_conform::event::Event;
 use pmi_conform::lang::UnderTest;
-use pmi_conform::lang::ast::Scenario;
+use pmi_conform::lang::ast::{Need, Scenario};
 use pmi_conform::launch::{Environment, Implementation, need};
+use pmi_conform::library::Library;
 use pmi_conform::play::Limits;
 use pmi_conform::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
 use pmi_conform::run::{Observer, Options, Target, run};
@@ -47,17 +50,25 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(&interrupted),
     };
-    let implementation = match (&args.server, args.memory) {
+    let implementation = match (&args.server, args.memory || args.client.is_some()) {
         (_, true) => None,
-        (None, false) => Some(Implementation::reference(&environment.binary, &[])),
+        (None, false) if args.library.is_some() => None,
+        (None, false) => Some(Implementation::reference(&environment.binary)),
         (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
     };
     let mut deviations_file = args.deviations.clone();
     let mut version = None;
     let (mut setup, mut teardown) = (None, None);
-    let target = match implementation {
-        None => Target::Memory(pmi_reference::Config::default()),
-        Some(mut implementation) => {
+    let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
+    let client = client.transpose().map_err(|what| anyhow::anyhow!("--client: {what}"))?;
+    let target = match (client, implementation) {
+        (Some(program), _) => Target::Client(Box::new(program)),
+        (None, implementation) if args.library.is_some() => {
+            version = implementation.as_ref().and_then(|i| i.version.clone());
+            library(args, environment, implementation)?
+        }
+        (None, None) => Target::Memory(pmi_reference::Config::default()),
+        (None, Some(mut implementation)) => {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
             }
@@ -68,11 +79,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
                 }
                 return Err(error.into());
             }
-            for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
-                for word in words {
-                    implementation.claims.insert(need(word)?, offered);
-                }
-            }
+            implementation.claims.extend(claims(args)?);
             deviations_file = deviations_file.or_else(|| implementation.deviations.clone());
             version = implementation.version.clone();
             (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
@@ -105,6 +112,25 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
+/// What is said of optional operations.
+fn claims(args: &Judge) -> anyhow::Result<BTreeMap<Need, bool>> {
+    let said = |words: &[String], offered| {
+        words.iter().map(|word| Ok((need(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
+    };
+    Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
+}
+
+fn library(args: &Judge, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Target> {
+    let path = args.library.as_ref().context("--library")?;
+    let known = |e: io::Result<_>| e.with_context(|| format!("--library {}", path.display()));
+    known(std::fs::metadata(path).map(drop))?;
+    // Without a slash, the loader would look elsewhere.
+    let path = std::path::absolute(path)?;
+    let server = server.map(Box::new);
+    let library = Library { path, binary: environment.binary, env: BTreeMap::new(), server };
+    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
+}
+
 /// Whether what stands where a command or a path may stand looks like a command that there is not.
 fn misspelt(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !std::path::Path::new(word).exists()
@@ -124,8 +150,13 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 }
 
 fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
+    let whom = match (&args.client, &args.library) {
+        (Some(_), _) => UnderTest::Client,
+        (None, Some(_)) => UnderTest::Library,
+        (None, None) => UnderTest::Server,
+    };
     let mut selected: Vec<Arc<Scenario>> = suite
-        .testing(UnderTest::Server)
+        .testing(whom)
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
             args.requirement.is_empty()
@@ -151,9 +182,12 @@ fn replay(args: &Judge) -> String {
     let mut words = vec!["pmi-conform".to_owned()];
     words.extend(args.paths.iter().map(|p| p.display().to_string()));
     words.extend(args.memory.then(|| "--memory".to_owned()));
-    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
+    let client = ("--client", &args.client);
+    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
+    words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
+    words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));

@@ -3,6 +3,7 @@
 mod args;
 mod catalogue;
 mod files;
+mod fuzz;
 mod judge;
 mod mutants;
 mod record;
@@ -32,10 +33,14 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Record(args)) => record::record(&args),
         Some(Command::Interop(args)) => record::interop(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
+        Some(Command::LibraryAgent { library }) => {
+            Ok(pmi_conform::library::agent::main(&library).unwrap_or(UNJUDGED))
+        }
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
+        Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Report(report)) => run_report(&report),

@@ -21,7 +21,7 @@ mod down {
 
 /// What a proxy says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Upward {
+pub enum Upward {
     /// Its init record.
     Init {
         /// Its number in its process group.
@@ -53,59 +53,82 @@ pub(super) enum Upward {
 
 /// A frame of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Received {
+pub struct Received {
     /// Process group; `None` where the header does not tell.
-    pub(super) group: Option<i32>,
-    pub(super) what: Upward,
+    pub group: Option<i32>,
+    /// What it says.
+    pub what: Upward,
 }
 
 /// Why bytes are not what the family's proxies send.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CodecError {
+pub enum CodecError {
+    /// No init record, or more than one.
     #[error("an init record of {} bytes was expected, but {} came: {}", .expected, .seen.len(), .seen.escape_ascii())]
-    Init { expected: usize, seen: Vec<u8> },
+    Init {
+        /// Its length in bytes.
+        expected: usize,
+        /// The first bytes that came.
+        seen: Vec<u8>,
+    },
+    /// A frame of no known command.
     #[error("a frame has the unknown command {0}")]
     Command(i32),
+    /// A body that is too long, or too short for what must be in it.
     #[error("a frame of command {command} announces a body of {length} bytes")]
-    Length { command: i32, length: i32 },
+    Length {
+        /// The command.
+        command: i32,
+        /// The length announced, in bytes.
+        length: i32,
+    },
 }
 
 /// Reads what one proxy sends.
 #[derive(Debug)]
-pub(super) enum Decoder {
+pub struct Decoder(Kind);
+
+#[derive(Debug)]
+enum Kind {
     Mpich(Mpich),
     Intel(intel::Decoder),
 }
 
 impl Decoder {
     /// For a proxy that is told to start so many processes.
-    pub(super) fn new(family: Family, processes: usize) -> Self {
-        match family {
-            Family::Intel => Self::Intel(intel::Decoder::default()),
-            _ => Self::Mpich(Mpich::new(family, processes)),
-        }
+    pub fn new(family: Family, processes: usize) -> Self {
+        Self(match family {
+            Family::Intel => Kind::Intel(intel::Decoder::default()),
+            _ => Kind::Mpich(Mpich::new(family, processes)),
+        })
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Mpich(decoder) => decoder.push(bytes),
-            Self::Intel(decoder) => decoder.push(bytes),
+    /// Appends bytes as they were read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Kind::Mpich(decoder) => decoder.push(bytes),
+            Kind::Intel(decoder) => decoder.push(bytes),
         }
     }
 
     /// Bytes that are no whole record yet.
-    pub(super) fn partial(&self) -> &[u8] {
-        match self {
-            Self::Mpich(decoder) => decoder.partial(),
-            Self::Intel(decoder) => decoder.partial(),
+    pub fn partial(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Mpich(decoder) => decoder.partial(),
+            Kind::Intel(decoder) => decoder.partial(),
         }
     }
 
     /// The next record, if it is there in full.
-    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
-        match self {
-            Self::Mpich(decoder) => decoder.next(),
-            Self::Intel(decoder) => decoder.next(),
+    ///
+    /// # Errors
+    ///
+    /// See [`CodecError`]; the proxy is out of step from then on.
+    #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
+    pub fn next(&mut self) -> Result<Option<Received>, CodecError> {
+        match &mut self.0 {
+            Kind::Mpich(decoder) => decoder.next(),
+            Kind::Intel(decoder) => decoder.next(),
         }
     }
 }
@@ -279,6 +302,28 @@ impl Address {
         }
         let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
         self.response(0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
+    }
+
+    /// A text of a scenario's, which may be anything. Where the protocol has no texts for something, what the text means.
+    pub(super) fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
+        let line = text.strip_suffix(b"\n").unwrap_or(text);
+        if line == b"cmd=barrier_out" {
+            let barrier = barrier.or(self.family.names_barriers().then_some(b"WORLD"));
+            return self.barrier_out(barrier);
+        }
+        match line.strip_prefix(b"cmd=keyval_cache") {
+            Some(pairs) if self.family == Family::Intel => {
+                let pairs: Vec<_> = pairs
+                    .split(|b| *b == b' ')
+                    .filter_map(|pair| {
+                        let at = pair.iter().position(|b| *b == b'=')?;
+                        Some((pair[..at].to_vec(), pair[at + 1..].to_vec()))
+                    })
+                    .collect();
+                intel::cache(self.group, &pairs)
+            }
+            _ => self.response(route, text),
+        }
     }
 
     /// Pairs for the proxy's cache, in as many messages as it takes.

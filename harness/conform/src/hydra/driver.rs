@@ -22,9 +22,11 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::family::Family;
+use super::script::Talk;
 use super::upstream::{ILLEGIBLE, Order, Upstream};
 use super::vector::Program;
 use super::{End, Options};
+use crate::event::{Exit, What};
 use crate::launch::proctree;
 use crate::serve::connection::{CHUNK, Connection, Received};
 use crate::serve::launch as programs;
@@ -52,12 +54,15 @@ pub(super) struct Driver {
     upstream: Upstream,
     proxies: Vec<Proxy>,
     signals: Signals,
+    /// Who may want to answer in our stead.
+    runner: Option<Talk>,
 }
 
 /// What was ready.
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
+    Runner,
     Connection(usize),
     Process(usize),
 }
@@ -74,8 +79,13 @@ impl Driver {
             argv: options.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             dir: None,
         };
-        let upstream = Upstream::new(options.family, options.ranks, options.nodes, program, Box::new(find));
-        Ok(Self { options, upstream, proxies: Vec::new(), signals })
+        let mut upstream =
+            Upstream::new(options.family, options.ranks, options.nodes, program, Box::new(find));
+        let runner = Talk::with_runner().map(|(runner, first)| {
+            upstream.command(first);
+            runner
+        });
+        Ok(Self { options, upstream, proxies: Vec::new(), signals, runner })
     }
 
     pub(super) fn run(mut self) -> io::Result<End> {
@@ -98,6 +108,10 @@ impl Driver {
             for source in self.wait()? {
                 let end = match source {
                     Source::Signals => self.signalled(),
+                    Source::Runner => {
+                        self.hear();
+                        None
+                    }
                     Source::Connection(link) => {
                         self.transfer(link, &mut buffer);
                         None
@@ -137,6 +151,12 @@ impl Driver {
                         }
                     }
                 }
+                Order::HangUp { link } => {
+                    let proxy = &mut self.proxies[link];
+                    proxy.connection = None;
+                    proxy.deadline = Some(Instant::now() + self.options.patience);
+                }
+                Order::Report(what) => self.report(&what),
                 Order::Output { stderr, bytes } => {
                     // A reader that is gone wants no more of it.
                     _ = if stderr { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
@@ -148,6 +168,24 @@ impl Driver {
             }
         }
         Ok(None)
+    }
+
+    fn report(&mut self, what: &What) {
+        if let Some(runner) = &mut self.runner {
+            runner.say(what);
+        }
+    }
+
+    /// Does as the runner says.
+    fn hear(&mut self) {
+        let Some(runner) = &mut self.runner else { return };
+        runner.flush();
+        for command in runner.hear() {
+            self.upstream.command(command);
+        }
+        if runner.over {
+            self.runner = None;
+        }
     }
 
     fn start(&mut self, link: usize, group: u32, proxy: u32) -> io::Result<()> {
@@ -185,6 +223,12 @@ impl Driver {
         let signals = self.signals.get_read();
         let mut sources = vec![Source::Signals];
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        // Before the proxies: what it ordered came before what they do next.
+        if let Some(runner) = &self.runner {
+            let out = if runner.is_blocked() { PollFlags::OUT } else { PollFlags::empty() };
+            sources.push(Source::Runner);
+            fds.push(PollFd::new(&runner.stream, PollFlags::IN | out));
+        }
         for (link, proxy) in self.proxies.iter().enumerate() {
             if let Some(connection) = &proxy.connection {
                 let out = if connection.blocked { PollFlags::OUT } else { PollFlags::empty() };
@@ -252,6 +296,12 @@ impl Driver {
                 Err(error) => return Err(error.into()),
             }
         };
+        let (group, proxy) = self.upstream.proxy_at(link);
+        let exit = match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => Exit::Signal(signal),
+            (None, code) => Exit::Code(code.unwrap_or(0)),
+        };
+        self.report(&What::ProxyEnded { group, proxy, exit });
         if let Some(signal) = status.terminating_signal() {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
             log(format_args!("proxy {link} died of signal {signal} ({name})"));

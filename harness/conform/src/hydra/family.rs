@@ -204,6 +204,11 @@ impl Family {
         self.header() == Header::Grouped
     }
 
+    /// Whether barriers have names, those of a whole process group too.
+    pub(super) fn names_barriers(self) -> bool {
+        matches!(self, Self::Mpich5_0 | Self::Mpich5_0_2)
+    }
+
     /// Whether a backslash in a value makes the next byte an ordinary one.
     pub(super) fn unescapes(self) -> bool {
         self.header() == Header::Grouped

@@ -5,7 +5,15 @@
 //! `hydra-upstream`, which starts one proxy per node on this host and so is a launcher like any other.
 //!
 //! * `codec`, `vector`: bytes of the protocol; `intel`: of Intel MPI's. `store`: what the upstream knows, by the reference server.
+//! * `script`: what the upstream tells the runner, and what a scenario may order.
 //! * `upstream`: the state machine. `driver`: processes, sockets and signals around it.
+//!
+//! # What proxies pass on
+//!
+//! With a runner at its back, the upstream reports every request of a proxy and every answer, and a scenario may answer in its
+//! stead. There requests look alike, whatever the family: text as in PMI-1, `mput KEY=VALUE ...` for pairs that a proxy
+//! had kept, `barrier_in`, and everything else as the client's request. An answer `cmd=barrier_out` gets the barrier's name
+//! where barriers have names.
 //!
 //! # Exit status
 //!
@@ -17,6 +25,7 @@ mod codec;
 mod driver;
 mod family;
 mod intel;
+pub(crate) mod script;
 mod store;
 mod upstream;
 mod vector;
@@ -26,7 +35,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use codec::{CodecError, Decoder, Received, Upward};
 pub use family::Family;
+pub use script::Command as UpstreamCommand;
 
 /// What to run.
 #[derive(Debug, Clone)]

@@ -2,18 +2,20 @@
 //!
 //! Bytes of the proxies go in through [`Upstream::receive`]; what to do comes out of [`Upstream::next_order`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_reference::{GroupId, place};
 use pmi_wire::SpawnProgram;
 
 use super::codec::{Address, Decoder, Received, Upward};
 use super::family::Family;
+use super::script::Command;
 use super::store::{Answer, Store};
 use super::vector::{Block, Launch, Program};
+use crate::event::{Bytes, What};
 
 /// What the driver must do, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Order {
     /// Start a proxy, which sits at the other end of connection `link`; connections are numbered through.
     Start {
@@ -30,6 +32,12 @@ pub(super) enum Order {
         stderr: bool,
         bytes: Vec<u8>,
     },
+    /// Close a connection to a proxy.
+    HangUp {
+        link: usize,
+    },
+    /// Tell the runner, before anything that follows.
+    Report(Box<What>),
     /// End everything.
     End {
         status: i32,
@@ -79,6 +87,31 @@ struct Barrier {
     entered: Vec<(u32, u64, u32)>,
 }
 
+/// A request as a proxy passed it on.
+#[derive(Debug, Clone)]
+struct Asked {
+    seat: usize,
+    route: i32,
+    text: Vec<u8>,
+}
+
+impl Asked {
+    /// Its name: `get`, `spawn` ...
+    fn command(&self) -> &[u8] {
+        let first = self.text.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
+        let command = first.strip_prefix(b"m").unwrap_or(first);
+        command.strip_prefix(b"cmd=").unwrap_or(first)
+    }
+
+    /// Name of the barrier that it is about.
+    fn barrier(&self) -> Option<&[u8]> {
+        self.text.split(|b| *b == b' ').find_map(|word| word.strip_prefix(b"group="))
+    }
+}
+
+/// Most requests to which a scenario may come back.
+const ASKED_MAX: usize = 100_000;
+
 /// Finds the file of a program that is to be spawned.
 pub(super) type Find = Box<dyn Fn(SpawnProgram) -> Result<Program, String>>;
 
@@ -93,6 +126,14 @@ pub(super) struct Upstream {
     links: Vec<Link>,
     orders: VecDeque<Order>,
     status: i32,
+    /// Names of the requests that a scenario answers.
+    hold: Vec<String>,
+    /// Number of requests.
+    requests: u64,
+    /// The requests, where a scenario may come back to them.
+    asked: BTreeMap<u64, Asked>,
+    /// Those that have not been served, whatever the scenario has answered.
+    held: BTreeSet<u64>,
 }
 
 impl Upstream {
@@ -111,6 +152,10 @@ impl Upstream {
             links: Vec::new(),
             orders: VecDeque::new(),
             status: 0,
+            hold: Vec::new(),
+            requests: 0,
+            asked: BTreeMap::new(),
+            held: BTreeSet::new(),
         };
         this.launch(group, None, &[(program, ranks)]);
         this
@@ -144,6 +189,54 @@ impl Upstream {
     /// The first status that was not 0, of processes in the order in which their ends were told.
     pub(super) fn status(&self) -> i32 {
         self.status
+    }
+
+    /// Process group and number of the proxy at a connection.
+    pub(super) fn proxy_at(&self, link: usize) -> (GroupId, u32) {
+        self.seats.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
+    }
+
+    /// Does as the scenario says.
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Hold(names) => self.hold = names,
+            Command::Usual(id) => {
+                // Once: whoever enters a barrier twice would leave it for others.
+                if self.held.remove(&id)
+                    && let Some(asked) = self.asked.get(&id).cloned()
+                {
+                    self.serve(id, &asked);
+                }
+            }
+            Command::Answer { proxy, to, text } => {
+                let asked = to.and_then(|id| self.asked.get(&id)).cloned();
+                let first = self.seats.iter().position(|s| s.group == 0 && s.proxy == proxy);
+                let Some(seat) = asked.as_ref().map(|a| a.seat).or(first) else { return };
+                let route = asked.as_ref().map_or(0, |a| a.route);
+                let barrier = asked.as_ref().and_then(Asked::barrier);
+                let bytes = self.address(seat).verbatim(route, barrier, &text.0);
+                let for_all =
+                    [&b"cmd=keyval_cache"[..], b"cmd=barrier_out"].iter().any(|t| text.0.starts_with(t));
+                self.tell(seat, to.filter(|_| !for_all), text.0, true);
+                self.send(seat, bytes);
+            }
+            Command::Close(proxy) => {
+                let Some(seat) = self.seats.iter().find(|s| s.group == 0 && s.proxy == proxy) else { return };
+                let link = seat.link;
+                self.report(What::ClosedByUpstream { proxy });
+                self.orders.push_back(Order::HangUp { link });
+            }
+        }
+    }
+
+    fn report(&mut self, what: What) {
+        self.orders.push_back(Order::Report(Box::new(what)));
+    }
+
+    /// Reports what is about to be sent to a proxy.
+    fn tell(&mut self, seat: usize, answers: Option<u64>, text: Vec<u8>, scripted: bool) {
+        let Seat { group, proxy, .. } = self.seats[seat];
+        self.report(What::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
     }
 
     /// Bytes from a proxy.
@@ -181,7 +274,10 @@ impl Upstream {
             Upward::Pids(_) => self.seats[at].started = true,
             Upward::Ended(statuses) => self.ended(at, &statuses),
             Upward::Request { route, text } => self.request(at, route, &text),
-            Upward::Puts(pairs) => self.put(self.seats[at].group, pairs),
+            Upward::Puts(pairs) => {
+                self.report_puts(at, &pairs);
+                self.put(self.seats[at].group, pairs);
+            }
             Upward::Init { .. } | Upward::Output { .. } | Upward::Terminated => {}
         }
     }
@@ -274,11 +370,43 @@ impl Upstream {
 
     fn request(&mut self, seat: usize, route: i32, text: &[u8]) {
         let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
-        let text = &text[..end];
+        let asked = Asked { seat, route, text: text[..end].to_vec() };
+        if matches!(asked.command(), b"put" | b"mput") {
+            let pairs = pairs(&asked.text);
+            self.report_puts(seat, &pairs);
+            return self.put(self.seats[seat].group, pairs);
+        }
+        // An abort asks for no answer.
+        let may_wait = asked.command() != b"abort";
+        let held = may_wait && self.hold.iter().any(|name| name.as_bytes() == asked.command());
+        let id = self.report_request(seat, asked.text.clone(), held);
+        if !self.hold.is_empty() && self.asked.len() < ASKED_MAX {
+            self.asked.insert(id, asked.clone());
+        }
+        match held {
+            true => drop(self.held.insert(id)),
+            false => self.serve(id, &asked),
+        }
+    }
+
+    fn report_request(&mut self, seat: usize, text: Vec<u8>, held: bool) -> u64 {
+        let Seat { group, proxy, .. } = self.seats[seat];
+        let id = self.requests;
+        self.requests += 1;
+        self.report(What::FromProxy { group, proxy, id, text: Bytes(text), held });
+        id
+    }
+
+    fn report_puts(&mut self, seat: usize, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        self.report_request(seat, said(b"cmd=mput", pairs), false);
+    }
+
+    /// Answers a request as it should be.
+    fn serve(&mut self, id: u64, asked: &Asked) {
+        let &Asked { seat, route, ref text } = asked;
         let group = self.seats[seat].group;
         let mut words = text.split(|b| *b == b' ').filter(|word| !word.is_empty());
         match words.next().unwrap_or_default() {
-            b"cmd=put" | b"cmd=mput" => self.flush(group, words),
             b"cmd=barrier_in" => {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(seat, &words);
@@ -296,6 +424,7 @@ impl Upstream {
                         Answer::Reply(_) if is_abort => {}
                         Answer::Reply(line) => {
                             let bytes = self.address(seat).response(route, &line);
+                            self.tell(seat, Some(id), line, false);
                             self.send(seat, bytes);
                         }
                         Answer::Spawn { group: child, programs } => {
@@ -345,23 +474,6 @@ impl Upstream {
             }
         }
         true
-    }
-
-    /// Pairs that a proxy has kept until now. What has no `=` continues the value before it, which held a blank.
-    fn flush<'a>(&mut self, group: GroupId, words: impl Iterator<Item = &'a [u8]>) {
-        let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for word in words {
-            match word.iter().position(|b| *b == b'=') {
-                Some(at) => pairs.push((word[..at].to_vec(), word[at + 1..].to_vec())),
-                None => {
-                    if let Some((_, value)) = pairs.last_mut() {
-                        value.push(b' ');
-                        value.extend_from_slice(word);
-                    }
-                }
-            }
-        }
-        self.put(group, pairs);
     }
 
     fn put(&mut self, group: GroupId, pairs: Vec<(Vec<u8>, Vec<u8>)>) {
@@ -418,8 +530,12 @@ impl Upstream {
             }
             let address = self.address(seat);
             let mut bytes = address.cache(&fresh);
+            if !fresh.is_empty() {
+                self.tell(seat, None, said(b"cmd=keyval_cache", &fresh), false);
+            }
             if proxies.contains(&proxy) {
                 bytes.extend(address.barrier_out(name));
+                self.tell(seat, None, b"cmd=barrier_out".to_vec(), false);
             }
             self.send(seat, bytes);
         }
@@ -439,6 +555,35 @@ impl Upstream {
     }
 }
 
+/// The pairs of a put. What has no `=` continues the value before it, which held a blank.
+fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for word in text.split(|b| *b == b' ').filter(|word| !word.is_empty()).skip(1) {
+        match word.iter().position(|b| *b == b'=') {
+            Some(at) => pairs.push((word[..at].to_vec(), word[at + 1..].to_vec())),
+            None => {
+                if let Some((_, value)) = pairs.last_mut() {
+                    value.push(b' ');
+                    value.extend_from_slice(word);
+                }
+            }
+        }
+    }
+    pairs
+}
+
+/// Pairs as reports have them.
+fn said(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut text = command.to_vec();
+    for (key, value) in pairs {
+        text.push(b' ');
+        text.extend_from_slice(key);
+        text.push(b'=');
+        text.extend_from_slice(value);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,7 +601,25 @@ mod tests {
     }
 
     fn orders(upstream: &mut Upstream) -> Vec<Order> {
-        std::iter::from_fn(|| upstream.next_order()).collect()
+        std::iter::from_fn(|| upstream.next_order()).filter(|o| !matches!(o, Order::Report(_))).collect()
+    }
+
+    /// What is reported, as `FROM text` and `TO text`; requests that wait are marked.
+    fn reports(upstream: &mut Upstream) -> Vec<String> {
+        let told = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
+            Order::Report(what) => Some(*what),
+            _ => None,
+        });
+        told.map(|what| match what {
+            What::FromProxy { proxy, id, text, held, .. } => {
+                format!("{proxy} asks {id}: {text}{}", if held { " (held)" } else { "" })
+            }
+            What::ToProxy { proxy, answers, text, scripted, .. } => {
+                format!("{proxy} told {answers:?}: {text}{}", if scripted { " (scripted)" } else { "" })
+            }
+            other => format!("{other:?}"),
+        })
+        .collect()
     }
 
     /// A frame as from a proxy with short headers.
@@ -567,6 +730,39 @@ mod tests {
         orders(&mut old);
         let told = say(&mut old, 0, 5, spawn("child").as_bytes());
         assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
+    }
+
+    #[test]
+    fn what_a_proxy_says_is_reported_before_it_is_answered() {
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(7, 0, 0, 0, b"cmd=put a=1 b=2\n"));
+        upstream.receive(0, &frame(7, 0, 0, 9, b"cmd=get kvsname=kvs-0 key=none\0"));
+        let told = reports(&mut upstream);
+        assert_eq!(told[..2], ["0 asks 0: cmd=mput a=1 b=2", "0 asks 1: cmd=get kvsname=kvs-0 key=none"]);
+        assert!(told[2].starts_with("0 told Some(1): cmd=get_result rc=-1"), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_scenario_answers_waits_for_it() {
+        let mut upstream = started(4, 2);
+        upstream.command(Command::Hold(vec!["get".into(), "barrier_in".into()]));
+        assert_eq!(say(&mut upstream, 0, 9, b"cmd=get kvsname=kvs-0 key=a\n"), []);
+        assert_eq!(say(&mut upstream, 1, 8, b"cmd=get kvsname=kvs-0 key=b\n"), []);
+        let answer = |to, text: &[u8]| Command::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
+        upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
+        assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
+        // Late, and twice.
+        upstream.command(Command::Usual(0));
+        let [Order::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
+        upstream.command(Command::Usual(0));
+        assert_eq!(orders(&mut upstream), []);
+        upstream.command(answer(Some(0), b"junk"));
+        assert_eq!(orders(&mut upstream), [reply(0, 9, b"junk")]);
+        assert_eq!(say(&mut upstream, 0, -1, b"cmd=barrier_in group=WORLD count=2 total_count=4\n"), []);
+        upstream.command(answer(Some(2), b"cmd=barrier_out\n"));
+        assert_eq!(orders(&mut upstream), [reply(0, 0, b"cmd=barrier_out group=WORLD\n")]);
+        upstream.command(Command::Close(1));
+        assert_eq!(orders(&mut upstream), [Order::HangUp { link: 1 }]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Party {
     Server,
     /// The process.
     Client,
+    /// The PMI library.
+    Library,
 }
 
 /// How bad it is: what the requirement's level makes of a breach.

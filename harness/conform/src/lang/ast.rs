@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::event::Proc;
+
 /// Where in its file something stands: byte offsets into [`Source::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
@@ -62,6 +64,8 @@ pub struct Scenario {
     pub ranks: u32,
     /// Number of nodes that the first process group is spread over.
     pub nodes: u32,
+    /// How the server is that a client under test gets.
+    pub serving: Serving,
     /// The steps.
     pub body: Vec<Stmt>,
     /// The file it came from.
@@ -69,6 +73,42 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// The names of the requests that it wants proxies to pass on, as `get`: these it answers itself.
+    pub fn answers(&self) -> Vec<String> {
+        fn walk(body: &[Stmt], names: &mut Vec<String>) {
+            for stmt in body {
+                match stmt {
+                    Stmt::Repeat { body, .. } => walk(body, names),
+                    Stmt::Step(Step { who: Who::Ranks { group: Proc::PROXIES, .. }, action, .. }) => {
+                        let lines: Vec<&Template> = match action {
+                            Action::Message { lines, .. } => lines.iter().collect(),
+                            Action::OneOf(all) => all.iter().flat_map(|a| messages(&a.action)).collect(),
+                            _ => Vec::new(),
+                        };
+                        names.extend(lines.into_iter().filter_map(command));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        fn messages(action: &Action) -> &[Template] {
+            match action {
+                Action::Message { lines, .. } => lines,
+                _ => &[],
+            }
+        }
+        fn command(line: &Template) -> Option<String> {
+            let fields = line.message_fields();
+            let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;
+            first.value.literal()
+        }
+        let mut names = Vec::new();
+        walk(&self.body, &mut names);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Whether it is a fragment, which other files `use` and which tests nothing by itself.
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
@@ -86,6 +126,45 @@ pub enum UnderTest {
     Library,
 }
 
+/// How the server is that a client under test gets: the reference server, unless something is said.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// Whether the scenario says how many ranks there are; if not, the user does.
+    pub sized: bool,
+    /// `vary NAME ...`: variations of the reference server.
+    pub variations: Vec<Spanned<String>>,
+    /// `fault NAME`: the one fault that it has.
+    pub fault: Option<Spanned<String>>,
+    /// `serve NAME=NUMBER ...`: what it is set up with.
+    pub settings: Vec<(Spanned<Setting>, u32)>,
+}
+
+/// What `serve` can set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// `kvsname_max`, in bytes with a terminating NUL.
+    KvsnameMax,
+    /// `keylen_max`, likewise.
+    KeylenMax,
+    /// `vallen_max`, likewise.
+    VallenMax,
+    /// `kvsname_length`: length of the names of keyval spaces.
+    KvsnameLength,
+    /// `delay`: milliseconds before each answer.
+    Delay,
+}
+
+impl Setting {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("kvsname_max", Self::KvsnameMax),
+        ("keylen_max", Self::KeylenMax),
+        ("vallen_max", Self::VallenMax),
+        ("kvsname_length", Self::KvsnameLength),
+        ("delay", Self::Delay),
+    ];
+}
+
 /// A capability that an implementation may lawfully lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Need {
@@ -93,6 +172,8 @@ pub enum Need {
     Spawn,
     /// `names`: publish, unpublish and lookup.
     Names,
+    /// `upstream`: its launcher is played by us, as that of a bare proxy.
+    Upstream,
 }
 
 /// A statement of the body.
@@ -145,6 +226,7 @@ pub enum Who {
     /// Ranks of one process group.
     Ranks {
         /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
+        /// [`Proc::PROXIES`] stands for the proxies of the first group, by their nodes.
         group: u32,
         /// Which ranks.
         set: RankSet,
@@ -173,6 +255,8 @@ pub enum Role {
     Process,
     /// `J`: the job: exit status, what it logged.
     Job,
+    /// `U`: the upstream of a proxy, which we play.
+    Upstream,
 }
 
 /// What a step does or expects.
@@ -191,12 +275,37 @@ pub enum Action {
     Empty,
     /// `S: silence`: nothing is sent, although something was asked.
     Silence,
+    /// `S: right`, against a client: the server's own answer, where something else stands before or behind it.
+    Right,
     /// `S: one of`: acceptable outcomes, each with the verdict that it earns.
     OneOf(Vec<Alternative>),
     /// `P:` and `J:` steps.
     Process(ProcessAction),
     /// `A:` steps.
     Call(Call),
+    /// `U:` steps.
+    Upstream(UpstreamAction),
+}
+
+/// `proxy:N U:` steps: what we do in the place of a proxy's launcher. Requests are those that `proxy:N S:` steps took.
+#[derive(Debug, Clone)]
+pub enum UpstreamAction {
+    /// `U: cmd=...`: an answer.
+    Answer {
+        /// `to N`: which of the requests it answers, from 1; the last one if absent.
+        to: Option<u32>,
+        /// `partial`: the last line's newline is left out.
+        partial: bool,
+        /// The text.
+        lines: Vec<Template>,
+    },
+    /// `U: usual`: a proper upstream's answer.
+    Usual {
+        /// `to N`.
+        to: Option<u32>,
+    },
+    /// `U: close`: the connection ends.
+    Close,
 }
 
 /// How bytes are written.
@@ -206,6 +315,8 @@ pub struct WriteMode {
     pub bytewise: bool,
     /// `partial`: the last line's newline is left out.
     pub partial: bool,
+    /// `every`, of a request that a client makes: not only the first that fits.
+    pub every: bool,
 }
 
 /// One line of `one of`.
@@ -249,13 +360,19 @@ pub enum ProcessAction {
     Exit(u8),
     /// `P: kill N`: the process dies of signal N (an action of ours).
     Kill(u8),
+    /// `P: exit STATUS`, of a client under test: it ends by itself, with this status.
+    Ends(ExitPattern),
+    /// `P: copes`, of a client under test: it ends by itself, with status 0 only if its output is that of a plain run.
+    Copes,
+    /// `P: output same`, of a client under test: its standard output is that of a plain run.
+    SameOutput,
     /// `J: exit STATUS`: the job ends, with this status.
     JobExit(ExitPattern),
     /// `J: logged`: the job wrote something to stderr or stdout.
     Logged,
 }
 
-/// A pattern for a job's exit status.
+/// A pattern for an exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitPattern {
     /// `any`.

@@ -3,6 +3,8 @@
 
 use std::{mem, sync::Arc};
 
+use crate::event::Proc;
+
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
@@ -124,6 +126,7 @@ impl Checker<'_> {
             let message = format!("{} nodes, but only {} ranks", scenario.nodes, scenario.ranks);
             self.sink.error(start, message);
         }
+        super::client::check(scenario, &mut self.sink);
         self.body(&scenario.body, 1);
         if let Some(span) = self.negative
             && !self.positive
@@ -138,6 +141,7 @@ impl Checker<'_> {
         for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
             if let Some(span) = span
                 && !scenario.is_fragment()
+                && scenario.tests != UnderTest::Client
                 && !scenario.needs.iter().any(|n| n.value == need)
             {
                 self.sink
@@ -384,6 +388,13 @@ impl Checker<'_> {
                 }
             }
             Action::Process(action) => self.process(action),
+            Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                for line in lines {
+                    self.sent(line, step.span);
+                }
+            }
+            Action::Upstream(_) => {}
+            _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
             Action::Call(call) => {
                 self.call(call);
                 if call.function.as_ref().is_some_and(|f| f.value == "PMI_Spawn_multiple") {
@@ -396,9 +407,60 @@ impl Checker<'_> {
                     self.spawns(lines, step.span, ranks.saturating_mul(times));
                 }
             }
-            Action::Close | Action::Empty | Action::Silence => {
+            Action::Close | Action::Empty | Action::Right | Action::Silence => {
                 self.action(step.role, &step.action, step.span)
             }
+        }
+    }
+
+    fn is_proxy_step(&self, step: &Step) -> bool {
+        matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. })
+    }
+
+    /// What a proxy passes on: whatever its clients may ask, and texts of its own.
+    fn passed_on(&mut self, action: &Action, span: Span) {
+        match action {
+            Action::Message { lines, .. } => {
+                for line in lines {
+                    let pieces = self.located(line, true);
+                    self.pattern(&pieces, Place::Step);
+                }
+            }
+            Action::OneOf(alternatives) => {
+                for alternative in alternatives {
+                    if let Some(id) = &alternative.cites {
+                        self.requirement(id);
+                    }
+                    self.passed_on(&alternative.action, alternative.span);
+                }
+            }
+            Action::Close | Action::Silence => self.refused(span),
+            _ => {}
+        }
+    }
+
+    /// Whether proxies and the upstream stand where they may.
+    fn proxies(&mut self, step: &Step, span: Span) {
+        let of_proxies = self.is_proxy_step(step);
+        let upstream = step.role == Role::Upstream;
+        if !of_proxies && !upstream {
+            return;
+        }
+        if self.scenario.tests != UnderTest::Server || of_proxies != (upstream || step.role == Role::Server) {
+            let message = "only servers have proxies, at whose other side `S:` is what they pass on and `U:` our answer";
+            if self.own() {
+                self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
+            }
+            return;
+        }
+        if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Upstream) {
+            self.either(span, "a step of a proxy without `needs upstream`".into());
+        }
+        if let Who::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
+            && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
+            && !self.scenario.is_fragment()
+        {
+            self.either(span, format!("proxy {last}, but there are as many as `nodes`, counted from 0"));
         }
     }
 
@@ -410,6 +472,10 @@ impl Checker<'_> {
         let span = Span { start, end: (start + length).min(step.span.end) };
         // By itself a fragment knows neither the ranks nor what was spawned before it.
         let lone_fragment = self.own() && self.scenario.is_fragment();
+        self.proxies(step, span);
+        if *group == Proc::PROXIES {
+            return 1;
+        }
         if *group > self.groups && !lone_fragment {
             let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
             let message = match self.groups {
@@ -443,7 +509,7 @@ impl Checker<'_> {
 
     fn ours(&self, role: Role) -> bool {
         match self.scenario.tests {
-            UnderTest::Server => role == Role::Client,
+            UnderTest::Server => matches!(role, Role::Client | Role::Upstream),
             UnderTest::Client | UnderTest::Library => role == Role::Server,
         }
     }
@@ -517,7 +583,8 @@ impl Checker<'_> {
         let ours = self.ours(role);
         match action {
             Action::Message { mode, lines } => {
-                if !ours && *mode != WriteMode::default() && self.own() {
+                let how = WriteMode { every: false, ..*mode };
+                if !ours && how != WriteMode::default() && self.own() {
                     self.sink
                         .error(head_line(&self.source, span), "`bytewise` and `partial` where we read")
                         .help("they say how we write");

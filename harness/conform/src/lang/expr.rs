@@ -10,6 +10,7 @@ use winnow::{
 };
 
 use super::ast::{BinOp, Expr, RankSet, Span, Spanned, Who};
+use crate::event::Proc;
 
 /// How deep parentheses may nest and how many operators an expression may have: more is no scenario, and
 /// the tree is walked and dropped recursively.
@@ -150,7 +151,8 @@ pub(super) fn is_name_char(c: char) -> bool {
 /// Reads `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`.
 pub(super) fn who(text: &str) -> Result<Who, Wrong> {
     run(text, 0, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
-        let group = opt(terminated(group, ':')).parse_next(input)?.unwrap_or(0);
+        let proxies = "proxy".value(Proc::PROXIES);
+        let group = opt(terminated(alt((proxies, group)), ':')).parse_next(input)?.unwrap_or(0);
         let set = alt(('*'.value(RankSet::All), separated(1.., range, ',').map(RankSet::Ranges)))
             .parse_next(input)?;
         Ok(Who::Ranks { group, set })

@@ -201,7 +201,7 @@ fn exchange(rest: &str) -> String {
     let mut rest = rest;
     loop {
         let end = layout::word_end(rest, 0);
-        if !matches!(&rest[..end], "bytewise" | "partial") {
+        if !matches!(&rest[..end], "bytewise" | "partial" | "every") {
             break;
         }
         line.push_str(&rest[..end]);

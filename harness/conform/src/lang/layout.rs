@@ -112,8 +112,9 @@ fn is_group(word: &str) -> bool {
 }
 
 /// What a head line or statement begins with.
-pub(super) const KEYWORDS: &[&str] =
-    &["requires", "tests", "needs", "ranks", "nodes", "use", "let", "repeat", "end"];
+pub(super) const KEYWORDS: &[&str] = &[
+    "requires", "tests", "needs", "ranks", "nodes", "vary", "fault", "serve", "use", "let", "repeat", "end",
+];
 
 fn looks_like_step(content: &str) -> bool {
     if KEYWORDS.contains(&&content[..word_end(content, 0)]) {
@@ -121,6 +122,7 @@ fn looks_like_step(content: &str) -> bool {
     }
     content.starts_with(|c: char| c.is_ascii_digit() || c == '*')
         || content.starts_with("child")
+        || content.starts_with("proxy:")
         || split_step(content).is_some_and(|head| head.role.end - head.role.start <= 4)
 }
 

@@ -5,6 +5,7 @@
 
 pub mod ast;
 mod check;
+mod client;
 mod diag;
 mod expr;
 mod format;

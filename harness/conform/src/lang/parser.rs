@@ -16,9 +16,9 @@ const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
 
 const PARTIES: &[&str] = &["server", "client", "library"];
-const NEEDS: &[&str] = &["spawn", "names"];
+const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
-const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill"];
+const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill", "copes", "output same"];
 const JOB_WORDS: &[&str] = &["exit", "logged"];
 
 /// Reads a scenario or fragment; `name` is its [`Scenario::name`].
@@ -39,6 +39,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
             tests: UnderTest::Server,
             ranks: 1,
             nodes: 1,
+            serving: Serving::default(),
             body: Vec::new(),
             source,
         },
@@ -134,7 +135,9 @@ impl<'a> Parser<'a> {
             let argument = Self::within(line, argument);
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
-                "requires" | "tests" | "needs" | "ranks" | "nodes" => self.head(first, whole, argument),
+                "requires" | "tests" | "needs" | "ranks" | "nodes" | "vary" | "fault" | "serve" => {
+                    self.head(first, whole, argument)
+                }
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -157,8 +160,8 @@ impl<'a> Parser<'a> {
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, use, let, \
-                     repeat or end",
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, vary, fault, \
+                     serve, use, let, repeat or end",
                 );
             }
         }
@@ -197,6 +200,7 @@ impl<'a> Parser<'a> {
                     let value = match word {
                         "spawn" => Need::Spawn,
                         "names" => Need::Names,
+                        "upstream" => Need::Upstream,
                         _ => {
                             self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, NEEDS);
                             continue;
@@ -220,9 +224,17 @@ impl<'a> Parser<'a> {
                     };
                 }
             }
+            "vary" => {
+                self.scenario.serving.variations.extend(
+                    words.into_iter().map(|span| Spanned { value: span.of(self.text).to_owned(), span }),
+                )
+            }
+            "fault" => self.fault(line, argument, &words),
+            "serve" => words.into_iter().for_each(|span| self.setting(span)),
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
                     self.scenario.ranks = n;
+                    self.scenario.serving.sized = true;
                 }
             }
             _ => {
@@ -230,6 +242,31 @@ impl<'a> Parser<'a> {
                     self.scenario.nodes = n;
                 }
             }
+        }
+    }
+
+    fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
+        if words.len() > 1 || self.scenario.serving.fault.is_some() {
+            self.sink.error(line, "a second fault").help("with one, what is found can be told apart");
+        }
+        let value = self.of(argument).to_owned();
+        self.scenario.serving.fault = Some(Spanned { value, span: argument });
+    }
+
+    /// `NAME=NUMBER` of a `serve` line.
+    fn setting(&mut self, span: Span) {
+        let word = self.of(span);
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
+            let known = Setting::NAMES.map(|(known, _)| known);
+            self.sink.error(span, format!("a server has no setting `{name}`")).suggest(name, &known);
+            return;
+        };
+        match value.parse() {
+            Ok(n) if value.bytes().all(|b| b.is_ascii_digit()) => {
+                self.scenario.serving.settings.push((Spanned { value: *setting, span }, n));
+            }
+            _ => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
         }
     }
 
@@ -397,6 +434,7 @@ impl<'a> Parser<'a> {
         let role = role?;
         let action = match role {
             Role::Client | Role::Server => self.exchange(rest, more),
+            Role::Upstream => self.upstream(rest, more).map(Action::Upstream),
             other => {
                 if let Some(line) = more.first() {
                     self.sink
@@ -422,14 +460,15 @@ impl<'a> Parser<'a> {
             "A" => Role::Api,
             "P" => Role::Process,
             "J" => Role::Job,
+            "U" => Role::Upstream,
             _ => {
                 let diagnostic = self.sink.error(span, format!("there is no role `{word}`"));
                 let upper = word.get(..1).unwrap_or_default().to_ascii_uppercase();
-                if ["C", "S", "A", "P", "J"].contains(&upper.as_str()) {
+                if ["C", "S", "A", "P", "J", "U"].contains(&upper.as_str()) {
                     diagnostic.label(format!("did you mean `{upper}`?"));
                 }
                 diagnostic
-                    .help("roles are C (client), S (server), A (library call), P (process) and J (job)");
+                    .help("roles are C (client), S (server), A (library call), P (process), J (job) and U (upstream)");
                 return None;
             }
         })
@@ -451,6 +490,7 @@ impl<'a> Parser<'a> {
             "close" => Some(Action::Close),
             "empty" => Some(Action::Empty),
             "silence" => Some(Action::Silence),
+            "right" => Some(Action::Right),
             _ => None,
         };
         if let Some(action) = word {
@@ -467,6 +507,7 @@ impl<'a> Parser<'a> {
             match &content[..end] {
                 "bytewise" => mode.bytewise = true,
                 "partial" => mode.partial = true,
+                "every" => mode.every = true,
                 _ => break,
             }
             text = Self::within(text, layout::trimmed(content, end));
@@ -494,6 +535,44 @@ impl<'a> Parser<'a> {
             return None;
         }
         Some(Action::Message { mode, lines })
+    }
+
+    /// What a `U:` step does: `close`, or `to N` and `usual` or a message.
+    fn upstream(&mut self, rest: Span, more: &[Line]) -> Option<UpstreamAction> {
+        let (mut to, mut text) = (None, rest);
+        let (word, after) = self.first_word(rest);
+        if self.of(word) == "to" {
+            let (number, after) = self.first_word(after);
+            match self.of(number).parse::<u32>() {
+                Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
+                _ => {
+                    self.sink
+                        .error(number, "`to` takes the number of a request, from 1")
+                        .help("requests are counted as the `S:` steps of the proxy take them");
+                    return None;
+                }
+            }
+            text = after;
+        }
+        let word = self.of(text);
+        if word == "usual" || (word == "close" && to.is_none()) {
+            if let Some(line) = more.first() {
+                self.sink.error(line.span, format!("`{word}` takes no further lines"));
+            }
+            return Some(if word == "close" { UpstreamAction::Close } else { UpstreamAction::Usual { to } });
+        }
+        let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
+        match self.message(text, &lines)? {
+            Action::Message { mode: WriteMode { bytewise: false, partial, every: false }, lines } => {
+                Some(UpstreamAction::Answer { to, partial, lines })
+            }
+            _ => {
+                self.sink
+                    .error(text, "this is nothing that an upstream can do")
+                    .help("write a message, `partial` and a message, `usual` or `close`, and before it perhaps `to N`");
+                None
+            }
+        }
     }
 
     fn one_of(&mut self, rest: Span, more: &[Line]) -> Option<Action> {
@@ -560,6 +639,11 @@ impl<'a> Parser<'a> {
             "ended" => ProcessAction::Ended,
             "env" => return self.env(rest, argument),
             "args" => return Some(ProcessAction::Args(template::read(self.text, argument, &mut self.sink))),
+            "copes" => ProcessAction::Copes,
+            "output" if self.of(argument) == "same" => return Some(ProcessAction::SameOutput),
+            "exit" if self.scenario.tests == UnderTest::Client => {
+                return self.status(argument).map(ProcessAction::Ends);
+            }
             "exit" => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
             "kill" => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
             other => return self.unknown_word(word, other, "process", PROCESS_WORDS),
@@ -575,20 +659,24 @@ impl<'a> Parser<'a> {
                 self.nothing_else(word, argument);
                 Some(ProcessAction::Logged)
             }
-            "exit" => Some(ProcessAction::JobExit(match self.of(argument) {
-                "any" => ExitPattern::Any,
-                "nonzero" => ExitPattern::NonZero,
-                other if other.starts_with(|c: char| c.is_ascii_digit()) => {
-                    ExitPattern::Code(self.byte(argument, 0, 255)?)
-                }
-                other => {
-                    self.sink
-                        .error(argument, "an exit status is a number, `nonzero` or `any`")
-                        .suggest(other, &["nonzero", "any"]);
-                    return None;
-                }
-            })),
+            "exit" => self.status(argument).map(ProcessAction::JobExit),
             other => self.unknown_word(word, other, "job", JOB_WORDS),
+        }
+    }
+
+    fn status(&mut self, argument: Span) -> Option<ExitPattern> {
+        match self.of(argument) {
+            "any" => Some(ExitPattern::Any),
+            "nonzero" => Some(ExitPattern::NonZero),
+            other if other.starts_with(|c: char| c.is_ascii_digit()) => {
+                self.byte(argument, 0, 255).map(ExitPattern::Code)
+            }
+            other => {
+                self.sink
+                    .error(argument, "an exit status is a number, `nonzero` or `any`")
+                    .suggest(other, &["nonzero", "any"]);
+                None
+            }
         }
     }
 

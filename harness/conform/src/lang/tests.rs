@@ -311,10 +311,31 @@ fn a_line_tells_where() {
 }
 
 #[test]
-fn against_a_client_the_sides_change() {
-    let text = "# A.\nrequires a\ntests client\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: one of\n  pass: close\n0 S: silence\n";
+fn against_a_library_the_sides_change() {
+    let text = "# A.\nrequires a\ntests library\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: one of\n  pass: close\n0 S: silence\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
-    assert_eq!(checked(&parsed("t", &text.replace("tests client\n", "")).unwrap()).len(), 2);
+    assert_eq!(checked(&parsed("t", &text.replace("tests library\n", "")).unwrap()).len(), 2);
+}
+
+#[test]
+fn against_a_client_the_server_is_described() {
+    let head = "# A.\nrequires rfc13.put.unique\ntests client\n";
+    let text = "vary order-reversed two-blanks\nserve keylen_max=32 delay=5\n\
+                0 P: env PMI_FD=<calc 7 + $rank>\n0 C: every cmd=get key=$k:word\n0 S: right\n0 S: close\n0 P: copes\n0 P: output same\n";
+    let scenario = parsed("t", &format!("{head}{text}")).unwrap();
+    assert_eq!(checked(&scenario), []);
+    assert_eq!(scenario.serving.variations.len(), 2);
+    assert_snapshot!(mistakes(&format!(
+        "{head}vary order-revrsed\nfault nosuch\nserve keylen=3 delay=x\n\
+         0 C: close\n0 C: one of\n  pass: close\n0 S: silence\n0 S: every cmd=maxes\n0 P: kill 3\n0 P: started\n0 A: PMI_Init(&s)\n"
+    )));
+}
+
+#[test]
+fn mistake_server_described_where_none_is_ours() {
+    assert_snapshot!(mistakes(
+        "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 C: every cmd=get_maxes\n0 S: right\n0 P: copes\n"
+    ));
 }
 
 #[test]
@@ -370,6 +391,23 @@ fn mistake_unknown_role_and_group() {
 #[test]
 fn mistake_unknown_key_and_response() {
     assert_snapshot!(steps("0 S: cmd=put_reslt rc=ok vallen_mx=<uint>"));
+}
+
+#[test]
+fn mistake_proxy_where_there_is_none() {
+    assert_snapshot!(steps("proxy:0 S: cmd=get\nproxy:0 C: cmd=get\n0 U: cmd=get_result\nproxy:4 U: usual"));
+}
+
+#[test]
+fn mistake_what_no_upstream_does() {
+    assert_snapshot!(steps("proxy:0 U: to first cmd=get_result\nproxy:0 U: silence\nproxy:0 U: to 1 close"));
+}
+
+#[test]
+fn a_scenario_answers_the_requests_that_it_names() {
+    let text = "# A.\nneeds upstream\nproxy:0 S: cmd=get key=a\nrepeat 2\n  proxy:0 S: one of\n    pass: mcmd=spawn\n    \
+                note: silence\nend\n0 S: cmd=lookup_result\n";
+    assert_eq!(parsed("t", text).unwrap().answers(), ["get", "spawn"]);
 }
 
 #[test]

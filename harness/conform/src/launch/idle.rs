@@ -18,7 +18,7 @@ type Sleeps = Vec<(i32, u64)>;
 /// `list` finds the processes, each time anew: one that was being started may have been missed the first time.
 /// `friends` are those that may be on the other side of a connection without being listed. With `alarms`, a process
 /// that catches alarms may have set one, which cannot be seen.
-pub(super) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>, alarms: bool) -> bool {
+pub(crate) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>, alarms: bool) -> bool {
     let look = |pids: &[i32]| -> Option<Sleeps> {
         pids.iter().try_fold(Vec::new(), |sum, pid| threads(*pid, sum)).map(sorted)
     };

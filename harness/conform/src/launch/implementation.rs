@@ -136,12 +136,9 @@ fn has(words: &[String], placeholder: &str) -> bool {
 
 impl Implementation {
     /// The reference process manager of this binary.
-    pub fn reference(binary: &Path, extra: &[String]) -> Self {
-        let words = |s: &[&str]| s.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    pub fn reference(binary: &Path) -> Self {
         let mut command = vec![binary.to_string_lossy().into_owned()];
-        command.extend(words(&["serve", "-n", "{ranks}", "--nodes", "{nodes}"]));
-        command.extend_from_slice(extra);
-        command.extend(words(&["--", "{agent}"]));
+        command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         Self {
             label: "the built-in reference process manager".into(),
             command: command.clone(),
@@ -208,6 +205,7 @@ impl Implementation {
                 let proxy = find_file(&words[0])
                     .ok_or_else(|| ImplementationError(format!("there is no file {}", words[0])))?;
                 self.proxy = Some(proxy);
+                self.alarms = false;
                 self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
             }
             "mpiexec.gforker" => self.command = with(&tail),
@@ -322,6 +320,8 @@ impl Implementation {
         let command = self.command(1, 1, Path::new("true"));
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
+        // There is no runner yet, and one of an outer run is not ours.
+        let run = run.env_remove(crate::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
             // It keeps its own time; and ended by a signal that it can see, it leaves nothing behind.
@@ -352,8 +352,23 @@ impl Implementation {
         )))
     }
 
+    /// Whether what it passes on can be seen and answered, since we play its upstream.
+    pub fn has_upstream(&self) -> bool {
+        self.proxy.is_some()
+    }
+
+    /// The command for one node, with its placeholders.
+    pub fn template(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Starts it by another path.
+    pub(crate) fn set_program(&mut self, path: String) {
+        self.command[0] = path;
+    }
+
     /// The program that is judged, for messages about its end.
-    pub(super) fn program(&self) -> String {
+    pub fn program(&self) -> String {
         let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }

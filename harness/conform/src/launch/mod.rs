@@ -1,11 +1,11 @@
 //! Starts implementations under test and ends whatever they leave behind.
 
-mod idle;
+pub(crate) mod idle;
 mod implementation;
-mod process;
+pub(crate) mod process;
 pub(crate) mod proctree;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
-pub(crate) use process::scratch_folder;
-pub use process::{Environment, ProcessPeer};
+pub use process::{Environment, Patience, ProcessPeer};
+pub(crate) use process::{scratch_folder, unread};
 pub(crate) use proctree::{become_subreaper, end_descendants};

@@ -21,6 +21,8 @@ use super::implementation::Implementation;
 use super::{idle, proctree};
 use crate::agent::{self, Hello};
 use crate::event::{Bytes, Exit, Proc, What};
+use crate::hydra::UpstreamCommand;
+use crate::hydra::script::{self, Talk};
 use crate::play::{Incoming, Peer};
 
 /// Longest line of output that is kept.
@@ -37,6 +39,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
+
+/// Longest time that a write waits for the one before it to be read.
+const TURN: Duration = Duration::from_millis(20);
 
 /// What all launches of a run share.
 pub struct Environment {
@@ -85,6 +90,11 @@ pub struct ProcessPeer {
     /// Agents that have connected and not yet said who they are.
     unknown: Vec<(UnixStream, Vec<u8>, Option<OwnedFd>)>,
     ranks: HashMap<Proc, Rank>,
+    /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged.
+    upstream: Option<Talk>,
+    is_proxy: bool,
+    /// Requests that the upstream leaves to the scenario.
+    hold: Vec<String>,
     expected: u32,
     launcher: duct::Handle,
     launcher_pid: i32,
@@ -99,7 +109,25 @@ pub struct ProcessPeer {
     queue: VecDeque<What>,
     agents: HashSet<i32>,
     quiet_since: Instant,
+    patience: Patience,
+    /// Who wrote last, and when.
+    wrote: Option<(Proc, Instant)>,
     job_told: bool,
+}
+
+/// How long a proven silence must last where an answer is expected.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Where the server has read everything.
+    pub idle: Duration,
+    /// Where it leaves bytes unread.
+    pub starved: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { idle: PATIENCE, starved: STARVED }
+    }
 }
 
 fn nonblocking(fd: impl AsFd) -> io::Result<()> {
@@ -168,6 +196,9 @@ impl ProcessPeer {
             listener,
             unknown: Vec::new(),
             ranks: HashMap::new(),
+            upstream: None,
+            is_proxy: implementation.has_upstream(),
+            hold: Vec::new(),
             expected: ranks,
             launcher,
             launcher_pid,
@@ -180,9 +211,30 @@ impl ProcessPeer {
             queue: VecDeque::new(),
             agents: HashSet::new(),
             quiet_since: Instant::now(),
+            patience: Patience::default(),
+            wrote: None,
             job_told: false,
         };
         Ok((peer, command))
+    }
+
+    /// Changes how long a proven silence must last: who tries again where it counts can do with less.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
+    /// meaningful once it has ended.
+    pub fn leftovers(&self) -> Vec<String> {
+        let left = proctree::of_launch(self.launcher_pid);
+        let mut names: Vec<String> = left
+            .into_iter()
+            .filter(|pid| !self.agents.contains(pid) && *pid != self.launcher_pid)
+            .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+            .map(|name| name.trim().to_owned())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Waits for descriptors and reads whatever is there. True if anything was.
@@ -193,6 +245,7 @@ impl ProcessPeer {
             Unknown(usize),
             Control(Proc),
             Pmi(Proc),
+            Upstream,
             Output(usize),
             Launcher,
         }
@@ -212,6 +265,11 @@ impl ProcessPeer {
                 sources.push(Source::Pmi(*proc));
                 fds.push(PollFd::new(pmi, PollFlags::IN | write));
             }
+        }
+        if let Some(upstream) = self.upstream.as_ref().filter(|u| !u.over) {
+            let write = if upstream.is_blocked() { PollFlags::OUT } else { PollFlags::empty() };
+            sources.push(Source::Upstream);
+            fds.push(PollFd::new(&upstream.stream, PollFlags::IN | write));
         }
         for (i, lines) in self.output.iter().enumerate() {
             if let Some(pipe) = &lines.pipe {
@@ -244,6 +302,7 @@ impl ProcessPeer {
                         self.read_pmi(proc);
                     }
                 }
+                Source::Upstream => self.read_upstream(),
                 Source::Output(i) => self.read_output(i),
                 Source::Launcher => self.reap_launcher(),
             }
@@ -286,12 +345,28 @@ impl ProcessPeer {
         let done = text.ends_with(b"\n");
         if over || done {
             let (stream, text, fd) = self.unknown.swap_remove(i);
-            if let Some(hello) =
-                Some(text).filter(|_| done).and_then(|t| serde_json::from_slice::<Hello>(&t).ok())
-            {
+            if !done {
+                return;
+            }
+            if let Ok(hello) = serde_json::from_slice::<Hello>(&text) {
                 self.introduce(stream, hello, fd);
+            } else if self.is_proxy
+                && self.upstream.is_none()
+                && serde_json::from_slice::<script::Hello>(&text).is_ok()
+                && let Ok(mut upstream) = Talk::new(stream)
+            {
+                upstream.say(&UpstreamCommand::Hold(self.hold.clone()));
+                self.upstream = Some(upstream);
             }
         }
+    }
+
+    /// Takes in what the upstream reports.
+    fn read_upstream(&mut self) {
+        let Some(upstream) = &mut self.upstream else { return };
+        upstream.flush();
+        let reports: Vec<What> = upstream.hear();
+        self.queue.extend(reports.into_iter().filter(script::is_report));
     }
 
     /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
@@ -344,7 +419,11 @@ impl ProcessPeer {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         let Some(pmi) = rank.pmi.as_ref().filter(|_| !rank.ended_by_server) else { return };
         let mut buffer = [0; 64 * 1024];
-        match rustix::io::read(pmi, &mut buffer) {
+        let read = rustix::io::read(pmi, &mut buffer);
+        // The upstream reports before it answers, so that the cause of what was just read can be read by now.
+        self.read_upstream();
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        match read {
             Ok(n) if n > 0 => {
                 self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
             }
@@ -424,6 +503,19 @@ impl ProcessPeer {
         self.queue.pop_front()
     }
 
+    /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
+    /// that reads ranks in an order of its own would otherwise see both at once.
+    fn await_turn(&mut self, next: Proc) {
+        let Some((before, at)) = self.wrote.filter(|(before, _)| *before != next) else { return };
+        let Some(pmi) = self.ranks.get(&before).filter(|r| !r.ended_by_server).and_then(|r| r.pmi.as_ref())
+        else {
+            return;
+        };
+        while at.elapsed() < TURN && unread(pmi).is_some_and(|bytes| bytes > 0) {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
     /// Whether the server's processes show that nothing will come.
     fn is_idle(&mut self, patient: bool) -> bool {
         if self.exit.is_some() {
@@ -436,7 +528,7 @@ impl ProcessPeer {
                 .collect()
         };
         let servers = list();
-        let starved = patient && self.quiet_since.elapsed() >= STARVED;
+        let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
@@ -444,11 +536,18 @@ impl ProcessPeer {
                 rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
             rank.unwritten.is_empty()
                 && maker.is_ok_and(|pid| servers.contains(&pid))
-                && (starved || unread(pmi) == Some(0))
+                && (starved || unread(pmi.as_fd()) == Some(0))
         });
+        let informed = self
+            .upstream
+            .as_ref()
+            .filter(|u| !u.over)
+            .is_none_or(|u| !u.is_blocked() && unread(u.stream.as_fd()) == Some(0));
         let mut friends = self.agents.clone();
         friends.insert(rustix::process::getpid().as_raw_nonzero().get());
-        ours && idle::all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
+        ours && informed
+            && idle::all_waiting(list, &friends, patient && self.alarms)
+            && !self.poll(Duration::ZERO)
     }
 
     fn is_over(&self) -> bool {
@@ -457,12 +556,12 @@ impl ProcessPeer {
 }
 
 /// Variables of our own whose names begin like the protocol's.
-fn is_ours(name: &OsString) -> bool {
+pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
-fn unread(fd: &OwnedFd) -> Option<i32> {
+pub(crate) fn unread(fd: impl AsFd) -> Option<i32> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
     // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
     unsafe {
@@ -505,7 +604,9 @@ fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> 
 
 impl Peer for ProcessPeer {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
+        self.await_turn(to);
         self.quiet_since = Instant::now();
+        self.wrote = Some((to, self.quiet_since));
         let Some(rank) = self.ranks.get_mut(&to) else { return };
         let Some(pmi) = &rank.pmi else { return };
         let mut rest = bytes;
@@ -566,10 +667,21 @@ impl Peer for ProcessPeer {
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= PATIENCE) && self.is_idle(patient) {
+            if (!patient || quiet >= self.patience.idle) && self.is_idle(patient) {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn hold(&mut self, requests: Vec<String>) {
+        self.hold = requests;
+    }
+
+    fn upstream(&mut self, command: UpstreamCommand) {
+        self.quiet_since = Instant::now();
+        if let Some(upstream) = &mut self.upstream {
+            upstream.say(&command);
         }
     }
 

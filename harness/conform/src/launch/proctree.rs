@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Name of the variable that marks everything a run has started.
-pub(super) const MARK: &str = "PMI_CONFORM_RUN";
+pub(crate) const MARK: &str = "PMI_CONFORM_RUN";
 
 /// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
 pub(crate) fn become_subreaper() {
@@ -34,7 +34,7 @@ fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
 }
 
 /// Starts a launcher; `start` gives its pid as well. Nobody looks for orphans before it is known as a launcher.
-pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
+pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
         all.live.insert(started.1, mark.to_owned());
@@ -45,7 +45,7 @@ pub(super) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 /// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
 /// once every launch that may have left them is over. Those that carry the mark of this launch are ended at once: a
 /// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
-pub(super) fn launch_ended(mark: &str, launcher: i32) {
+pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
         all.live.remove(&launcher);
@@ -154,6 +154,18 @@ fn children(pid: &str) -> Vec<i32> {
     listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
 }
 
+/// Living processes with the mark of a run that their parents have left to us, and their descendants.
+pub(crate) fn orphans(mark: &str) -> Vec<i32> {
+    adopted(mark, 0).into_iter().flat_map(descendants).collect()
+}
+
+/// Ends what a run without a launcher of its own has left.
+pub(crate) fn end_orphans_of(mark: &str) {
+    if !adopted(mark, 0).is_empty() {
+        end_all(mark, 0, &HashSet::new());
+    }
+}
+
 fn own_children() -> Vec<i32> {
     children("self")
 }
@@ -172,7 +184,7 @@ fn reap(pids: &mut HashSet<i32>) {
 }
 
 /// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
-pub(super) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
+pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let mut orphans = HashSet::new();
     until_gone(|| {

@@ -1,13 +1,16 @@
 //! Plays a scenario against a peer, in memory or in processes.
 
+pub(crate) mod library;
 mod memory;
-mod pattern;
+pub(crate) mod pattern;
 mod peer;
 mod player;
 mod recorder;
-mod scope;
+pub(crate) mod scope;
+mod upstream;
 
 pub use memory::MemoryPeer;
 pub use peer::{Incoming, Peer};
 pub use player::{Limits, Outcome, play};
 pub use recorder::{EventSink, Recorder};
+pub(crate) use scope::fill;

@@ -10,7 +10,7 @@ const TEXT_KEYS: &[&str] = &["value", "port", "kvsname"];
 
 /// Why a message does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(crate) enum Misfit {
     /// What was expected of which key, or of the message.
     Message(String),
     /// The scenario itself is wrong.
@@ -24,7 +24,7 @@ impl From<ScenarioError> for Misfit {
 }
 
 /// Checks a line against the expected one and binds what it captures.
-pub(super) fn fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Result<(), Misfit> {
+pub(crate) fn fits(scope: &mut Scope, expected: &Template, line: &[u8]) -> Result<(), Misfit> {
     let message =
         Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit::Message(e.to_string()))?;
     for field in expected.message_fields() {

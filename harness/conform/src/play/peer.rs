@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::event::{Proc, What};
+use crate::hydra::UpstreamCommand;
 
 /// What came of waiting.
 #[derive(Debug)]
@@ -34,6 +35,11 @@ pub trait Peer {
     /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
     /// seems to wait gets some time more.
     fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
+    /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Peers without an
+    /// upstream are never asked for one.
+    fn hold(&mut self, _requests: Vec<String>) {}
+    /// Tells the upstream of a proxy what to do.
+    fn upstream(&mut self, _command: UpstreamCommand) {}
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

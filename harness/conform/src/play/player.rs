@@ -24,7 +24,7 @@ pub(super) const SHOWN: usize = 300;
 const LINE_LIMIT: usize = 1 << 20;
 
 /// Most messages of one connection that wait for a step to expect them.
-const LINES_LIMIT: usize = 100_000;
+pub(super) const LINES_LIMIT: usize = 100_000;
 
 /// How long an implementation that has hung gets to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
@@ -56,6 +56,8 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// What the server broke, in order.
     pub findings: Vec<Finding>,
+    /// Whom the run is about.
+    pub under_test: Party,
     /// Whether an expected answer never came.
     pub hung: bool,
     /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
@@ -69,7 +71,7 @@ pub struct Outcome {
 }
 
 /// Why playing ended early.
-enum Stop {
+pub(super) enum Stop {
     /// A finding has been made.
     Broken,
     /// See [`Outcome::scenario_error`].
@@ -99,9 +101,9 @@ impl From<ScenarioError> for Stop {
 }
 
 #[derive(Default)]
-struct Link {
+pub(super) struct Link {
     framer: Option<LineFramer>,
-    lines: VecDeque<(u64, Vec<u8>)>,
+    pub(super) lines: VecDeque<(u64, Vec<u8>)>,
     started: bool,
     env: HashMap<String, String>,
     args: Vec<Bytes>,
@@ -114,6 +116,17 @@ struct Link {
     ended: bool,
     /// We told the process to exit or to die.
     dismissed: bool,
+    /// Events of the lines that steps have taken.
+    pub(super) taken: Vec<u64>,
+}
+
+impl Link {
+    /// The next line, for a step.
+    fn take_line(&mut self) -> Option<(u64, Vec<u8>)> {
+        let line = self.lines.pop_front()?;
+        self.taken.push(line.0);
+        Some(line)
+    }
 }
 
 /// Plays one scenario whose fragments `fragment` finds. The peer has been launched; `Launched` is recorded here.
@@ -136,7 +149,7 @@ pub fn play(
         source: Arc::clone(&scenario.source),
         newlines: memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect(),
         links: HashMap::new(),
-        sizes: HashMap::from([(0, scenario.ranks)]),
+        sizes: HashMap::from([(0, scenario.ranks), (Proc::PROXIES, scenario.nodes)]),
         groups: 0,
         spawn: SpawnNote::default(),
         refused: HashSet::new(),
@@ -150,7 +163,9 @@ pub fn play(
         released: false,
         unconnected: false,
         unstarted: false,
+        requests: HashMap::new(),
     };
+    player.peer.hold(scenario.answers());
     player.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes });
     let stop = player.run().err();
     player.settle();
@@ -167,6 +182,7 @@ pub fn play(
     Outcome {
         events: player.recorder.events,
         findings,
+        under_test: Party::Server,
         hung: player.hung,
         lifeless: player.unstarted || (player.hung && player.received == 0),
         crashed: player.crashed,
@@ -186,13 +202,13 @@ struct SpawnNote {
     open: bool,
 }
 
-struct Player<'a> {
+pub(super) struct Player<'a> {
     scenario: &'a Scenario,
     fragment: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
-    peer: &'a mut dyn Peer,
+    pub(super) peer: &'a mut dyn Peer,
     limits: Limits,
     recorder: Recorder<'a>,
-    scope: Scope,
+    pub(super) scope: Scope,
     /// The file that the current step stands in.
     source: Arc<Source>,
     /// Where the lines of the scenario's own file end: recorded sessions have many.
@@ -210,7 +226,7 @@ struct Player<'a> {
     output: bool,
     crashed: Option<(String, i32)>,
     hung: bool,
-    received: u64,
+    pub(super) received: u64,
     /// Findings of the scenario's own expectations.
     own: Vec<Finding>,
     /// Requirement of the step that is being played.
@@ -221,6 +237,8 @@ struct Player<'a> {
     unconnected: bool,
     /// No process of ours was started at all.
     unstarted: bool,
+    /// Numbers of the requests that proxies passed on, by event.
+    pub(super) requests: HashMap<u64, u64>,
 }
 
 impl Player<'_> {
@@ -307,7 +325,7 @@ impl Player<'_> {
         }
     }
 
-    fn link(&mut self, p: Proc) -> &mut Link {
+    pub(super) fn link(&mut self, p: Proc) -> &mut Link {
         self.links.entry(p).or_default()
     }
 
@@ -329,13 +347,14 @@ impl Player<'_> {
             if self.refused.contains(&p.group) {
                 return Ok(());
             }
-            if p.group != 0 {
+            if p.group != 0 && p.group != Proc::PROXIES {
                 self.await_start(p)?;
             }
             self.scope.enter(p.rank, self.size(p.group));
             match (&step.action, step.role) {
                 (Action::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines)?,
                 (Action::Close, Role::Client) => self.client_closes(p),
+                (Action::Upstream(action), _) => self.upstream_step(p, action)?,
                 (Action::Process(action), _) => self.process_step(p, action)?,
                 (Action::Call(_), _) => {
                     return Err(Stop::Unjudged("library calls need a library under test".into()));
@@ -459,11 +478,21 @@ impl Player<'_> {
             What::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name, signal));
             }
+            // Groups that were spawned have proxies of their own in some implementations; steps are about the first.
+            What::FromProxy { group: 0, proxy, id, text, .. } => self.passed_on(seq, proxy, id, &text.0),
+            What::ProxyEnded { group: 0, proxy, .. } | What::ClosedByUpstream { proxy } => {
+                self.link(Proc::proxy(proxy)).closed = true;
+            }
             What::Launched { .. }
+            | What::Called { .. }
+            | What::Returned { .. }
+            | What::Exited { .. }
             | What::ToServer { .. }
             | What::ClosedByClient { .. }
-            | What::Exited { .. }
-            | What::NoAnswer { .. } => {}
+            | What::NoAnswer { .. }
+            | What::FromProxy { .. }
+            | What::ToProxy { .. }
+            | What::ProxyEnded { .. } => {}
         }
     }
 
@@ -593,7 +622,7 @@ impl Player<'_> {
             Action::Close => self.expect_close(p),
             Action::Silence => self.expect_silence(p),
             Action::OneOf(alternatives) => self.expect_one_of(p, alternatives),
-            Action::Process(_) | Action::Call(_) => Ok(()),
+            Action::Right | Action::Process(_) | Action::Call(_) | Action::Upstream(_) => Ok(()),
         }
     }
 
@@ -608,7 +637,7 @@ impl Player<'_> {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
-        if let Some(line) = self.link(p).lines.pop_front() {
+        if let Some(line) = self.link(p).take_line() {
             return Ok(line);
         }
         let cited = self.cited.clone();
@@ -653,7 +682,7 @@ impl Player<'_> {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
-        if let Some(line) = self.link(p).lines.pop_front() {
+        if let Some(line) = self.link(p).take_line() {
             return Err(self.misfit(p, "the end of the connection".into(), &line));
         }
         match proof {
@@ -674,7 +703,7 @@ impl Player<'_> {
             !link.lines.is_empty() || link.closed
         })?;
         let cited = self.cited.clone();
-        if let Some(line) = self.link(p).lines.pop_front() {
+        if let Some(line) = self.link(p).take_line() {
             return Err(self.misfit(p, "no message".into(), &line));
         }
         if self.link(p).closed {
@@ -693,7 +722,7 @@ impl Player<'_> {
             let link = s.link(p);
             !link.lines.is_empty() || link.closed || link.ours_closed
         })?;
-        let line = self.link(p).lines.pop_front();
+        let line = self.link(p).take_line();
         let expected = alternatives
             .iter()
             .filter(|a| a.grade != Grade::Fail)
@@ -826,6 +855,9 @@ impl Player<'_> {
                 self.dismiss(p);
                 self.peer.kill(p, *signal);
                 Ok(())
+            }
+            ProcessAction::Ends(_) | ProcessAction::Copes | ProcessAction::SameOutput => {
+                Err(Stop::Scenario("what a client under test comes to".into()))
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 Err(Stop::Scenario("a step of the job stands under J".into()))

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::event::{Event, What};
-use crate::judge::{Finding, Monitor};
+use crate::judge::{Finding, Monitor, UpstreamMonitor};
 
 /// Gets every event as it happens.
 pub trait EventSink {
@@ -30,6 +30,7 @@ pub struct Recorder<'a> {
     start: Instant,
     sink: &'a mut dyn EventSink,
     monitor: Monitor,
+    upstream: UpstreamMonitor,
     /// Bytes that may still be kept.
     room: usize,
     /// Everything so far.
@@ -47,6 +48,7 @@ impl<'a> Recorder<'a> {
             start: Instant::now(),
             sink,
             monitor,
+            upstream: UpstreamMonitor::default(),
             room: KEEP_ALL,
             events: Vec::new(),
             findings: Vec::new(),
@@ -60,13 +62,18 @@ impl<'a> Recorder<'a> {
         let time_us = self.start.elapsed().as_micros() as u64;
         let mut event = Event { seq, time_us, what };
         self.monitor.observe(&event);
-        for mut finding in self.monitor.take_findings() {
+        self.upstream.observe(&event);
+        for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = self.line;
             if self.findings.len() < FINDINGS {
                 self.findings.push(finding);
             }
         }
-        if let What::FromServer { bytes, .. } | What::ToServer { bytes, .. } = &mut event.what {
+        if let What::FromServer { bytes, .. }
+        | What::ToServer { bytes, .. }
+        | What::FromProxy { text: bytes, .. }
+        | What::ToProxy { text: bytes, .. } = &mut event.what
+        {
             bytes.0.truncate(KEEP.min(self.room));
             bytes.0.shrink_to_fit();
             self.room -= bytes.0.len();

@@ -9,11 +9,11 @@ const TEXT_LIMIT: i64 = 64 << 20;
 
 /// A mistake in the scenario that only shows when it is played.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ScenarioError(pub(super) String);
+pub(crate) struct ScenarioError(pub(crate) String);
 
 /// What names stand for.
-#[derive(Debug, Default)]
-pub(super) struct Scope {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scope {
     names: HashMap<String, Vec<u8>>,
     /// Names bound by the step that is being played: another rank's capture must agree with them.
     bound_by_step: HashSet<String>,
@@ -25,25 +25,25 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    pub(super) fn begin_step(&mut self) {
+    pub(crate) fn begin_step(&mut self) {
         self.bound_by_step.clear();
     }
 
     /// Whose step it is.
-    pub(super) fn enter(&mut self, rank: u32, size: u32) {
+    pub(crate) fn enter(&mut self, rank: u32, size: u32) {
         (self.rank, self.size) = (rank, size);
     }
 
-    pub(super) fn set_agent(&mut self, path: Vec<u8>) {
+    pub(crate) fn set_agent(&mut self, path: Vec<u8>) {
         self.agent = Some(path);
     }
 
-    pub(super) fn set(&mut self, name: &str, value: Vec<u8>) {
+    pub(crate) fn set(&mut self, name: &str, value: Vec<u8>) {
         self.names.insert(name.to_owned(), value);
     }
 
     /// Binds a capture; the value that it must have had if it differs.
-    pub(super) fn capture(&mut self, name: &str, value: &[u8]) -> Result<(), Vec<u8>> {
+    pub(crate) fn capture(&mut self, name: &str, value: &[u8]) -> Result<(), Vec<u8>> {
         if !self.bound_by_step.insert(name.to_owned()) {
             return match self.names.get(name) {
                 Some(bound) if bound != value => Err(bound.clone()),
@@ -54,7 +54,7 @@ impl Scope {
         Ok(())
     }
 
-    pub(super) fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
+    pub(crate) fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
         match name {
             "rank" => Ok(self.rank.to_string().into_bytes()),
             "size" => Ok(self.size.to_string().into_bytes()),
@@ -67,7 +67,7 @@ impl Scope {
         }
     }
 
-    pub(super) fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
+    pub(crate) fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
         match expr {
             Expr::Number(n) => Ok(*n),
             Expr::Var(name) => {
@@ -97,7 +97,7 @@ impl Scope {
     }
 
     /// The text in the writes that `<|>` divides it into.
-    pub(super) fn writes(&self, template: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
+    pub(crate) fn writes(&self, template: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let mut writes = vec![Vec::new()];
         for piece in &template.pieces {
             let Some(last) = writes.last_mut() else { break };
@@ -120,12 +120,13 @@ impl Scope {
     }
 
     /// The text in one piece.
-    pub(super) fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
+    pub(crate) fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
         self.writes(template).map(|writes| writes.concat())
     }
 }
 
-fn fill(n: usize, out: &mut Vec<u8>) {
+/// What `<fill N>` stands for.
+pub(crate) fn fill(n: usize, out: &mut Vec<u8>) {
     const PATTERN: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     out.extend(PATTERN.iter().cycle().take(n));
 }

@@ -136,7 +136,8 @@ impl Writer {
                 }
             }
             What::JobExited { exit } => self.exit = Some(*exit),
-            What::Ended { .. } | What::NoAnswer { .. } | What::Output { .. } | What::Crashed { .. } => {}
+            // A tap tells of nothing else that could be played.
+            _ => {}
         }
     }
 

@@ -111,6 +111,8 @@ pub(super) fn who(judged: &Judged) -> String {
         (Party::Server, Some(p)) => format!("the server, to {}", rank(p)),
         (Party::Client, None) => "the client".to_owned(),
         (Party::Client, Some(p)) => format!("the client, {}", rank(p)),
+        (Party::Library, None) => "the library".to_owned(),
+        (Party::Library, Some(p)) => format!("the library, at {}", rank(p)),
     }
 }
 
@@ -254,7 +256,26 @@ fn told(event: &Event) -> Option<Told> {
             };
             told(Some(proc), "<-", proof.to_owned())
         }
+        What::FromProxy { proxy, text, held, .. } => {
+            let held = if *held { "  (the scenario answers)" } else { "" };
+            told(Some(&Proc::proxy(*proxy)), "=>", format!("{}{held}", text::bytes(&text.0, BYTES)))
+        }
+        What::ToProxy { proxy, text, .. } => {
+            told(Some(&Proc::proxy(*proxy)), "<=", text::bytes(&text.0, BYTES))
+        }
+        What::ClosedByUpstream { proxy } => told(Some(&Proc::proxy(*proxy)), "<=", "(closed)".to_owned()),
+        What::ProxyEnded { proxy, exit, .. } => {
+            told(Some(&Proc::proxy(*proxy)), "  ", format!("ended: {exit}"))
+        }
         What::Output { .. } => None,
+        What::Called { proc, function, arguments } => {
+            told(Some(proc), "()", text::clean(&format!("{function}({arguments})")))
+        }
+        What::Returned { proc, function, result, outs } => {
+            let outs: String = outs.iter().map(|out| format!(" {out}")).collect();
+            let code = crate::library::code_name(*result);
+            told(Some(proc), "()", text::clean(&format!("{function} = {code}{outs}")))
+        }
         What::JobExited { exit } => told(None, "  ", format!("launcher: {exit}")),
         What::Crashed { name, signal } => {
             told(None, "  ", format!("{} killed by signal {signal}", text::clean(name)))

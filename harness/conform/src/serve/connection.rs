@@ -79,6 +79,11 @@ impl Connection {
         self.out = Vec::new();
     }
 
+    /// Whether the rank has read everything.
+    pub(crate) fn is_read(&self) -> bool {
+        self.unwritten() == 0 && crate::launch::unread(self.socket.as_fd()).is_none_or(|n| n == 0)
+    }
+
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         loop {
             match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {

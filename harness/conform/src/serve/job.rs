@@ -1,24 +1,25 @@
-//! The event loop: the processes of all process groups, and the reference server that answers them.
+//! The event loop: the processes of all process groups, and the host that answers them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token};
-use pmi_reference::{Action, GroupId, GroupSpec, ProcId, Server};
+use pmi_reference::{Action, GroupId, GroupSpec, ProcId};
 use pmi_wire::SpawnProgram;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use super::ServeOptions;
 use super::connection::{CHUNK, Connection, Received, context};
+use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
+use crate::event::Exit;
 
 const SIGNALS: Token = Token(usize::MAX - 1);
 /// Reads from one rank in a row, before the others get their turn.
@@ -35,32 +36,36 @@ struct Process {
     pidfd: Option<OwnedFd>,
     /// Until one side closes it.
     connection: Option<Connection>,
+    /// Its standard output and error, if they are captured, until they end.
+    streams: [Option<PipeReader>; 2],
     /// How it ended.
-    end: Option<End>,
+    end: Option<Exit>,
 }
 
+/// A process's exit status as a shell would have it.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(status) => status,
+        Exit::Signal(signal) => 128 + signal,
+    }
+}
+
+/// What the tokens of a process's descriptors are numbered by.
+const KINDS: usize = 4;
+const SOCKET: usize = 0;
+const PIDFD: usize = 1;
+const STREAM: usize = 2;
+
+/// How a job goes with the rest of the world.
 #[derive(Debug, Clone, Copy)]
-enum End {
-    Exited(i32),
-    Killed(i32),
-}
-
-impl End {
-    fn status(self) -> i32 {
-        match self {
-            Self::Exited(status) => status,
-            Self::Killed(signal) => 128 + signal,
-        }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(status) => write!(f, "exited with status {status}"),
-            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
-        }
-    }
+pub(crate) enum Manner {
+    /// Its processes have our standard streams, and signals to us end it.
+    Terminal {
+        /// Say what is started and what ends.
+        verbose: bool,
+    },
+    /// It reads nothing, and the host gets what it writes.
+    Captured,
 }
 
 /// A process group: its processes are `processes[first..][..size]`, in order of rank.
@@ -74,12 +79,13 @@ struct Group {
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
 
-pub(super) struct Job {
-    options: ServeOptions,
-    server: Server,
+pub(crate) struct Job<H> {
+    manner: Manner,
+    command: Vec<OsString>,
+    host: H,
     launcher: Launcher,
     poll: Poll,
-    signals: Signals,
+    signals: Option<Signals>,
     processes: Vec<Process>,
     groups: Vec<Group>,
     /// Processes not yet waited for.
@@ -90,32 +96,57 @@ pub(super) struct Job {
     dirty: Vec<usize>,
 }
 
-impl Job {
-    pub(super) fn new(options: ServeOptions) -> io::Result<Self> {
+/// What a job waits on.
+struct Sources {
+    launcher: Launcher,
+    poll: Poll,
+    signals: Option<Signals>,
+}
+
+impl Sources {
+    fn new(manner: Manner) -> io::Result<Self> {
         // First, for it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let poll = Poll::new()?;
-        let (read, write) = UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        let signals = Signals::with_pipe(read, write, SignalOnly, [SIGINT, SIGTERM, SIGHUP])?;
-        let fd = signals.get_read().as_raw_fd();
-        poll.registry().register(&mut SourceFd(&fd), SIGNALS, Interest::READABLE)?;
-        Ok(Self {
-            server: Server::new(options.config.clone()),
-            options,
-            launcher,
-            poll,
-            signals,
-            processes: Vec::new(),
-            groups: Vec::new(),
-            running: 0,
-            status: None,
-            dirty: Vec::new(),
-        })
+        let signals = match manner {
+            Manner::Captured => None,
+            Manner::Terminal { .. } => {
+                let (read, write) = UnixStream::pair()?;
+                read.set_nonblocking(true)?;
+                let signals = Signals::with_pipe(read, write, SignalOnly, [SIGINT, SIGTERM, SIGHUP])?;
+                let fd = signals.get_read().as_raw_fd();
+                poll.registry().register(&mut SourceFd(&fd), SIGNALS, Interest::READABLE)?;
+                Some(signals)
+            }
+        };
+        Ok(Self { launcher, poll, signals })
+    }
+}
+
+impl<H: Host> Job<H> {
+    /// The job, not yet started; with what went wrong, the host comes back.
+    pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
+        match Sources::new(manner) {
+            Ok(Sources { launcher, poll, signals }) => Ok(Self {
+                manner,
+                command,
+                host,
+                launcher,
+                poll,
+                signals,
+                processes: Vec::new(),
+                groups: Vec::new(),
+                running: 0,
+                status: None,
+                dirty: Vec::new(),
+            }),
+            Err(error) => Err((error, host)),
+        }
     }
 
-    pub(super) fn run(mut self) -> io::Result<i32> {
-        let done = self.serve();
+    /// Starts so many processes and serves until all have ended; the exit status of the job, and the host.
+    pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
+        let done = self.serve(ranks);
         // Only an error leaves any.
         self.kill_all();
         for process in &self.processes {
@@ -123,19 +154,23 @@ impl Job {
                 _ = wait(pidfd);
             }
         }
-        done.map(|()| self.status.unwrap_or(0))
+        (done.map(|()| self.status.unwrap_or(0)), self.host)
     }
 
-    fn serve(&mut self) -> io::Result<()> {
-        let program = Program::new(&self.options.command)?;
-        let ranks = self.options.ranks;
-        let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+    fn serve(&mut self, ranks: u32) -> io::Result<()> {
+        let program = Program::new(&self.command)?;
+        let group = self.host.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.start(group, vec![(program, u64::from(ranks))])?;
 
         let mut events = Events::with_capacity(1024);
         let mut buffer = vec![0; CHUNK];
+        let mut pace = Pace::Wait;
         while self.running > 0 {
-            match self.poll.poll(&mut events, None) {
+            let wait = match pace {
+                Pace::Again(time) => Some(time),
+                Pace::Wait | Pace::End => None,
+            };
+            match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 result => result?,
             }
@@ -143,8 +178,10 @@ impl Job {
                 match event.token() {
                     SIGNALS => self.signalled(),
                     Token(token) => {
-                        let index = token / 2;
-                        if token % 2 == 1 {
+                        let (index, kind) = (token / KINDS, token % KINDS);
+                        if kind >= STREAM {
+                            self.read_stream(index, kind - STREAM, ROUNDS, &mut buffer)?;
+                        } else if kind == PIDFD {
                             self.ended(index, &mut buffer)?;
                         } else if event.is_writable() && self.is_blocked(index) {
                             self.flush(index)?;
@@ -154,6 +191,13 @@ impl Job {
                         }
                     }
                 }
+            }
+            if pace != Pace::End {
+                pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
+                if pace == Pace::End {
+                    self.kill_all();
+                }
+                self.act()?;
             }
         }
         Ok(())
@@ -182,9 +226,21 @@ impl Job {
         for (program, mut command, n) in commands {
             for _ in 0..n {
                 let id = ProcId { group, rank };
-                let fd = self.descriptor(id);
-                let environment = self.server.environment(id, &fd);
+                let number = self.host.descriptor(id);
+                let fd = self.descriptor(id, number);
+                let environment = self.host.environment(id, &fd);
                 command.env_remove("PMI_FD").envs(environment.clone());
+                if matches!(self.manner, Manner::Captured) {
+                    let mut fresh = self.launcher.command(program)?;
+                    fresh.env_remove("PMI_FD").envs(environment);
+                    let streams = capture(&mut fresh)?;
+                    let started = self.launcher.start_at(&mut fresh, number);
+                    let started = started.map_err(context(shown(&program.name)))?;
+                    drop(fresh);
+                    self.add(id, started, &program.name, streams)?;
+                    rank += 1;
+                    continue;
+                }
                 let started = if id == (ProcId { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
                     let mut command = self.launcher.command(program)?;
                     command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
@@ -193,27 +249,72 @@ impl Job {
                     self.launcher.start(&mut command)
                 };
                 let started = started.map_err(context(shown(&program.name)))?;
-                self.add(id, started, &program.name)?;
+                self.add(id, started, &program.name, [None, None])?;
                 rank += 1;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, id: ProcId, started: Started, name: &OsStr) -> io::Result<()> {
+    fn add(
+        &mut self,
+        id: ProcId,
+        started: Started,
+        name: &OsStr,
+        streams: [Option<PipeReader>; 2],
+    ) -> io::Result<()> {
         let index = self.processes.len();
         let Started { pid, pidfd, socket } = started;
         let (watched, connected) = (pidfd.as_raw_fd(), socket.as_raw_fd());
         // Added before it is watched, so that it is killed if it cannot be.
         let connection = Some(Connection::new(socket));
-        self.processes.push(Process { id, pid, pidfd: Some(pidfd), connection, end: None });
+        let pipes = streams.each_ref().map(|pipe| pipe.as_ref().map(AsRawFd::as_raw_fd));
+        self.processes.push(Process { id, pid, pidfd: Some(pidfd), connection, streams, end: None });
         self.running += 1;
-        if self.options.verbose {
-            log(format_args!("{}: started {} as process {pid}", Name(id), shown(name)));
+        if self.is_verbose() {
+            self.host.say(format_args!("{}: started {} as process {pid}", Name(id), shown(name)));
         }
+        self.host.started(id);
         let registry = self.poll.registry();
-        registry.register(&mut SourceFd(&connected), Token(index * 2), Interest::READABLE)?;
-        registry.register(&mut SourceFd(&watched), Token(index * 2 + 1), Interest::READABLE)
+        let token = |kind| Token(index * KINDS + kind);
+        registry.register(&mut SourceFd(&connected), token(SOCKET), Interest::READABLE)?;
+        registry.register(&mut SourceFd(&watched), token(PIDFD), Interest::READABLE)?;
+        for (i, pipe) in pipes.iter().enumerate() {
+            if let Some(pipe) = pipe {
+                registry.register(&mut SourceFd(pipe), token(STREAM + i), Interest::READABLE)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_verbose(&self) -> bool {
+        matches!(self.manner, Manner::Terminal { verbose: true })
+    }
+
+    /// Reads what a process wrote to its standard output or error.
+    fn read_stream(
+        &mut self,
+        index: usize,
+        which: usize,
+        rounds: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        let process = &mut self.processes[index];
+        let Some(pipe) = &mut process.streams[which] else { return Ok(()) };
+        for _ in 0..rounds {
+            match pipe.read(buffer) {
+                Ok(0) => {
+                    process.streams[which] = None;
+                    return Ok(());
+                }
+                Ok(n) => self.host.output(process.id, which == 1, &buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        let (fd, token) = (pipe.as_raw_fd(), Token(index * KINDS + STREAM + which));
+        self.poll.registry().reregister(&mut SourceFd(&fd), token, Interest::READABLE)
     }
 
     fn is_blocked(&self, index: usize) -> bool {
@@ -232,7 +333,7 @@ impl Job {
             match connection.receive(buffer) {
                 Received::Nothing => return Ok(()),
                 Received::Bytes(n) => {
-                    self.server.receive(process.id, &buffer[..n]);
+                    self.host.receive(process.id, &buffer[..n]);
                     self.act()?;
                     if n < buffer.len() && !closed {
                         return Ok(());
@@ -255,11 +356,11 @@ impl Job {
         process.connection = None;
         // A process loses its connection a moment before it can be waited for. How it ended tells more than that it closed its
         // connection, and is to come first in order of time.
-        if self.server.is_joined(process.id) && is_exiting(process.pid) {
+        if self.host.is_joined(process.id) && is_exiting(process.pid) {
             return Ok(());
         }
         let id = process.id;
-        self.server.closed(id);
+        self.host.closed(id);
         self.act()
     }
 
@@ -269,10 +370,14 @@ impl Job {
             let process = &self.processes[index];
             let Some(connection) = &process.connection else { break };
             let Received::Bytes(n) = connection.receive(buffer) else { break };
-            self.server.receive(process.id, &buffer[..n]);
+            self.host.receive(process.id, &buffer[..n]);
             self.act()?;
         }
+        for which in 0..2 {
+            self.read_stream(index, which, LAST_ROUNDS, buffer)?;
+        }
         let process = &mut self.processes[index];
+        process.streams = [None, None];
         let Some(pidfd) = process.pidfd.take() else { return Ok(()) };
         process.connection = None;
         // Before it is waited for: only until then is the number sure to be its own.
@@ -281,19 +386,20 @@ impl Job {
         process.end = Some(end);
         self.running -= 1;
         let id = process.id;
-        if self.options.verbose {
-            log(format_args!("{}: {end}", Name(id)));
+        if self.is_verbose() {
+            self.host.say(format_args!("{}: {}", Name(id), Ending(end)));
         }
         if !self.groups[id.group as usize].over {
-            self.settle(end.status());
+            self.settle(status(end));
         }
-        self.server.closed(id);
+        self.host.ended(id, end);
+        self.host.closed(id);
         self.act()
     }
 
     /// Does what the server asks for.
     fn act(&mut self) -> io::Result<()> {
-        while let Some(action) = self.server.next_action() {
+        while let Some(action) = self.host.next_action() {
             match action {
                 Action::Send { to, bytes } => {
                     let group = self.groups[to.group as usize];
@@ -347,23 +453,23 @@ impl Job {
                 (Program::spawned(program), n)
             })
             .collect();
-        let total = self.server.size(group) as usize;
+        let total = self.host.size(group) as usize;
         let code = match self.start(group, programs) {
             Ok(()) => 0,
             Err(error) => {
-                log(format_args!("{}: spawn failed: {error}", Name(by)));
+                self.host.say(format_args!("{}: spawn failed: {error}", Name(by)));
                 self.kill(group);
                 1
             }
         };
-        self.server.spawned(group, &vec![code; total]);
+        self.host.spawned(group, &vec![code; total]);
         Ok(())
     }
 
     fn abort(&mut self, by: ProcId, status: i64, reason: &str) {
         match self.process(by).and_then(|process| process.end) {
-            Some(end) => log(format_args!("{}: {reason} ({end})", Name(by))),
-            None => log(format_args!("{}: {reason}", Name(by))),
+            Some(end) => self.host.say(format_args!("{}: {reason} ({})", Name(by), Ending(end))),
+            None => self.host.say(format_args!("{}: {reason}", Name(by))),
         }
         self.kill(by.group);
         self.settle(match status & 0xff {
@@ -378,9 +484,11 @@ impl Job {
     }
 
     /// What PMI_FD is to hold.
-    fn descriptor(&mut self, id: ProcId) -> String {
+    fn descriptor(&mut self, id: ProcId, number: Option<i32>) -> String {
         // A number that no process has open.
-        if self.server.connects(id) { self.launcher.descriptor().to_string() } else { "1021".to_owned() }
+        let dead = 1021;
+        let number = number.unwrap_or(self.launcher.descriptor());
+        if self.host.connects(id) { number } else { dead }.to_string()
     }
 
     /// Closes one connection, and kills its process if that is asked for.
@@ -416,9 +524,10 @@ impl Job {
     fn signalled(&mut self) {
         // Emptied before it is looked at, so that no signal is missed.
         let mut scratch = [0; 64];
-        while let Ok(1..) = io::Read::read(&mut self.signals.get_read(), &mut scratch) {}
-        if let Some(signal) = self.signals.pending().next() {
-            log(format_args!("killing the job: signal {signal}"));
+        let Some(signals) = &mut self.signals else { return };
+        while let Ok(1..) = Read::read(&mut signals.get_read(), &mut scratch) {}
+        if let Some(signal) = signals.pending().next() {
+            self.host.say(format_args!("killing the job: signal {signal}"));
             self.kill_all();
             // Whatever the processes did before: who sent the signal wants to see it.
             self.status = Some(128 + signal);
@@ -442,22 +551,61 @@ impl fmt::Display for Name {
     }
 }
 
-/// One line on stderr; that it may be closed is no reason to stop serving.
-fn log(line: fmt::Arguments<'_>) {
-    _ = io::stderr().write_all(format!("pmi-conform serve: {line}\n").as_bytes());
+/// How a process ended, in messages.
+struct Ending(Exit);
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Exit::Code(status) => write!(f, "exited with status {status}"),
+            Exit::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
+/// What the host may see.
+struct Look<'a> {
+    processes: &'a [Process],
+    groups: &'a [Group],
+}
+
+impl View for Look<'_> {
+    fn alive(&self) -> Vec<(ProcId, i32)> {
+        let alive = self.processes.iter().filter(|process| process.pidfd.is_some());
+        alive.map(|process| (process.id, process.pid.as_raw_nonzero().get())).collect()
+    }
+
+    fn has_read_all(&self, p: ProcId) -> bool {
+        let group = self.groups.get(p.group as usize).copied().unwrap_or_default();
+        let process = self.processes.get(group.first + p.rank as usize);
+        let connection = process.and_then(|process| process.connection.as_ref());
+        connection.is_none_or(Connection::is_read)
+    }
+}
+
+/// Lets the command write into pipes, whose other ends do not block.
+fn capture(command: &mut Command) -> io::Result<[Option<PipeReader>; 2]> {
+    let (out, out_writer) = io::pipe()?;
+    let (err, err_writer) = io::pipe()?;
+    command.stdout(out_writer).stderr(err_writer);
+    for pipe in [&out, &err] {
+        let flags = rustix::fs::fcntl_getfl(pipe)?;
+        rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
+    }
+    Ok([Some(out), Some(err)])
 }
 
 fn rearm(registry: &Registry, socket: RawFd, index: usize, interest: Interest) -> io::Result<()> {
-    registry.reregister(&mut SourceFd(&socket), Token(index * 2), interest)
+    registry.reregister(&mut SourceFd(&socket), Token(index * KINDS + SOCKET), interest)
 }
 
-fn wait(pidfd: &OwnedFd) -> io::Result<End> {
+fn wait(pidfd: &OwnedFd) -> io::Result<Exit> {
     loop {
         match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
             Ok(Some(status)) => {
                 return Ok(match (status.exit_status(), status.terminating_signal()) {
-                    (_, Some(signal)) => End::Killed(signal),
-                    (status, None) => End::Exited(status.unwrap_or(0)),
+                    (_, Some(signal)) => Exit::Signal(signal),
+                    (status, None) => Exit::Code(status.unwrap_or(0)),
                 });
             }
             Ok(None) | Err(rustix::io::Errno::INTR) => {}

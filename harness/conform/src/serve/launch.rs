@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use command_fds::{CommandFdExt, FdMapping};
 use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -97,10 +98,23 @@ impl Launcher {
     }
 
     pub(super) fn start(&mut self, command: &mut Command) -> io::Result<Started> {
-        let (socket, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let (socket, theirs) = pair()?;
         rustix::io::dup2(&theirs, &mut self.slot)?;
         drop(theirs);
+        self.spawn(command, socket)
+    }
+
+    /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
+    /// other process can inherit the connection.
+    pub(super) fn start_at(&mut self, command: &mut Command, number: Option<i32>) -> io::Result<Started> {
+        let (socket, theirs) = pair()?;
+        let child_fd = number.unwrap_or(self.slot.as_raw_fd());
+        let mapping = FdMapping { parent_fd: theirs, child_fd };
+        command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+        self.spawn(command, socket)
+    }
+
+    fn spawn(&mut self, command: &mut Command, socket: OwnedFd) -> io::Result<Started> {
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
@@ -126,6 +140,10 @@ impl Launcher {
     pub(super) fn finish(&mut self) -> io::Result<()> {
         Ok(rustix::io::dup3(&self.null, &mut self.slot, rustix::io::DupFlags::CLOEXEC)?)
     }
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// What to start.

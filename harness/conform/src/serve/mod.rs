@@ -20,13 +20,14 @@
 //! counts as 1, as a failure must not look like a success. 128 + signal if the job ended by a signal to us.
 
 pub(crate) mod connection;
-mod job;
+pub(crate) mod host;
+pub(crate) mod job;
 pub(crate) mod launch;
 
 use std::ffi::OsString;
 use std::io;
 
-use pmi_reference::Config;
+use pmi_reference::{Config, Server};
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -50,7 +51,9 @@ pub struct ServeOptions {
 ///
 /// The program cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
-    job::Job::new(options)?.run()
+    let ServeOptions { ranks, config, command, verbose } = options;
+    let job = job::Job::new(Server::new(config), command, job::Manner::Terminal { verbose });
+    job.map_err(|(error, _)| error)?.run(ranks).0
 }
 
 /// First part of the kvsnames of a job. MPI libraries derive the names of shared memory from the kvsname, so no other

@@ -1,0 +1,35 @@
+# For `run` and `planted`: how targets are built and started.
+
+# Builds "${targets[@]}" into $binaries. Arguments are passed on to cargo.
+build() {
+    local cargo=(cargo) folder=fuzz place=()
+    if [ "${FUZZ_ASAN:-}" = 1 ]; then
+        cargo=(cargo +nightly)
+        folder=fuzz-asan
+        export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address"
+        # With a target named, build scripts and macros are compiled without it.
+        place=(--target "$("${cargo[@]}" -vV | sed -n 's/^host: //p')")
+    fi
+    # A folder of its own, since cargo does not see that the wrapper compiles differently.
+    local into=${CARGO_TARGET_DIR:-target}/$folder
+    RUSTC_WRAPPER=$PWD/instrument CARGO_TARGET_DIR=$into \
+        "${cargo[@]}" build --locked --release "${place[@]}" "${targets[@]/#/--bin=}" "$@"
+    binaries=$into/${place[1]:+${place[1]}/}release
+}
+
+# Sets $options and $stored for a target.
+options() {
+    options=(-timeout=10 -rss_limit_mb=2048 -seed=1)
+    # Bounds that hold a session with room to spare; what is longer is only slower.
+    case $1 in
+        server_ops) options+=(-max_len=97 -entropic=0) ;;
+        stream) options+=(-max_len=256 -entropic=0 -use_counters=0) ;;
+        messages | mapping) options+=(-max_len=512) ;;
+        *) options+=(-max_len=2048) ;;
+    esac
+    if [ -f "dictionaries/$1.dict" ]; then options+=("-dict=dictionaries/$1.dict"); fi
+    stored=("seeds/$1")
+    if [ -d "regressions/$1" ]; then stored+=("regressions/$1"); fi
+    # The suite is full of good examples.
+    if [ "$1" = scenario ]; then stored+=(../scenarios); fi
+}

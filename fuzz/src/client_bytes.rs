@@ -1,0 +1,126 @@
+//! The reference client under any bytes of a server.
+//!
+//! Input: records of a byte for the operation, one for the length, and what the server sends after it. Length 0 closes the
+//! connection.
+
+use pmi_reference::client::{Answer, Client, Misuse, ServerError};
+use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
+
+use crate::{memory, planted};
+
+/// The client answers or errs and never panics: what it sends is the request meant, an answer is to the request that waits,
+/// after an error nothing is said or heard any more, and it matters not how the bytes are cut.
+pub fn run(data: &[u8]) {
+    let before = memory::live();
+    let mut client = Client::new();
+    let mut bytewise = Client::new();
+    let mut waiting = None;
+    let mut broken = false;
+    let mut records = data;
+    while let [operation, length, rest @ ..] = records {
+        let (bytes, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        records = rest;
+        if *operation != 0xff {
+            let asked = Operation::ALL[usize::from(operation & 0x7f) % Operation::ALL.len()];
+            let sent = ask(&mut client, asked, *operation);
+            assert_eq!(sent, ask(&mut bytewise, asked, *operation), "the same client in another state");
+            match sent {
+                Ok(request) => {
+                    assert!(
+                        !broken && waiting.is_none(),
+                        "a request while another waits, or on a broken connection"
+                    );
+                    check_request(asked, &request);
+                    waiting = Some(asked);
+                }
+                Err(Misuse::InFlight(other)) => assert_eq!(Some(other), waiting),
+                Err(Misuse::Broken) => assert!(broken),
+                Err(_) => assert!(waiting.is_none() && !broken),
+            }
+        }
+        if *length == 0 {
+            let result = client.closed();
+            assert_eq!(result, bytewise.closed());
+            assert!(result.is_err() || waiting.is_none() && !broken);
+            (broken, waiting) = (true, None);
+            continue;
+        }
+        let whole = client.receive(bytes);
+        let first = bytes.chunks(1).find_map(|byte| bytewise.receive(byte));
+        match &whole {
+            None => assert_eq!(first, None, "an answer in pieces where there is none in whole"),
+            Some(Ok(answer)) => {
+                assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
+                assert_eq!(Some(operation_of(answer)), waiting.take(), "an answer to what was asked");
+                assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
+            }
+            Some(Err(error)) => {
+                assert!(!error.to_string().is_empty());
+                if *error != ServerError::Unsolicited {
+                    assert_eq!(first.as_ref(), Some(&Err(error.clone())), "the same error in pieces");
+                }
+                // In pieces the answer is taken before what comes behind it is seen.
+                if let Some(Ok(_)) = first {
+                    assert_eq!(bytewise.receive(b"x"), Some(Err(ServerError::Unsolicited)));
+                }
+                (broken, waiting) = (true, None);
+            }
+        }
+    }
+    memory::check(before, (32 << 10) + 16 * data.len(), "a client");
+}
+
+fn ask(client: &mut Client, operation: Operation, detail: u8) -> Result<Vec<u8>, Misuse> {
+    let text: &[u8] = if detail & 0x80 == 0 { b"k" } else { b"a-longer-one" };
+    match operation {
+        Operation::Init => client.init(),
+        Operation::Maxes => client.maxes(),
+        Operation::Abort => client.abort((detail & 0x80 != 0).then_some(-1)),
+        Operation::Finalize => client.finalize(),
+        Operation::Universe => client.universe(),
+        Operation::Appnum => client.appnum(),
+        Operation::Put => client.put(text, b"two words"),
+        Operation::Kvsname => client.kvsname(),
+        Operation::Barrier => client.barrier(),
+        Operation::Get => client.get(text),
+        Operation::Publish => client.publish(text, b"tag=0$"),
+        Operation::Unpublish => client.unpublish(text),
+        Operation::Lookup => client.lookup(text),
+        Operation::Spawn => {
+            let program = SpawnProgram { nprocs: 2, execname: text.to_vec(), ..SpawnProgram::default() };
+            client.spawn(&[program])
+        }
+    }
+}
+
+fn check_request(asked: Operation, bytes: &[u8]) {
+    assert!(bytes.ends_with(b"\n"));
+    let line = &bytes[..bytes.len() - 1];
+    if asked == Operation::Spawn {
+        assert!(bytes.starts_with(b"mcmd=spawn\n") && bytes.ends_with(b"\nendcmd\n"));
+        return;
+    }
+    let request = Request::parse(line, ValueReading::ToEndOfLine);
+    assert_eq!(request.map(|request| request.operation()), Ok(asked));
+}
+
+fn operation_of(answer: &Answer) -> Operation {
+    match answer {
+        Answer::Init(_) => Operation::Init,
+        Answer::Maxes(_) => Operation::Maxes,
+        Answer::AbortAck => Operation::Abort,
+        Answer::Finalized => Operation::Finalize,
+        Answer::Universe(_) => Operation::Universe,
+        Answer::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
+        Answer::Appnum(_) => Operation::Appnum,
+        Answer::Put => Operation::Put,
+        Answer::Kvsname(_) => Operation::Kvsname,
+        Answer::Barrier => Operation::Barrier,
+        Answer::Value(_) => Operation::Get,
+        Answer::Published => Operation::Publish,
+        Answer::Unpublished => Operation::Unpublish,
+        Answer::Port(_) => Operation::Lookup,
+        Answer::Spawned(_) => Operation::Spawn,
+        Answer::Failed { operation, .. } => *operation,
+    }
+}

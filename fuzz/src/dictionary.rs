@@ -1,0 +1,152 @@
+//! The words that the targets' inputs are made of, from the printers of the codec itself, so that they cannot rot.
+//!
+//! `cargo run --bin dictionaries` writes them into `dictionaries/`; a test holds them up to date.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use pmi_conform::lang::vocabulary;
+use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
+
+/// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
+pub fn of(target: &str) -> Option<String> {
+    let mut words = BTreeSet::new();
+    match target {
+        "stream" => {
+            words.extend(requests());
+            words.extend(responses());
+        }
+        "spawn" => words.extend(spawn()),
+        "mapping" => words.extend(mapping()),
+        "scenario" => {
+            words.extend(requests());
+            words.extend(responses());
+            words.extend(language());
+        }
+        "server_bytes" => {
+            words.extend(requests());
+            words.extend(spawn());
+            words.extend(["kvs-0", "kvs-1"].map(|name| name.as_bytes().to_vec()));
+        }
+        "client_bytes" => words.extend(responses()),
+        "judge" => {
+            words.extend(requests());
+            words.extend(responses());
+            words.extend(spawn());
+            words.extend(mapping());
+            words.extend(
+                ["PMI_FD=3\0", "PMI_RANK=0\0", "PMI_SIZE=2\0", "PMI_SPAWNED=1\0"]
+                    .map(|v| v.as_bytes().to_vec()),
+            );
+        }
+        _ => return None,
+    }
+    let mut text = format!("# Written by `cargo run --bin dictionaries` for the target {target}.\n");
+    for word in words.iter().filter(|word| !word.is_empty()) {
+        text.push('"');
+        for byte in word {
+            match byte {
+                b'"' | b'\\' => drop(write!(text, "\\{}", char::from(*byte))),
+                b' '..=b'~' => text.push(char::from(*byte)),
+                _ => drop(write!(text, "\\x{byte:02x}")),
+            }
+        }
+        text.push_str("\"\n");
+    }
+    Some(text)
+}
+
+/// The tuples of a line, each with the blank before it, and the line.
+fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = vec![line.to_vec()];
+    for (at, tuple) in line.trim_ascii_end().split(|byte| *byte == b' ').enumerate() {
+        words.push([if at == 0 { &b""[..] } else { b" " }, tuple].concat());
+    }
+    words
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let (kvsname, key, value, service, port) = (&b"kvs-0"[..], &b"k"[..], &b"v"[..], &b"s"[..], &b"p"[..]);
+    let all = [
+        Request::Init(Version::V1_1),
+        Request::Maxes,
+        Request::Abort { exitcode: Some(1) },
+        Request::Finalize,
+        Request::Universe,
+        Request::Appnum,
+        Request::Put { kvsname, key, value },
+        Request::Kvsname,
+        Request::Barrier,
+        Request::Get { kvsname, key },
+        Request::Publish { service, port },
+        Request::Unpublish { service },
+        Request::Lookup { service },
+    ];
+    let printed = all.iter().flat_map(|request| {
+        let mut line = Vec::new();
+        request.write_to(&mut line);
+        tuples(&line)
+    });
+    printed.collect()
+}
+
+fn responses() -> Vec<Vec<u8>> {
+    let maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
+    let body = |operation| match operation {
+        Operation::Init => Body::Init(Some(Version::V1_1)),
+        Operation::Maxes => Body::Maxes(Some(maxes)),
+        Operation::Abort => Body::AbortAck,
+        Operation::Finalize => Body::Finalize,
+        Operation::Universe => Body::Universe(Some(1)),
+        Operation::Appnum => Body::Appnum(Some(0)),
+        Operation::Put => Body::Put,
+        Operation::Kvsname => Body::Kvsname(Some(b"kvs-0")),
+        Operation::Barrier => Body::Barrier,
+        Operation::Get => Body::Get(Some(b"v")),
+        Operation::Publish => Body::Publish,
+        Operation::Unpublish => Body::Unpublish,
+        Operation::Lookup => Body::Lookup(Some(b"p")),
+        Operation::Spawn => Body::Spawn(Some(vec![0, 1])),
+    };
+    let mut words = Vec::new();
+    for operation in Operation::ALL {
+        for (rc, msg) in [(0, None), (-1, Some(&b"m"[..]))] {
+            let mut line = Vec::new();
+            Response { rc: Some(rc), msg, body: body(operation) }.write_to(&mut line);
+            words.extend(tuples(&line));
+        }
+    }
+    words
+}
+
+fn spawn() -> Vec<Vec<u8>> {
+    let pair = || (b"k".to_vec(), b"v".to_vec());
+    let program = SpawnProgram {
+        nprocs: 1,
+        execname: b"x".to_vec(),
+        totspawns: 1,
+        spawnssofar: 1,
+        args: vec![(0, b"a".to_vec()), (1, b"b".to_vec())],
+        preput: vec![pair()],
+        info: vec![pair()],
+    };
+    let mut block = Vec::new();
+    program.write_to(&mut block);
+    block.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+fn mapping() -> Vec<Vec<u8>> {
+    let text = ProcessMapping::compress(&[0, 0, 1, 1, 2]).to_string();
+    let mut words: Vec<Vec<u8>> = text.split_inclusive(',').map(|part| part.as_bytes().to_vec()).collect();
+    // MPICH's forms, which are read and never printed, and numbers at the edges.
+    words.extend(
+        ["[", "]x2", " ", "4294967295", "4294967296", "18446744073709551615"].map(|w| w.as_bytes().to_vec()),
+    );
+    words.push(text.into_bytes());
+    words
+}
+
+fn language() -> Vec<Vec<u8>> {
+    let names = vocabulary::FUNCTIONS.iter().chain(vocabulary::RESULTS).map(|name| name.as_bytes().to_vec());
+    names.collect()
+}

@@ -1,0 +1,140 @@
+//! What `hydra_pmi_proxy` sends to who plays `mpiexec` to it.
+//!
+//! Input: a byte for the family, one for how the stream is cut, then records: a byte for the kind of frame, one for the
+//! length, and the body. Kinds from 240 on are no frames: their bytes go into the stream as they are.
+
+use pmi_conform::hydra::{CodecError, Decoder, Family, Received, Upward};
+
+use crate::{memory, planted};
+
+/// Processes that the proxy was told to start.
+const PROCESSES: usize = 2;
+
+/// Frames are read as they were written, however the stream is cut; what is no frame is an error and never a panic; nothing is
+/// held but what was sent.
+pub fn run(data: &[u8]) {
+    let before = memory::live();
+    let [family, cut, records @ ..] = data else { return };
+    let family = Family::ALL[usize::from(*family) % Family::ALL.len()];
+    let mut stream = Stream { family, bytes: Vec::new(), expected: Vec::new(), wild: false };
+    let mut rest = records;
+    while let [kind, length, tail @ ..] = rest {
+        let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        rest = tail;
+        stream.add(*kind, body);
+    }
+    let (whole, error) = read(family, &stream.bytes, stream.bytes.len());
+    if !stream.wild {
+        assert_eq!((&whole, &error), (&stream.expected, &None), "frames as they were written");
+    }
+    let size = usize::from(cut % 40) + 1;
+    assert_eq!(read(family, &stream.bytes, size), (whole, error), "cut into pieces of {size}");
+    drop(stream);
+    // Frames of no body, 20 bytes, are held as records of up to 100.
+    memory::check(before, 4096, "what outlives the decoder");
+}
+
+/// All records up to the first error. The init record comes by itself: nothing follows it until the proxy was answered.
+fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<Received>, Option<CodecError>) {
+    let before = memory::live();
+    let mut decoder = Decoder::new(family, PROCESSES);
+    let mut received = Vec::new();
+    if let Some(init) = init(family) {
+        decoder.push(&init);
+        match decoder.next() {
+            Ok(Some(Received { what: Upward::Init { proxy: 7 }, .. })) => {}
+            other => panic!("{other:?} for the init record {init:?}"),
+        }
+        assert_eq!(decoder.next(), Ok(None));
+    }
+    for chunk in bytes.chunks(size.max(1)) {
+        decoder.push(chunk);
+        loop {
+            match decoder.next() {
+                Ok(Some(record)) => received.push(record),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    return (received, Some(error));
+                }
+            }
+        }
+        if planted::is("header-cut-at-12") && size == 12 && decoder.partial().len() == 12 {
+            decoder.push(&[0]);
+        }
+    }
+    assert!(decoder.partial().len() <= bytes.len());
+    memory::check(before, 4096 + 32 * bytes.len(), "the decoder with its records");
+    (received, None)
+}
+
+fn is_wide(family: Family) -> bool {
+    matches!(family, Family::Mpich3_4 | Family::Mpich4_0_3)
+}
+
+/// The init record of proxy 7, in process group 0.
+fn init(family: Family) -> Option<Vec<u8>> {
+    let seven = 7i32.to_ne_bytes();
+    match family {
+        Family::Intel => None,
+        Family::Mpich3_4 => Some(seven.to_vec()),
+        Family::Mpich4_0_3 | Family::Mpich4_1 => Some([*b"HYD\0", seven].concat()),
+        _ => Some([*b"HYD\0", [0; 4], seven].concat()),
+    }
+}
+
+struct Stream {
+    family: Family,
+    bytes: Vec<u8>,
+    expected: Vec<Received>,
+    /// It holds bytes that are no frames.
+    wild: bool,
+}
+
+impl Stream {
+    fn add(&mut self, kind: u8, body: &[u8]) {
+        if kind >= 240 {
+            self.wild = true;
+            return self.bytes.extend_from_slice(body);
+        }
+        let number = i32::from(kind);
+        if self.family == Family::Intel {
+            let (command, what) = match kind % 4 {
+                0 => (16, Upward::Request { route: 0, text: b"cmd=barrier_in".to_vec() }),
+                1 => (17, Upward::Output { stderr: false, bytes: body.to_vec() }),
+                2 => (18, Upward::Output { stderr: true, bytes: body.to_vec() }),
+                _ => {
+                    let text = body.strip_suffix(b"\0").unwrap_or(body);
+                    let text = [b"cmd=lookup_name service=", text].concat();
+                    (25, Upward::Request { route: number, text })
+                }
+            };
+            let body = if command == 16 { b"" } else { body };
+            self.frame(&[command, body.len() as i32, 0, 0, number], body);
+            return self.expected.push(Received { group: None, what });
+        }
+        let pair: [i32; PROCESSES] = [number, -number];
+        let list: Vec<u8> = pair.into_iter().flat_map(i32::to_ne_bytes).collect();
+        let (command, body, what) = match kind % 6 {
+            0 => (5, &list[..], Upward::Pids(pair.into())),
+            1 => (6, &list[..], Upward::Ended(pair.into())),
+            2 => (7, body, Upward::Request { route: number, text: body.to_vec() }),
+            3 => (8, body, Upward::Output { stderr: false, bytes: body.to_vec() }),
+            4 => (9, body, Upward::Output { stderr: true, bytes: body.to_vec() }),
+            _ => (10, &b""[..], Upward::Terminated),
+        };
+        let length = body.len() as i32;
+        if is_wide(self.family) {
+            self.frame(&[command, length, number, 1, -1, -1, -1, -1], body);
+            self.expected.push(Received { group: None, what });
+        } else {
+            self.frame(&[command, length, number, 0, 1, number], body);
+            self.expected.push(Received { group: Some(number), what });
+        }
+    }
+
+    fn frame(&mut self, head: &[i32], body: &[u8]) {
+        self.bytes.extend(head.iter().flat_map(|field| field.to_ne_bytes()));
+        self.bytes.extend_from_slice(body);
+    }
+}

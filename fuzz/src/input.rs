@@ -1,0 +1,71 @@
+//! Texts from arbitrary bytes.
+
+use arbitrary::Unstructured;
+
+/// A byte, 0 at the end of the input.
+pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
+    u.arbitrary().unwrap_or(0)
+}
+
+/// A number whose boundaries are as likely as all others together.
+pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
+    match byte(u) {
+        small @ 0..=0x7f => u64::from(small),
+        0x80..=0x9f => u64::MAX - u64::from(byte(u)),
+        0xa0..=0xbf => (1 << 32) - 8 + u64::from(byte(u) & 0xf),
+        0xc0..=0xdf => (1 << 63) - 8 + u64::from(byte(u) & 0xf),
+        _ => u.arbitrary().unwrap_or(0),
+    }
+}
+
+/// The bytes of typed fields, without an allocation for each.
+pub(crate) struct Arena {
+    bytes: [u8; 1024],
+    used: usize,
+}
+
+/// A piece of an arena.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text {
+    start: usize,
+    end: usize,
+}
+
+impl Arena {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 1024], used: 0 }
+    }
+
+    pub(crate) fn get(&self, text: Text) -> &[u8] {
+        &self.bytes[text.start..text.end]
+    }
+
+    /// At least `least` bytes that `keep` accepts; others are replaced.
+    fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> Text {
+        let length = usize::from(byte(u) % 64).max(least).min(self.bytes.len() - self.used);
+        let start = self.used;
+        self.used += length;
+        let source = u.bytes(length.min(u.len())).unwrap_or_default();
+        for (at, slot) in self.bytes[start..self.used].iter_mut().enumerate() {
+            let byte = source.get(at).copied().unwrap_or(b'w');
+            let visible = b'!' + byte % 94;
+            *slot = [byte, visible].into_iter().find(|b| keep(*b)).unwrap_or(b'w');
+        }
+        Text { start, end: self.used }
+    }
+
+    /// A `word` of RFC 13.
+    pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> Text {
+        self.text(u, 1, |byte| byte.is_ascii_graphic() && byte != b'=')
+    }
+
+    /// Visible characters, `=` included.
+    pub(crate) fn visible(&mut self, u: &mut Unstructured<'_>) -> Text {
+        self.text(u, 1, |byte| byte.is_ascii_graphic())
+    }
+
+    /// A `string` of RFC 13, or nothing.
+    pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> Text {
+        self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
+    }
+}

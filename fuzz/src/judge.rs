@@ -1,0 +1,161 @@
+//! The judge.
+//!
+//! Input: a byte. If it is even, arbitrary events follow: a byte for the kind, one for the process, one for the length, and
+//! the bytes. If it is odd, operations as in `ops`, which the reference server answers.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashSet};
+
+use pmi_conform::event::{Bytes, Event, Proc, SilenceProof, What};
+use pmi_conform::judge::{Finding, Monitor, Party};
+use pmi_conform::suite::Suite;
+use pmi_reference::{Action, ProcId};
+
+use crate::server_ops::{Play, Watch};
+use crate::{memory, planted};
+
+thread_local! {
+    /// Ids of all requirements.
+    static KNOWN: OnceCell<HashSet<String>> = const { OnceCell::new() };
+}
+
+/// Whatever happens, the judge makes no more findings than it should, each of a requirement that exists, and holds no more than
+/// it was told; and it finds nothing to say about a server that keeps to RFC 13, whatever its clients do.
+pub fn run(data: &[u8]) {
+    // Set up before anything is counted.
+    KNOWN.with(|known| _ = known.get_or_init(requirements));
+    let Some((kind, rest)) = data.split_first() else { return };
+    if kind % 2 == 0 { events(rest) } else { operations(rest) }
+}
+
+fn requirements() -> HashSet<String> {
+    let Ok(suite) = Suite::of_paths(&[]) else { panic!("the embedded requirements cannot be read") };
+    suite.catalogue.iter().map(|known| known.id.clone()).collect()
+}
+
+fn check(findings: &[Finding], seq: u64) {
+    assert!(findings.len() <= 100, "{} findings at once", findings.len());
+    for finding in findings {
+        let misspelt = planted::is("intlist-misspelt") && finding.requirement == "rfc13.abnf.intlist";
+        assert!(!misspelt, "{finding:?}");
+        assert!(
+            KNOWN.with(|known| known.get().is_some_and(|ids| ids.contains(&finding.requirement))),
+            "{finding:?}"
+        );
+        assert!(finding.seq <= seq && !finding.expected.is_empty());
+        // Shown on a terminal: long and binary things are cut and escaped.
+        assert!(finding.seen.len() < 2048 && finding.expected.len() < 64 << 10, "{finding:?}");
+    }
+}
+
+fn events(data: &[u8]) {
+    let before = memory::live();
+    let mut monitor = Monitor::new();
+    let mut seq = 0;
+    let mut rest = data;
+    while let [kind, who, length, tail @ ..] = rest {
+        let (bytes, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        rest = tail;
+        monitor.observe(&Event { seq, time_us: 0, what: event(*kind, *who, bytes) });
+        if kind & 0x80 == 0 {
+            check(&monitor.take_findings(), seq);
+        }
+        seq += 1;
+    }
+    check(&monitor.take_findings(), seq);
+    // Each event may leave a process, a group, a pending request.
+    memory::check(before, (64 << 10) + 1024 * seq as usize + 64 * data.len(), "the judge");
+}
+
+fn event(kind: u8, who: u8, bytes: &[u8]) -> What {
+    let proc = Proc { group: u32::from(who >> 4 & 3), rank: u32::from(who & 7) };
+    let bytes = Bytes(bytes.to_vec());
+    match kind & 15 {
+        0 => What::Launched { command: vec![], ranks: u32::from(who & 7), nodes: u32::from(who >> 4) },
+        1 | 2 => {
+            let text = String::from_utf8_lossy(&bytes.0);
+            let env: BTreeMap<String, String> = text
+                .split('\0')
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            What::Started { proc, env, args: vec![], bad_fd: (kind & 15 == 2).then(|| "closed".to_owned()) }
+        }
+        3..=5 => What::ToServer { proc, bytes },
+        6..=8 => What::FromServer { proc, bytes },
+        9 => What::ClosedByClient { proc },
+        10 => What::ClosedByServer { proc },
+        11 => What::Ended { proc, ours: who & 8 == 8 },
+        12 => What::NoAnswer { proc, proof: SilenceProof::Idle },
+        13 => What::Output { stderr: who & 8 == 8, line: bytes },
+        14 => What::Crashed { name: "x".to_owned(), signal: 11 },
+        _ => What::JobExited { exit: pmi_conform::event::Exit::Code(i32::from(who)) },
+    }
+}
+
+fn operations(data: &[u8]) {
+    let mut play = Play::new(data, Judged { monitor: Monitor::new(), seq: 0 });
+    while play.step() {
+        let findings = play.watch.monitor.take_findings();
+        check(&findings, play.watch.seq);
+        let wrong = findings.iter().find(|finding| finding.party == Party::Server);
+        assert_eq!(wrong, None, "a finding about a server that does what it must");
+    }
+}
+
+/// The judge looks on.
+struct Judged {
+    monitor: Monitor,
+    seq: u64,
+}
+
+impl Judged {
+    fn observe(&mut self, what: What) {
+        self.monitor.observe(&Event { seq: self.seq, time_us: 0, what });
+        self.seq += 1;
+    }
+}
+
+fn proc(id: ProcId) -> Proc {
+    Proc { group: id.group, rank: id.rank }
+}
+
+impl Watch for Judged {
+    fn group(&mut self, group: u32, size: u32, nodes: u32) {
+        if group == 0 {
+            self.observe(What::Launched { command: vec![], ranks: size, nodes });
+        }
+        for rank in 0..size {
+            let mut env = BTreeMap::from([
+                ("PMI_FD".to_owned(), "3".to_owned()),
+                ("PMI_RANK".to_owned(), rank.to_string()),
+                ("PMI_SIZE".to_owned(), size.to_string()),
+            ]);
+            if group > 0 {
+                env.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
+            }
+            self.observe(What::Started { proc: Proc { group, rank }, env, args: vec![], bad_fd: None });
+        }
+    }
+
+    fn sent(&mut self, from: ProcId, bytes: &[u8]) {
+        self.observe(What::ToServer { proc: proc(from), bytes: Bytes(bytes.to_vec()) });
+    }
+
+    fn closed(&mut self, from: ProcId) {
+        self.observe(What::ClosedByClient { proc: proc(from) });
+    }
+
+    fn acted(&mut self, action: &Action) {
+        match action {
+            Action::Send { to, bytes } => {
+                self.observe(What::FromServer { proc: proc(*to), bytes: Bytes(bytes.clone()) });
+            }
+            // The server closes the connections of all.
+            Action::Abort { group, by, .. } => {
+                self.observe(What::ClosedByServer { proc: Proc { group: *group, rank: *by } });
+            }
+            Action::Spawn { .. } | Action::Close { .. } => {}
+        }
+    }
+}

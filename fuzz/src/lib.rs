@@ -1,0 +1,37 @@
+//! The bodies of the fuzz targets, one module each, and what they share. See `README.md`.
+
+pub mod client_bytes;
+pub mod dictionary;
+pub mod hydra;
+pub mod judge;
+pub mod mapping;
+pub mod messages;
+pub mod scenario;
+pub mod server_bytes;
+pub mod server_ops;
+pub mod spawn;
+pub mod stream;
+
+mod counters;
+mod input;
+mod memory;
+mod model;
+mod ops;
+mod planted;
+
+#[cfg(test)]
+mod replay;
+
+/// The targets: name and body. One module, one file in `fuzz_targets/` and one `[[bin]]` for each.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("client_bytes", client_bytes::run),
+    ("hydra", hydra::run),
+    ("judge", judge::run),
+    ("mapping", mapping::run),
+    ("messages", messages::run),
+    ("scenario", scenario::run),
+    ("server_bytes", server_bytes::run),
+    ("server_ops", server_ops::run),
+    ("spawn", spawn::run),
+    ("stream", stream::run),
+];

@@ -1,0 +1,130 @@
+//! `PMI_process_mapping` against a model that lays the ranks out one by one.
+//!
+//! Input: a byte for the form, two for the number of ranks, then the value or the nodes of the ranks.
+
+use pmi_wire::{MappingForm, ProcessMapping, TooFew};
+
+use crate::planted;
+
+/// Parsing and printing are inverse; the ranks lie where a naive reading of the blocks has them; compressing loses nothing.
+pub fn run(data: &[u8]) {
+    let [form, low, high, rest @ ..] = data else { return };
+    let size = u32::from(*low) + (u32::from(high & 0xf) << 8);
+    if *form < 160 {
+        value(rest, size);
+    } else {
+        nodes(rest, form & 1 == 1);
+    }
+}
+
+fn value(value: &[u8], size: u32) {
+    let form = MappingForm::classify(value);
+    let strict = ProcessMapping::parse(value);
+    let mapping = match (form, strict) {
+        (MappingForm::Unknown, Err(_)) => return assert!(value.is_empty()),
+        (MappingForm::Rfc(mapping), Ok(same)) => {
+            assert_eq!(mapping, same);
+            mapping
+        }
+        (MappingForm::Mpich(mapping), Err(error)) => {
+            assert!(error.at <= value.len());
+            mapping
+        }
+        (MappingForm::NotAMapping(error), Err(same)) => {
+            assert_eq!(error, same);
+            return assert!(error.at <= value.len());
+        }
+        (form, strict) => panic!("classified as {form:?}, parsed as {strict:?}"),
+    };
+    assert!(!mapping.blocks.is_empty());
+    let printed = mapping.to_string();
+    assert_eq!(ProcessMapping::parse(printed.as_bytes()).as_ref(), Ok(&mapping));
+
+    let mut laid = Laid::default();
+    lay(&mapping, size, &mut laid);
+    let mut expanded = mapping.expand(size);
+    if planted::is("second-block-of-three-shifted")
+        && let (Ok(nodes), [_, second, _, ..]) = (&mut expanded, &*mapping.blocks)
+        && second.ppn == 3
+        && let Some(last) = nodes.last_mut()
+    {
+        *last = last.wrapping_add(1);
+    }
+    match expanded {
+        Ok(nodes) => {
+            assert_eq!(nodes, laid.nodes, "the ranks of {printed}");
+            let compressed = ProcessMapping::compress(&nodes);
+            assert_eq!(compressed.expand(size), Ok(nodes), "{printed} after it was compressed");
+            assert!(compressed.blocks.len() <= size as usize);
+        }
+        Err(TooFew { covered }) => {
+            assert_eq!(covered, laid.nodes.len() as u64, "the ranks that {printed} covers");
+            assert!(covered < u64::from(size));
+        }
+    }
+    // MPICH starts over after the last block, unless there is nothing to start over with.
+    match mapping.expand_wrapping(size) {
+        Ok(nodes) => {
+            assert_eq!(nodes.len(), size as usize);
+            let covered = laid.nodes.len();
+            assert!(covered > 0 || size == 0);
+            assert!(!laid.cut || covered == size as usize);
+            assert!(nodes.chunks(covered.max(1)).all(|round| laid.nodes.starts_with(round)));
+        }
+        Err(_) => assert!(laid.nodes.is_empty() || laid.cut),
+    }
+}
+
+fn nodes(bytes: &[u8], wide: bool) {
+    let nodes: Vec<u32> = if wide {
+        bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect()
+    } else {
+        bytes.iter().map(|byte| u32::from(byte & 7)).collect()
+    };
+    let mut mapping = ProcessMapping::compress(&nodes);
+    if planted::is("compress-joins-unequal-runs")
+        && let [.., a, b] = &mut *mapping.blocks
+        && a.ppn == b.ppn + 1
+        && a.first_node + a.nodes == b.first_node
+        && a.nodes == 2
+    {
+        b.ppn = a.ppn;
+    }
+    assert_eq!(mapping.expand(nodes.len() as u32).as_ref(), Ok(&nodes), "nodes after they were compressed");
+    let printed = mapping.to_string();
+    match MappingForm::classify(printed.as_bytes()) {
+        MappingForm::Unknown => assert!(nodes.is_empty()),
+        form => assert_eq!(form, MappingForm::Rfc(mapping)),
+    }
+}
+
+/// Ranks laid out.
+#[derive(Default)]
+struct Laid {
+    /// The nodes of the first ranks.
+    nodes: Vec<u32>,
+    /// It ended at a node whose id does not fit 32 bits.
+    cut: bool,
+}
+
+fn lay(mapping: &ProcessMapping, size: u32, laid: &mut Laid) {
+    // A block without processes puts no rank anywhere, and so names no node.
+    for block in mapping.blocks.iter().filter(|block| block.ppn > 0) {
+        for offset in 0..block.nodes {
+            let node = u128::from(block.first_node) + u128::from(offset);
+            let Ok(node) = u32::try_from(node) else {
+                laid.cut = true;
+                return;
+            };
+            for _ in 0..block.ppn {
+                if laid.nodes.len() == size as usize {
+                    return;
+                }
+                laid.nodes.push(node);
+            }
+            if laid.nodes.len() == size as usize {
+                break;
+            }
+        }
+    }
+}

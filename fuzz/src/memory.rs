@@ -1,0 +1,50 @@
+//! Counts what a thread has allocated, so that targets can hold code to a bound.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    // Without a destructor and without lazy initialization, so that an allocator may use it.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+fn add(bytes: isize) {
+    LIVE.set(LIVE.get().wrapping_add(bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size() as isize);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        add(-(layout.size() as isize));
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size as isize - layout.size() as isize);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The bytes that this thread holds: allocated less freed.
+pub(crate) fn live() -> isize {
+    LIVE.get()
+}
+
+/// Panics if the thread holds more than `limit` bytes above `before`.
+pub(crate) fn check(before: isize, limit: usize, what: &str) {
+    let held = live() - before;
+    assert!(held <= limit as isize, "{what} holds {held} bytes, more than {limit}");
+}

@@ -1,0 +1,230 @@
+//! Sequences of operations for the reference server, and what they are as bytes.
+//!
+//! Input: a byte for the number of ranks and nodes, then three bytes for each step.
+
+use arbitrary::{Arbitrary, Unstructured};
+
+/// Keys; the longest that fits [`KEYLEN_MAX`], and the shortest that does not.
+pub(crate) const KEYS: [&str; 8] =
+    ["a", "b", "key-2", "K", "a.b", "PMI_x", "thirteenbytes", "fourteen-bytes"];
+/// The limit of keys, with the NUL of the C API.
+pub(crate) const KEYLEN_MAX: usize = 14;
+/// Values; likewise.
+pub(crate) const VALUES: [&str; 8] =
+    ["", "v", "two words", "x=1 y=2", "\ttab ", "rc=0", "nineteen-byte-value", "twenty-bytes-of-text"];
+/// The limit of values, likewise. A mapping of one block fits, one of two does not.
+pub(crate) const VALLEN_MAX: usize = 20;
+/// Names to publish.
+pub(crate) const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
+/// Ports to publish them with.
+pub(crate) const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
+/// Lines that are no request.
+const JUNK: [&str; 8] = [
+    "",
+    "cmd=bogus",
+    "cmd=put kvsname=kvs-0 key=a",
+    "hello",
+    "cmd=init pmi_version=1",
+    "cmd=get\u{1}",
+    "mcmd=other",
+    "cmd=get kvsname=kvs-0 key=a key=b",
+];
+/// Longest line that the server takes, and one that is longer.
+pub(crate) const LINE_MAX: usize = 200;
+/// Most processes of one spawn.
+pub(crate) const SPAWN_MAX: u64 = 4;
+/// Most process groups that steps are made for.
+pub(crate) const GROUPS: u32 = 3;
+
+/// What a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Version 1.0, 1.1, 1.2 or 2.0.
+    Init(u8),
+    Maxes,
+    Universe,
+    Appnum,
+    Kvsname,
+    Barrier,
+    Finalize,
+    /// Without an exit code, or with one.
+    Abort(Option<i8>),
+    /// Into the own keyval space, or into one of another name.
+    Put {
+        own: bool,
+        key: u8,
+        value: u8,
+    },
+    Get {
+        own: bool,
+        key: u8,
+    },
+    GetMapping,
+    Publish {
+        service: u8,
+        port: u8,
+    },
+    Unpublish(u8),
+    Lookup(u8),
+    /// Processes of each program, one program if the second is `None`; a key that is put before they start.
+    Spawn {
+        first: u8,
+        second: Option<u8>,
+        key: Option<u8>,
+    },
+    Junk(u8),
+    Overlong,
+}
+
+/// How bytes go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// At once.
+    Whole,
+    /// With the next ones of the process.
+    Later,
+    /// All but the last few.
+    Part(u8),
+}
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Send(Op, Write),
+    /// The client closes its connection.
+    Close,
+    /// The processes of the spawn that waits longest have been started, or not.
+    Spawned(bool),
+}
+
+/// A step of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Modulo the number of groups.
+    pub(crate) group: u8,
+    /// Modulo the number of ranks.
+    pub(crate) rank: u8,
+    pub(crate) what: What,
+}
+
+impl<'a> Arbitrary<'a> for Step {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let [who, what, detail] = u.arbitrary::<[u8; 3]>()?;
+        let (low, high) = (detail & 7, detail >> 3 & 7);
+        let own = detail < 224;
+        let op = match what & 31 {
+            0..=2 => Op::Init(if what & 31 == 2 { detail } else { 1 }),
+            3 => Op::Maxes,
+            4 => Op::Universe,
+            5 => Op::Appnum,
+            6 => Op::Kvsname,
+            7..=10 => Op::Barrier,
+            11 => Op::Finalize,
+            12 => Op::Abort((low & 1 == 1).then_some(detail.cast_signed())),
+            13..=16 => Op::Put { own, key: low, value: high },
+            17..=19 => Op::Get { own, key: low },
+            20 => Op::GetMapping,
+            21 => Op::Publish { service: low & 3, port: high & 3 },
+            22 => Op::Unpublish(low & 3),
+            23 => Op::Lookup(low & 3),
+            24 | 25 => Op::Spawn {
+                first: low & 3,
+                second: (low & 4 == 4).then_some(high & 3),
+                key: (detail >= 128).then_some(high),
+            },
+            26 => Op::Junk(low),
+            27 => Op::Overlong,
+            28 | 29 => return Ok(Self::of(who, What::Spawned(low != 0))),
+            30 => return Ok(Self::of(who, What::Close)),
+            _ => Op::Finalize,
+        };
+        let write = match what >> 5 {
+            0..=4 => Write::Whole,
+            5 | 6 => Write::Later,
+            _ => Write::Part(detail % 31),
+        };
+        Ok(Self::of(who, What::Send(op, write)))
+    }
+}
+
+impl Step {
+    fn of(who: u8, what: What) -> Self {
+        Self { group: who >> 4, rank: who & 0xf, what }
+    }
+}
+
+/// Appends the bytes of a request of a process in group `group`. They are written here by hand, so that server and model
+/// meet the wire and not each other's code.
+pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
+    let kvsname = |own: bool| match (own, group) {
+        (false, _) => &b"kvs-other "[..],
+        (true, 0) => b"kvs-0 ",
+        (true, 1) => b"kvs-1 ",
+        (true, _) => b"kvs-2 ",
+    };
+    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
+    let text = |list: &'static [&'static str], at: u8| list[usize::from(at)].as_bytes();
+    match op {
+        Op::Init(version) => {
+            let numbers = [
+                &b"1 pmi_subversion=0"[..],
+                b"1 pmi_subversion=1",
+                b"1 pmi_subversion=2",
+                b"2 pmi_subversion=0",
+            ];
+            put(&[b"cmd=init pmi_version=", numbers[usize::from(version & 3)]]);
+        }
+        Op::Maxes => put(&[b"cmd=get_maxes"]),
+        Op::Universe => put(&[b"cmd=get_universe_size"]),
+        Op::Appnum => put(&[b"cmd=get_appnum"]),
+        Op::Kvsname => put(&[b"cmd=get_my_kvsname"]),
+        Op::Barrier => put(&[b"cmd=barrier_in"]),
+        Op::Finalize => put(&[b"cmd=finalize"]),
+        Op::Abort(None) => put(&[b"cmd=abort"]),
+        Op::Abort(Some(code)) => put(&[b"cmd=abort exitcode=", code.to_string().as_bytes()]),
+        Op::Put { own, key, value } => {
+            put(&[
+                b"cmd=put kvsname=",
+                kvsname(own),
+                b"key=",
+                text(&KEYS, key),
+                b" value=",
+                text(&VALUES, value),
+            ]);
+        }
+        Op::Get { own, key } => put(&[b"cmd=get kvsname=", kvsname(own), b"key=", text(&KEYS, key)]),
+        Op::GetMapping => put(&[b"cmd=get kvsname=", kvsname(true), b"key=PMI_process_mapping"]),
+        Op::Publish { service, port } => {
+            put(&[b"cmd=publish_name service=", text(&SERVICES, service), b" port=", text(&PORTS, port)]);
+        }
+        Op::Unpublish(service) => put(&[b"cmd=unpublish_name service=", text(&SERVICES, service)]),
+        Op::Lookup(service) => put(&[b"cmd=lookup_name service=", text(&SERVICES, service)]),
+        Op::Spawn { first, second, key } => {
+            let total = if second.is_some() { b"2" } else { b"1" };
+            for (number, nprocs) in [Some(first), second].into_iter().flatten().enumerate() {
+                put(&[
+                    b"mcmd=spawn\nnprocs=",
+                    &[b'0' + nprocs],
+                    b"\nexecname=x\ntotspawns=",
+                    total,
+                    b"\nspawnssofar=",
+                    &[b'1' + number as u8],
+                    b"\narg1=y\nargcnt=1\n",
+                ]);
+                match key.filter(|_| number == 0) {
+                    Some(key) => {
+                        put(&[b"preput_num=1\npreput_key_0=", text(&KEYS, key), b"\npreput_val_0=pre"])
+                    }
+                    None => put(&[b"preput_num=0"]),
+                }
+                put(&[b"\ninfo_num=0\nendcmd"]);
+                if number == 0 && second.is_some() {
+                    put(&[b"\n"]);
+                }
+            }
+        }
+        Op::Junk(line) => put(&[text(&JUNK, line)]),
+        Op::Overlong => put(&[&[b'x'; LINE_MAX]]),
+    }
+    put(&[b"\n"]);
+}

@@ -1,0 +1,114 @@
+//! Scenario text: reading, checking, laying out.
+//!
+//! Input: the text of a file. The first byte decides nothing but whether it is a fragment (`%`, which is dropped).
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use pmi_conform::lang::ast::Source;
+use pmi_conform::lang::{Diagnostic, Env, check, format, parse};
+use pmi_conform::suite::Suite;
+
+use crate::planted;
+
+struct Known {
+    suite: Suite,
+    requirements: Vec<String>,
+    ids: HashSet<String>,
+    fragments: Vec<String>,
+}
+
+thread_local! {
+    static KNOWN: OnceCell<Known> = const { OnceCell::new() };
+}
+
+/// A file that can be read is laid out to one that says the same and is laid out already; every mistake in one that cannot
+/// has its place in the text.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (name, text) = match text.strip_prefix('%') {
+        Some(text) => ("fragments/f", text),
+        None => ("kvs/s", text),
+    };
+    let scenario = match parse(source(text), name) {
+        Ok(scenario) => scenario,
+        Err(mistakes) => {
+            assert!(!mistakes.is_empty(), "a file that cannot be read has a mistake");
+            assert!(mistakes.iter().any(Diagnostic::is_error));
+            return mistakes.iter().for_each(|mistake| check_place(mistake, text));
+        }
+    };
+    let mut laid = format(&scenario);
+    if planted::is("blank-behind-a-repeat") && laid.contains("\nrepeat") && laid.contains("\nend\n") {
+        laid.push(' ');
+    }
+    let again = match parse(source(&laid), name) {
+        Ok(again) => again,
+        Err(mistakes) => panic!("laid out it cannot be read: {mistakes:?}\n{laid}"),
+    };
+    assert_eq!(format(&again), laid, "laid out twice");
+    assert_eq!(skeleton(&again), skeleton(&scenario), "laid out it says something else:\n{laid}");
+    KNOWN.with(|known| {
+        let known = known.get_or_init(known_names);
+        let env = Env {
+            fragments: &|name| known.suite.fragment(name),
+            requirement_ids: &|id| known.ids.contains(id),
+            fragment_names: &known.fragments,
+            requirement_names: &known.requirements,
+        };
+        for mistake in check(&scenario, &env) {
+            // What is wrong in a fragment is shown there.
+            let text = mistake.source.text.clone();
+            check_place(&mistake, &text);
+        }
+    });
+}
+
+fn source(text: &str) -> Arc<Source> {
+    Arc::new(Source { path: "s.pmi".into(), text: text.into() })
+}
+
+fn check_place(mistake: &Diagnostic, text: &str) {
+    let span = mistake.span;
+    assert!(span.start <= span.end && span.end <= text.len(), "{mistake} is at {span:?} of {}", text.len());
+    assert!(
+        text.is_char_boundary(span.start) && text.is_char_boundary(span.end),
+        "{mistake} is within a character"
+    );
+    let line = mistake.source.line_of(span.start);
+    assert!(line >= 1 && line <= text.split('\n').count());
+    assert!(!mistake.message.is_empty());
+    assert!(!mistake.render(false).is_empty());
+}
+
+/// What a scenario says, without places.
+fn skeleton(scenario: &pmi_conform::lang::ast::Scenario) -> String {
+    let text = format!(
+        "{:?} {:?} {:?} {:?} {:?} {} {}",
+        scenario.summary,
+        scenario.body,
+        scenario.requires,
+        scenario.needs,
+        scenario.tests,
+        scenario.ranks,
+        scenario.nodes
+    );
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find("Span { ") {
+        out.push_str(&rest[..at]);
+        let tail = &rest[at..];
+        rest = &tail[tail.find('}').map_or(tail.len(), |end| end + 1)..];
+    }
+    out.push_str(rest);
+    out
+}
+
+fn known_names() -> Known {
+    let Ok(suite) = Suite::of_paths(&[]) else { panic!("the embedded fragments cannot be read") };
+    let requirements: Vec<String> = suite.catalogue.iter().map(|known| known.id.clone()).collect();
+    let ids = requirements.iter().cloned().collect();
+    let fragments = ["join", "leave"].map(str::to_owned).into();
+    Known { suite, requirements, ids, fragments }
+}

@@ -1,0 +1,241 @@
+//! The reference server under operations of one to four ranks, and of those that they spawn, against [`crate::model`].
+//!
+//! Input: see `ops`.
+
+use arbitrary::Unstructured;
+use pmi_reference::{Action, Config, GroupSpec, ProcId, Server};
+
+use crate::model::{Expected, Model, Who};
+use crate::ops::{self, Op, Step, What, Write};
+use crate::{counters, input, planted};
+
+/// Every action of the server is the one that the model has due, and none is missing.
+pub fn run(data: &[u8]) {
+    let mut play = Play::new(data, ());
+    while play.step() {}
+}
+
+/// Sees what goes in and what comes out.
+pub(crate) trait Watch {
+    /// The first group, or a spawned one that is started.
+    fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
+    /// A process writes.
+    fn sent(&mut self, _from: ProcId, _bytes: &[u8]) {}
+    /// A process closes its connection.
+    fn closed(&mut self, _from: ProcId) {}
+    /// The server acts.
+    fn acted(&mut self, _action: &Action) {}
+}
+
+impl Watch for () {}
+
+/// What a process has on its way to the server.
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    /// So many were delivered.
+    delivered: usize,
+    /// Requests, and where in `bytes` they take effect: the first line, all of it.
+    requests: Vec<(Op, usize, usize)>,
+    /// The first of `requests` was begun.
+    begun: bool,
+}
+
+pub(crate) struct Play<'a, W> {
+    u: Unstructured<'a>,
+    nodes: u32,
+    server: Server,
+    model: Model,
+    outs: Vec<(Who, Out)>,
+    pub(crate) watch: W,
+}
+
+pub(crate) fn config(nodes: u32) -> Config {
+    Config {
+        keylen_max: ops::KEYLEN_MAX,
+        vallen_max: ops::VALLEN_MAX,
+        line_max: ops::LINE_MAX,
+        spawn_max: ops::SPAWN_MAX,
+        nodes,
+        behaviour: planted::behaviour(),
+        ..Config::default()
+    }
+}
+
+impl<'a, W: Watch> Play<'a, W> {
+    pub(crate) fn new(data: &'a [u8], mut watch: W) -> Self {
+        let mut u = Unstructured::new(data);
+        let head = input::byte(&mut u);
+        let (size, nodes) = (u32::from(head & 3) + 1, u32::from(head >> 2 & 3) + 1);
+        let mut server = Server::new(config(nodes));
+        server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
+        watch.group(0, size, nodes);
+        Self { u, nodes, server, model: Model::new(size, nodes), outs: Vec::new(), watch }
+    }
+
+    /// Takes a step; `false` at the end of the input.
+    pub(crate) fn step(&mut self) -> bool {
+        if self.u.is_empty() {
+            return false;
+        }
+        let Ok(step) = self.u.arbitrary::<Step>() else { return false };
+        let group = u32::from(step.group) % self.model.groups().min(ops::GROUPS);
+        let who = (group, u32::from(step.rank) % self.model.size(group));
+        let state = self.model.state(who);
+        match step.what {
+            What::Send(op, write) => self.send(who, op, write),
+            What::Close => self.close(who),
+            What::Spawned(good) => self.spawned(good),
+        }
+        let outcome = match self.model.due.last() {
+            None => 0,
+            Some(Expected::Send { .. }) => 1,
+            Some(Expected::Refuse { .. }) => 2,
+            Some(_) => 3,
+        };
+        self.compare();
+        let after = self.model.state(who);
+        counters::reached(state * 4 + outcome);
+        counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
+        true
+    }
+
+    fn out(&mut self, who: Who) -> &mut Out {
+        let at = self.outs.iter().position(|(owner, _)| *owner == who).unwrap_or_else(|| {
+            self.outs.push((who, Out::default()));
+            self.outs.len() - 1
+        });
+        &mut self.outs[at].1
+    }
+
+    fn send(&mut self, who: Who, op: Op, write: Write) {
+        if self.model.is_gone(who) {
+            // The server has closed it; that it does not mind is looked at with one byte.
+            return self.server.receive(proc(who), b"x");
+        }
+        let out = self.out(who);
+        let start = out.bytes.len();
+        ops::bytes(op, who.0, &mut out.bytes);
+        let length = out.bytes.len();
+        let first = match op {
+            Op::Spawn { .. } => start + b"mcmd=spawn\n".len(),
+            // Too long as soon as there is no room for its newline.
+            Op::Overlong => length - 1,
+            _ => length,
+        };
+        out.requests.push((op, first, length));
+        let until = match write {
+            Write::Whole => length,
+            Write::Later => return,
+            Write::Part(less) => length.saturating_sub(1 + usize::from(less)).max(out.delivered),
+        };
+        self.deliver(who, until);
+    }
+
+    fn deliver(&mut self, who: Who, until: usize) {
+        let mut out = std::mem::take(self.out(who));
+        let bytes = &out.bytes[out.delivered..until];
+        self.server.receive(proc(who), bytes);
+        self.watch.sent(proc(who), bytes);
+        out.delivered = until;
+        let mut done = 0;
+        for (op, first, last) in &out.requests {
+            if *first > until || !out.begun && !self.model.begin(who, *op) {
+                break;
+            }
+            out.begun = true;
+            if *last > until {
+                break;
+            }
+            self.model.request(who, *op);
+            out.begun = false;
+            done += 1;
+        }
+        out.requests.drain(..done);
+        if until == out.bytes.len() {
+            out.bytes.clear();
+            out.requests.clear();
+            out.delivered = 0;
+        }
+        *self.out(who) = out;
+    }
+
+    fn close(&mut self, who: Who) {
+        let out = self.out(who);
+        let partial = out.bytes[..out.delivered].last().is_some_and(|byte| *byte != b'\n');
+        let gone = self.model.is_gone(who);
+        self.server.closed(proc(who));
+        if !gone {
+            self.watch.closed(proc(who));
+        }
+        self.model.closed(who, partial);
+    }
+
+    fn spawned(&mut self, good: bool) {
+        let Some((group, size)) = self.model.spawned(good) else { return };
+        let mut codes = [0; 4];
+        codes[0] = i64::from(!good);
+        if good {
+            self.watch.group(group, size, self.nodes);
+        }
+        self.server.spawned(group, &codes[..size as usize]);
+    }
+
+    /// Holds what the server does against what is due.
+    fn compare(&mut self) {
+        let mut due = self.model.due.iter();
+        while let Some(action) = self.server.next_action() {
+            self.watch.acted(&action);
+            let Some(expected) = due.next() else { panic!("not due: {action:?}") };
+            assert!(
+                fits(&action, expected, &self.model.text),
+                "{action:?} where {} is due",
+                self.show(expected)
+            );
+        }
+        assert!(due.as_slice().is_empty(), "still due: {}", self.show(&due.as_slice()[0]));
+        self.model.settle();
+    }
+
+    fn show(&self, expected: &Expected) -> String {
+        match *expected {
+            Expected::Send { to, start, end } => {
+                format!("\"{}\" to {to:?}", self.model.text[start..end].escape_ascii())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+fn fits(action: &Action, expected: &Expected, text: &[u8]) -> bool {
+    match (action, *expected) {
+        (Action::Send { to, bytes }, Expected::Send { to: who, start, end }) => {
+            *to == proc(who) && bytes[..] == text[start..end]
+        }
+        (Action::Send { to, bytes }, Expected::Refuse { to: who, cmd }) => {
+            *to == proc(who) && is_refusal(bytes, cmd)
+        }
+        (Action::Abort { group, by, status, .. }, Expected::Abort { by: who, status: due }) => {
+            (*group, *by) == who && *status == due
+        }
+        (Action::Spawn { group, by, programs }, Expected::Spawn { group: due, by: who, size }) => {
+            let processes: u64 = programs.iter().map(|program| program.nprocs).sum();
+            *group == due && *by == proc(who) && processes == u64::from(size)
+        }
+        _ => false,
+    }
+}
+
+/// One line that is this response with an `rc` other than 0.
+fn is_refusal(bytes: &[u8], cmd: &str) -> bool {
+    let rc = bytes
+        .strip_prefix(b"cmd=")
+        .and_then(|rest| rest.strip_prefix(cmd.as_bytes()))
+        .and_then(|rest| rest.strip_prefix(b" rc="));
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    rc.is_some_and(|rc| !rc.starts_with(b"0")) && end == Some(bytes.len() - 1)
+}
+
+fn proc(who: Who) -> ProcId {
+    ProcId { group: who.0, rank: who.1 }
+}

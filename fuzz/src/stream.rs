@@ -1,0 +1,159 @@
+//! Framing of a byte stream, and the parsers of messages over any bytes.
+//!
+//! Input: a byte for the longest line and for where values end, one for how the stream is cut, the stream.
+
+use pmi_wire::{Body, LineFramer, Message, MessageError, Request, RequestError, Response, ValueReading};
+
+use crate::planted;
+
+const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
+const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
+
+/// However a stream is cut, the framer gives the lines that a search for newlines gives; each line that is a message
+/// is the same one after it was printed.
+pub fn run(data: &[u8]) {
+    let [limit, cuts, stream @ ..] = data else { return };
+    let reading = READINGS[usize::from(limit >> 7)];
+    let limit = LIMITS[usize::from(limit % 8)];
+    let mut framer = LineFramer::new(limit);
+    let mut expected = Expected { stream, at: 0, limit };
+    let (mut pushed, mut cut) = (0, *cuts);
+    while pushed < stream.len() {
+        let length = if *cuts == 0 { stream.len() } else { usize::from(cut % 32) + 1 };
+        cut = cut.wrapping_mul(5).wrapping_add(*cuts | 1);
+        let chunk = &stream[pushed..(pushed + length).min(stream.len())];
+        pushed += chunk.len();
+        framer.push(if planted::is("newline-at-a-seam-lost") && chunk.len() == 7 && chunk[0] == b'\n' {
+            &chunk[1..]
+        } else {
+            chunk
+        });
+        while let Some(line) = framer.next_line() {
+            let line = line.ok();
+            assert_eq!(line, expected.next(pushed), "the next line of a stream cut at {pushed}");
+            if let Some(line) = line {
+                check_line(line, reading);
+            }
+        }
+        let rest = &stream[..pushed];
+        let rest = &rest[rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)..];
+        assert_eq!(
+            framer.partial(),
+            if rest.len() < limit { rest } else { b"" },
+            "what follows the last newline"
+        );
+    }
+    assert!(expected.is_done(), "the framer kept a line back");
+}
+
+/// The lines of a stream by the definition: what stands between newlines, or `None` where that is too long.
+struct Expected<'a> {
+    stream: &'a [u8],
+    at: usize,
+    limit: usize,
+}
+
+impl<'a> Expected<'a> {
+    /// The next line, of which the framer has seen the first bytes up to `pushed`.
+    fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
+        let rest = &self.stream[self.at..];
+        let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        self.at += length + 1;
+        if length < self.limit {
+            assert!(self.at <= pushed, "a line before its newline");
+            Some(&rest[..length])
+        } else {
+            None
+        }
+    }
+
+    /// Whether only the beginning of a line is left.
+    fn is_done(&self) -> bool {
+        let rest = self.stream.get(self.at..).unwrap_or_default();
+        rest.len() < self.limit && !rest.contains(&b'\n')
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+fn check_line(line: &[u8], reading: ValueReading) {
+    let bad = line.iter().position(|byte| !(byte.is_ascii_graphic() || is_blank(*byte)));
+    match Message::parse(line, reading) {
+        Ok(message) => {
+            assert_eq!(bad, None, "a bad byte is in a message");
+            check_tuples(line, &message, reading);
+            // A command is that of a request or of a response, so that the other parser has nothing to say.
+            match Request::parse(line, reading) {
+                Err(RequestError::UnknownCommand) => check_response(line, reading),
+                Err(_) => {}
+                Ok(request) => check_request(&request, reading),
+            }
+        }
+        Err(MessageError::BadByte { at, byte }) => {
+            assert_eq!((Some(at), byte), (bad, line[at]), "the first bad byte");
+        }
+        Err(MessageError::Empty) => assert!(bad.is_none() && line.iter().all(|byte| is_blank(*byte))),
+        Err(MessageError::Malformed { at }) => {
+            assert_eq!(bad, None);
+            let token = line[at..].split(|byte| is_blank(*byte)).next().unwrap_or_default();
+            assert!(at == 0 || is_blank(line[at - 1]), "a tuple begins behind a blank");
+            assert!(!token.contains(&b'=') || token[0] == b'=', "a tuple was taken for none");
+        }
+    }
+}
+
+/// The tuples cover the line but for blanks, and where every value ends at a blank they are what stands between blanks.
+fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
+    let mut rest = line;
+    for tuple in message.tuples() {
+        let blanks = rest.iter().take_while(|byte| is_blank(**byte)).count();
+        rest = &rest[blanks..];
+        let (key, tail) = rest.split_at(tuple.key.len());
+        assert_eq!(key, tuple.key);
+        let (equals, tail) = tail.split_first().unwrap_or((&0, b""));
+        assert!(*equals == b'=' && !key.is_empty() && !key.contains(&b'='));
+        let (value, tail) = tail.split_at(tuple.value.len());
+        assert_eq!(value, tuple.value);
+        assert!(tail.first().is_none_or(|byte| is_blank(*byte)), "a value ends at a blank");
+        assert!(reading == ValueReading::ToEndOfLine || !value.iter().any(|byte| is_blank(*byte)));
+        rest = tail;
+    }
+    assert!(rest.iter().all(|byte| is_blank(*byte)), "the tuples cover the line");
+}
+
+fn check_request(request: &Request<'_>, reading: ValueReading) {
+    let mut out = Vec::with_capacity(128);
+    request.write_to(&mut out);
+    if planted::is("value-loses-last-tab") && out.ends_with(b"\t\n") {
+        out.remove(out.len() - 2);
+    }
+    let printed = printed(&out);
+    assert_eq!(Request::parse(printed, reading), Ok(*request), "a request after it was printed");
+}
+
+fn check_response(line: &[u8], reading: ValueReading) {
+    let Ok(response) = Response::parse(line, reading) else { return };
+    if loses_in_print(&response) {
+        return;
+    }
+    let mut out = Vec::with_capacity(128);
+    response.write_to(&mut out);
+    assert_eq!(Response::parse(printed(&out), reading), Ok(response), "a response after it was printed");
+}
+
+/// The value of a get goes last, since it runs to the end of the line. A `msg` before it loses the blanks at its end, and
+/// whatever in it looks like a tuple of the response becomes one.
+fn loses_in_print(response: &Response<'_>) -> bool {
+    matches!(response.body, Body::Get(Some(_)))
+        && response
+            .msg
+            .is_some_and(|msg| msg.contains(&b'=') || msg.last().is_some_and(|byte| is_blank(*byte)))
+}
+
+fn printed(out: &[u8]) -> &[u8] {
+    let (newline, line) = out.split_last().unwrap_or((&0, b""));
+    assert!(*newline == b'\n' && !line.contains(&b'\n'), "a message is one line");
+    line
+}

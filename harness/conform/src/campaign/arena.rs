@@ -1,0 +1,190 @@
+//! Where sessions are played: a fresh launch for each, and the oracles.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pmi_reference::Config;
+
+use super::drive::{Played, drive};
+use super::session::Session;
+use super::symptom::{Symptom, leak, symptoms};
+use super::witness::{self, Witness};
+use crate::event::What;
+use crate::launch::{Environment, Implementation, Patience, ProcessPeer};
+use crate::play::MemoryPeer;
+use crate::requirement::Catalogue;
+
+/// How long a proven silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
+const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(15) };
+
+/// How long processes that a launcher has left behind may take to go.
+const GOING: Duration = Duration::from_millis(500);
+
+/// A silence is believed after so many times the slowest answer, and not before this.
+const ANSWERS: u32 = 30;
+/// See [`ANSWERS`].
+const LEAST: Duration = Duration::from_millis(60);
+
+/// How thorough a session is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Silence is believed at once.
+    Hasty,
+    /// Silence is believed as in the suite, and processes get twice the time.
+    Calm,
+}
+
+/// A server under test.
+pub enum Target {
+    /// The reference server in memory.
+    Memory(Config),
+    /// Real processes.
+    Processes(Box<Implementation>, Environment),
+}
+
+/// A server under test with the oracles.
+pub struct Arena {
+    target: Target,
+    /// As the user would write it.
+    command: Vec<String>,
+    catalogue: Catalogue,
+    wait: Duration,
+    /// The slowest answer of late, in microseconds.
+    slowest: AtomicU64,
+    _witness: Option<Witness>,
+}
+
+/// A session that was played, and what is wrong with it.
+pub struct Verdict {
+    /// What happened.
+    pub played: Played,
+    /// What is wrong, the worst first.
+    pub symptoms: Vec<Symptom>,
+}
+
+impl Arena {
+    /// Prepares a target. No step of a session takes longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// The scratch folder of the witness cannot be made.
+    pub fn new(mut target: Target, catalogue: Catalogue, wait: Duration) -> io::Result<Self> {
+        let command = match &target {
+            Target::Memory(_) => Vec::new(),
+            Target::Processes(implementation, _) => implementation.template().to_vec(),
+        };
+        let witness = match &mut target {
+            Target::Memory(_) => None,
+            Target::Processes(implementation, _) => witness::install(implementation)?,
+        };
+        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), _witness: witness })
+    }
+
+    /// Plays a session.
+    ///
+    /// # Errors
+    ///
+    /// The implementation cannot be started.
+    pub fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict> {
+        let wait = match pace {
+            Pace::Calm => 2 * self.wait,
+            Pace::Hasty => self.hasty_wait(),
+        };
+        let (played, left) = match &self.target {
+            Target::Memory(config) => {
+                let mut peer = MemoryPeer::launch(config.clone(), session.ranks);
+                (drive(session, &mut peer, Vec::new(), wait), Vec::new())
+            }
+            Target::Processes(implementation, environment) => {
+                let (mut peer, command) = ProcessPeer::launch(implementation, session.ranks, 1, environment)?;
+                if pace == Pace::Hasty {
+                    peer.set_patience(HASTE);
+                }
+                let played = drive(session, &mut peer, command, wait);
+                let left = if played.exit.is_some() { left(&peer) } else { Vec::new() };
+                (played, left)
+            }
+        };
+        let slowest = played.slowest.as_micros() as u64;
+        // Falls slowly, so that a slow moment of the machine is remembered for a while.
+        let _ = self
+            .slowest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
+        let mut symptoms = symptoms(&played, &self.catalogue);
+        if !left.is_empty() && played.crashed.is_none() {
+            symptoms.push(leak(&left));
+        }
+        Ok(Verdict { played, symptoms })
+    }
+
+    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
+    fn hasty_wait(&self) -> Duration {
+        let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
+        (slowest * ANSWERS).max(LEAST).min(self.wait)
+    }
+
+    /// The command that starts the implementation, with placeholders.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The implementation in words.
+    pub fn label(&self) -> String {
+        match &self.target {
+            Target::Memory(_) => "the reference server in memory".into(),
+            Target::Processes(implementation, _) => implementation.label.clone(),
+        }
+    }
+}
+
+fn left(peer: &ProcessPeer) -> Vec<String> {
+    let deadline = Instant::now() + GOING;
+    loop {
+        let names = peer.leftovers();
+        if names.is_empty() || Instant::now() >= deadline {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the session reached of the model: for every request, what its process had been answered last, how many others
+/// were waiting, what it asked and what came.
+pub(super) fn transitions(played: &Played) -> Vec<String> {
+    use std::collections::HashMap;
+    let mut last: HashMap<crate::event::Proc, String> = HashMap::new();
+    let mut asked: HashMap<crate::event::Proc, String> = HashMap::new();
+    let mut all = Vec::new();
+    for event in &played.events {
+        let (proc, came) = match &event.what {
+            What::ToServer { proc, bytes } => {
+                asked.insert(*proc, super::symptom::kind(&bytes.0));
+                continue;
+            }
+            What::FromServer { proc, bytes } => (*proc, outcome(&bytes.0)),
+            What::ClosedByServer { proc } => (*proc, "close"),
+            What::NoAnswer { proc, .. } => (*proc, "silence"),
+            _ => continue,
+        };
+        let Some(request) = asked.remove(&proc) else { continue };
+        let others = match asked.len() {
+            0 => "alone",
+            1 => "one waits",
+            _ => "several wait",
+        };
+        let before = last.get(&proc).map_or("start", String::as_str);
+        all.push(format!("{before} | {others} | {request} | {came}"));
+        last.insert(proc, format!("{request} {came}"));
+    }
+    all
+}
+
+fn outcome(bytes: &[u8]) -> &'static str {
+    let line = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
+    match pmi_wire::Response::parse(line, pmi_wire::ValueReading::ToEndOfLine) {
+        Ok(response) if response.is_success() => "ok",
+        Ok(_) => "refused",
+        Err(_) => "unreadable",
+    }
+}

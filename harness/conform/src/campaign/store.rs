@@ -1,0 +1,217 @@
+//! Findings as folders that others can use: the scenario, a script that needs nothing of ours, the transcript.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::session::{Answer, Base, Limit, Line, Piece, Session, Step};
+use crate::event::Event;
+
+/// The file that tells what a finding's folder holds.
+pub const FINDING: &str = "finding.json";
+/// The session as a scenario.
+pub const SCENARIO: &str = "scenario.pmi";
+/// Plays the session without us.
+const SCRIPT: &str = include_str!("replay.py");
+/// Cited where the monitor knows no requirement: what a server has to do about what is no message.
+const NO_CRASH: &str = "rfc13.error.close";
+
+/// Something found, as `finding.json` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// What the folder is called.
+    pub bucket: String,
+    /// In words.
+    pub what: String,
+    /// The requirement that is broken, if the monitor knows it.
+    pub requirement: Option<String>,
+    /// The implementation.
+    pub server: String,
+    /// Seed and number of the session in which it was found.
+    pub seed: u64,
+    /// See `seed`.
+    pub number: u64,
+    /// What the generator had put into that session.
+    pub ingredients: Vec<String>,
+    /// Of five more runs of that session, those that showed it.
+    pub again: u32,
+    /// The same of the session as it is stored.
+    pub again_minimal: u32,
+    /// Steps found with and stored.
+    pub steps: [usize; 2],
+    /// Sessions that shrinking played.
+    pub shrinking: usize,
+}
+
+/// How often a finding is tried again.
+pub const TRIES: u32 = 5;
+
+impl Found {
+    /// `deterministic`, or how often it shows.
+    pub fn label(&self) -> String {
+        match self.again_minimal {
+            TRIES => "deterministic".into(),
+            n => format!("flaky {n}/{TRIES}"),
+        }
+    }
+}
+
+/// Writes a finding's folder.
+///
+/// # Errors
+///
+/// Whatever writing files brings.
+pub fn store(
+    folder: &Path,
+    found: &Found,
+    session: &Session,
+    events: &[Event],
+    command: &[String],
+    replay: &str,
+) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text);
+    write(SCENARIO, &scenario(found, session))?;
+    write("session.json", &format!("{:#}\n", session_json(session)))?;
+    write("replay.py", SCRIPT)?;
+    let launch = plain_command(command);
+    let script = format!(
+        "#!/bin/sh\n# {}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
+         cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
+        found.bucket,
+        shell_words::join(&launch)
+    );
+    write("replay.sh", &script)?;
+    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
+    let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
+    for event in events {
+        serde_json::to_writer(&mut transcript, event)?;
+        transcript.write_all(b"\n")?;
+    }
+    transcript.flush()?;
+    write("versions.txt", &versions(command))?;
+    write("command.txt", &format!("{}\n{replay}\n", shell_words::join(command)))?;
+    // Last, so that a folder that has it is whole.
+    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))
+}
+
+/// The session as a scenario of the suite.
+pub fn scenario(found: &Found, session: &Session) -> String {
+    let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
+    let summary: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    session.to_scenario(&summary, &[found.requirement.as_deref().unwrap_or(NO_CRASH)])
+}
+
+/// The command as a script can use it. A bare proxy is started by the mpiexec that belongs to it.
+fn plain_command(command: &[String]) -> Vec<String> {
+    let option = |name: &str| {
+        let at = command.iter().position(|w| w == name)?;
+        command.get(at + 1)
+    };
+    match option("--proxy").filter(|_| command.iter().any(|w| w == "hydra-upstream")) {
+        Some(proxy) => {
+            let launcher = Path::new(proxy).with_file_name("mpiexec.hydra");
+            [&*launcher.to_string_lossy(), "-n", "{ranks}", "{agent}"].map(String::from).to_vec()
+        }
+        None => command.to_vec(),
+    }
+}
+
+fn versions(command: &[String]) -> String {
+    let ask = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        output.map_or(String::new(), |o| {
+            String::from_utf8_lossy(&o.stdout).lines().take(4).collect::<Vec<_>>().join("\n")
+        })
+    };
+    let launcher = plain_command(command).first().cloned().unwrap_or_default();
+    format!(
+        "pmi-conform {}\n{}\n{launcher}: {}\n",
+        env!("CARGO_PKG_VERSION"),
+        ask("uname", &["-srm"]),
+        ask(&launcher, &["--version"])
+    )
+}
+
+fn session_json(session: &Session) -> Value {
+    let steps: Vec<Value> = session
+        .steps
+        .iter()
+        .map(|step| match step {
+            Step::Join => json!({"step": "join"}),
+            Step::Leave => json!({"step": "leave"}),
+            Step::Write { rank, lines, partial } => {
+                let lines: Vec<Value> = lines.iter().map(line_json).collect();
+                json!({"step": "write", "rank": rank, "lines": lines, "partial": partial})
+            }
+            Step::Await { rank, .. } => json!({"step": "await", "rank": rank}),
+            Step::Close { rank } => json!({"step": "close", "rank": rank}),
+            Step::Exit { rank, status } => json!({"step": "exit", "rank": rank, "number": status}),
+            Step::Kill { rank, signal } => json!({"step": "kill", "rank": rank, "number": signal}),
+        })
+        .collect();
+    json!({"ranks": session.ranks, "steps": steps})
+}
+
+fn line_json(line: &Line) -> Value {
+    let piece = |piece: &Piece| match piece {
+        Piece::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) if text.is_ascii() => json!({"text": text}),
+            _ => json!({"hex": bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()}),
+        },
+        Piece::Kvs => json!({"name": "kvs"}),
+        Piece::Agent => json!({"name": "agent"}),
+        Piece::Fill(length) => {
+            let base = match length.base {
+                Base::Zero => None,
+                Base::Limit(Limit::Kvsname) => Some("kvsname_max"),
+                Base::Limit(Limit::Key) => Some("keylen_max"),
+                Base::Limit(Limit::Value) => Some("vallen_max"),
+            };
+            json!({"fill": [base, length.plus]})
+        }
+    };
+    Value::Array(line.iter().map(piece).collect())
+}
+
+/// Lets the scenario say at which steps an answer was due that did not come.
+pub fn tighten(session: &mut Session, unanswered: &[(usize, pmi_wire::Operation)]) {
+    for (index, op) in unanswered {
+        if let Some(Step::Await { answer, .. }) = session.steps.get_mut(*index) {
+            *answer = Answer::Due(*op);
+        }
+    }
+}
+
+/// Reads what a folder holds.
+///
+/// # Errors
+///
+/// A file is missing or says something else; the message names it.
+pub fn read(folder: &Path) -> Result<(Found, Session), String> {
+    let at = |name: &str, e: &dyn std::fmt::Display| format!("{}: {e}", folder.join(name).display());
+    let text = fs::read_to_string(folder.join(FINDING)).map_err(|e| at(FINDING, &e))?;
+    let found: Found = serde_json::from_str(&text).map_err(|e| at(FINDING, &e))?;
+    Ok((found, read_session(&folder.join(SCENARIO))?))
+}
+
+/// Reads a session from a scenario file.
+///
+/// # Errors
+///
+/// It cannot be read, or has steps that sessions do not have.
+pub fn read_session(path: &Path) -> Result<Session, String> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
+    let source = std::sync::Arc::new(crate::lang::ast::Source { path: name.clone(), text });
+    let scenario = crate::lang::parse(source, "replayed")
+        .map_err(|errors| errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))?;
+    Session::from_scenario(&scenario).map_err(|line| {
+        format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}")
+    })
+}

@@ -1,0 +1,252 @@
+//! What is wrong with what was seen, and the bucket it belongs in: who, what, after which kind of message.
+
+use pmi_wire::{Operation, Request, ValueReading};
+
+use super::drive::Played;
+use crate::event::{Proc, SilenceProof, What};
+use crate::judge::Severity;
+use crate::requirement::Catalogue;
+
+/// Something that an implementation should not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symptom {
+    /// Symptoms of one bucket are taken for the same; usable as a folder's name.
+    pub bucket: String,
+    /// In words.
+    pub what: String,
+    /// The requirement that is broken, if the monitor knows it.
+    pub requirement: Option<String>,
+}
+
+/// What an answer that is missing is said to be by the monitor.
+const SILENCE: &str = "silence";
+/// The same where the connection ends.
+const END: &str = "the end of the connection";
+
+/// Everything that is wrong, the worst first, one of each bucket.
+pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
+    let mut all = Vec::new();
+    let last = last_action(played);
+    if let Some((name, signal)) = &played.crashed {
+        let name = program_in(name);
+        let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
+        all.push(symptom(
+            &["crash", name, signal_name, &last],
+            format!("{name} died of signal {signal} ({signal_name}) after {last}"),
+        ));
+    } else if let Some((name, what)) = dying_words(played) {
+        all.push(symptom(&["crash", &name, &slug(&what), &last], format!("{name}: {what}, after {last}")));
+    }
+    if played.flood {
+        all.push(symptom(&["flood", &last], format!("it sends without end after {last}")));
+    }
+    if let Some(proof) = played.stays.filter(|_| all.is_empty()) {
+        let how = match proof {
+            SilenceProof::Idle => "its processes wait for ever",
+            SilenceProof::Timeout => "its processes are at work or wait for a time",
+        };
+        let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
+        all.push(symptom(&["stays", &last], what));
+    }
+    let crashed = !all.is_empty();
+    for finding in &played.findings {
+        // Who is dead does not answer.
+        if crashed && [SILENCE, END].contains(&finding.seen.as_str()) {
+            continue;
+        }
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+            continue;
+        }
+        let kind = kind_before(played, finding.proc, finding.seq);
+        let sort = if finding.seen == SILENCE { "hang" } else { "rule" };
+        let what = format!("{}: expected {}; seen: {}", finding.requirement, finding.expected, finding.seen);
+        let mut found = symptom(&[sort, &finding.requirement, &kind], what);
+        found.requirement = Some(finding.requirement.clone());
+        all.push(found);
+    }
+    let mut seen = std::collections::HashSet::new();
+    all.retain(|s| seen.insert(s.bucket.clone()));
+    all
+}
+
+fn symptom(parts: &[&str], what: String) -> Symptom {
+    let bucket = parts.iter().map(|p| slug(p)).collect::<Vec<_>>().join("--");
+    Symptom { bucket, what, requirement: None }
+}
+
+/// A leak of processes, found after the launcher's end.
+pub fn leak(names: &[String]) -> Symptom {
+    let mut distinct = names.to_vec();
+    distinct.dedup();
+    symptom(
+        &["leak", &distinct.join("-")],
+        format!("processes are left when the launcher has ended: {}", names.join(", ")),
+    )
+}
+
+/// A text of letters, digits and `.-_`, not too long.
+pub fn slug(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || c == '.' || c == '_' {
+            out.push(c);
+        } else if !out.ends_with('-') {
+            out.push('-');
+        }
+        if out.len() >= 60 {
+            break;
+        }
+    }
+    out.trim_matches('-').to_owned()
+}
+
+/// `the launcher, mpiexec,` and the like.
+fn program_in(name: &str) -> &str {
+    name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
+}
+
+/// What a program says when it dies for a reason of its own. Hydra's `assert (...) failed` is none: it is how Hydra
+/// logs any error.
+fn dying_words(played: &Played) -> Option<(String, String)> {
+    const SIGNS: [&str; 10] = [
+        "Assertion",
+        "buffer overflow detected",
+        "stack smashing detected",
+        "free():",
+        "malloc():",
+        "realloc():",
+        "corrupted",
+        "Segmentation fault",
+        "panicked at",
+        "Sanitizer",
+    ];
+    let lines = || {
+        played.events.iter().filter_map(|event| match &event.what {
+            What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
+            _ => None,
+        })
+    };
+    let told = lines().find_map(|text| {
+        let (name, signal) = text.strip_prefix(super::witness::MARK)?.split_once(' ')?;
+        let signal = signal.trim().parse().ok().and_then(signal_hook::low_level::signal_name)?;
+        Some((name.to_owned(), signal.to_owned()))
+    });
+    told.or_else(|| {
+        let line = lines().find(|text| SIGNS.iter().any(|sign| text.contains(sign)))?;
+        Some(("output".to_owned(), mask(&line)))
+    })
+}
+
+/// A message without what differs from run to run: addresses, process ids, host names in brackets.
+fn mask(text: &str) -> String {
+    let mut out = String::new();
+    let mut bracket = false;
+    for word in text.split_whitespace() {
+        bracket |= word.starts_with('[');
+        let ends = word.ends_with(']');
+        let hex = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let numeric = hex.starts_with("0x") || (hex.len() > 3 && hex.bytes().all(|b| b.is_ascii_digit()));
+        if !bracket && !numeric {
+            let short = word.rsplit('/').next().unwrap_or(word);
+            out += short;
+            out.push(' ');
+        }
+        bracket &= !ends;
+    }
+    out.truncate(out.floor_char_boundary(100));
+    out.trim().to_owned()
+}
+
+/// The kind of the last thing that we did before the implementation showed that something was wrong.
+fn last_action(played: &Played) -> String {
+    let trouble = played.events.iter().position(|e| {
+        matches!(
+            e.what,
+            What::ClosedByServer { .. }
+                | What::Ended { ours: false, .. }
+                | What::Crashed { .. }
+                | What::JobExited { .. }
+        )
+    });
+    let events = &played.events[..trouble.unwrap_or(played.events.len())];
+    for event in events.iter().rev() {
+        match &event.what {
+            What::ToServer { bytes, .. } => return kind(&bytes.0),
+            What::ClosedByClient { .. } => return "close".into(),
+            What::Ended { ours: true, .. } => return "exit".into(),
+            _ => {}
+        }
+    }
+    "start".into()
+}
+
+/// The kind of the last request of a process before an event.
+fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
+    let events = &played.events[..played.events.len().min(seq as usize)];
+    for event in events.iter().rev() {
+        match &event.what {
+            What::ToServer { proc: by, bytes } if proc.is_none_or(|p| p == *by) => return kind(&bytes.0),
+            _ => {}
+        }
+    }
+    "start".into()
+}
+
+/// What kind of message a write ends with.
+pub fn kind(bytes: &[u8]) -> String {
+    let text = bytes.strip_suffix(b"\n");
+    let partial = text.is_none();
+    let last = text.unwrap_or(bytes).rsplit(|b| *b == b'\n').next().unwrap_or_default();
+    if partial {
+        return "partial".into();
+    }
+    let word = |prefix: &[u8]| -> Option<Vec<u8>> {
+        let rest = last.strip_prefix(prefix)?;
+        Some(rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default().to_vec())
+    };
+    let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
+    if spawning || last == b"endcmd" {
+        return "spawn".into();
+    }
+    let Some(cmd) = word(b"cmd=") else { return "no-command".into() };
+    let Some(op) = Operation::from_request_cmd(&cmd) else { return "unknown-command".into() };
+    match Request::parse(last, ValueReading::ToEndOfLine) {
+        Ok(_) => op.request_cmd().to_owned(),
+        Err(_) => format!("bad-{}", op.request_cmd()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_messages() {
+        for (bytes, expected) in [
+            ("cmd=put kvsname=k key=a value=b\n", "put"),
+            ("cmd=put kvsname=k\n", "bad-put"),
+            ("cmd=put kvsname=k", "partial"),
+            ("cmd=get kvsname=k key=a\ncmd=barrier_in\n", "barrier_in"),
+            ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
+            ("cmd=frob\n", "unknown-command"),
+            ("\n", "no-command"),
+        ] {
+            assert_eq!(kind(bytes.as_bytes()), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn buckets_do_not_depend_on_the_run() {
+        let a = mask("[mpiexec@host-1] control_cb (proxy/cb.c:280): assert (!closed) failed");
+        let b = mask("[mpiexec@other] control_cb (/build/17/proxy/cb.c:280): assert (!closed) failed");
+        assert_eq!(a, b);
+        assert!(a.contains("assert (!closed) failed"), "{a}");
+        assert_eq!(
+            mask("*** free(): invalid pointer: 0x00007f *** 12345"),
+            "*** free(): invalid pointer: ***"
+        );
+        assert_eq!(slug("assert (!closed) failed/x"), "assert-closed-failed-x");
+        assert_eq!(program_in("the launcher, hydra_pmi_proxy,"), "hydra_pmi_proxy");
+    }
+}

@@ -1,0 +1,140 @@
+//! `fuzz` finds bugs that were planted in a server, tells them apart, makes them small, and finds nothing where there
+//! is nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rstest::rstest;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+/// The example `flawed`, which `cargo test` builds.
+fn flawed(bug: &str) -> String {
+    let path = Path::new(CONFORM).with_file_name("examples").join("flawed");
+    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
+    format!("{} {bug} {{ranks}} {{agent}}", path.display())
+}
+
+/// Exit status and what was written.
+fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
+    let mut command = Command::new(CONFORM);
+    command.arg("fuzz").args(args).current_dir(folder).stdin(Stdio::null());
+    command.env_remove("PMI_CONFORM_SERVER");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code().unwrap(), text)
+}
+
+/// Folders of findings.
+fn found(out: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(out)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.join("finding.json").is_file())
+        .collect();
+    found.sort();
+    found
+}
+
+fn names(found: &[PathBuf]) -> Vec<String> {
+    found.iter().map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect()
+}
+
+#[rstest]
+#[case("crash", "crash--flawed--SIGABRT--get")]
+#[case("swap", "rule--rfc13.get.value--get")]
+#[case("hang", "hang--rfc13.abnf.c-put--put")]
+fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[case] bucket: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = flawed(bug);
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "400", "--valid", "--timeout", "5"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    let out = folder.path().join("pmi-conform-fuzz");
+    let all = found(&out);
+    assert_eq!(status, 1, "{text}");
+    assert!(names(&all).contains(&bucket.to_owned()), "{text}");
+    let finding = out.join(bucket);
+    for file in ["scenario.pmi", "replay.sh", "replay.py", "transcript.ndjson", "versions.txt", "command.txt"]
+    {
+        assert!(finding.join(file).is_file(), "{file}: {text}");
+    }
+    let told: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
+    assert_eq!(told["again_minimal"], 5, "{told}");
+    // A hundred puts and their answers have to stay.
+    let most = if bug == "hang" { 300 } else { 20 };
+    assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
+
+    let (status, text) = fuzz(folder.path(), &["--server", &server, "--replay", finding.to_str().unwrap()]);
+    assert_eq!(status, 1, "{text}");
+    assert!(text.ends_with(&format!("{bucket}: 5 of 5\n")), "{text}");
+    // Without the bug it does not show.
+    let healthy = flawed("none");
+    let (status, text) = fuzz(folder.path(), &["--server", &healthy, "--replay", finding.to_str().unwrap()]);
+    assert_eq!((status, text.ends_with(&format!("{bucket}: 0 of 5\n"))), (0, true), "{text}");
+
+    // As a scenario of the suite it shows the same.
+    let exported = folder.path().join("exported");
+    let (status, text) = fuzz(folder.path(), &["--export", exported.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let scenario = exported.join(format!("{bucket}.pmi"));
+    for (server, wanted) in [(&server, 1), (&healthy, 0)] {
+        let output = Command::new(CONFORM)
+            .args(["--server", server, scenario.to_str().unwrap()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(wanted), "{text}");
+    }
+}
+
+#[test]
+fn the_script_shows_a_crash_without_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = flawed("crash");
+    let (_, text) =
+        fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "400", "--valid"]);
+    let script = folder.path().join("pmi-conform-fuzz/crash--flawed--SIGABRT--get/replay.sh");
+    let output =
+        Command::new(&script).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{e}: {text}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("the command died of SIGABRT"), "{text}");
+}
+
+#[test]
+fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = flawed("crash");
+    fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--flawed--*\"\n").unwrap();
+    let known = ["--server", &server, "--seed", "1", "--sessions", "400", "--valid", "--known", "known.toml"];
+    let (status, text) = fuzz(folder.path(), &known);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("known  crash--flawed--SIGABRT--get"), "{text}");
+    // The folder is not overwritten by accident, and what was seen counts.
+    let (status, text) = fuzz(folder.path(), &known);
+    assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
+    let (status, text) =
+        fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
+    assert!(status == 0 && text.contains("seed 1, from session 400"), "{text}");
+}
+
+#[test]
+fn nothing_is_found_in_the_reference_process_manager() {
+    let folder = tempfile::tempdir().unwrap();
+    let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif"];
+    let (status, text) = fuzz(
+        folder.path(),
+        &[&["--seed", "1", "--sessions", "300", "--timeout", "5"][..], &reports].concat(),
+    );
+    assert_eq!(status, 0, "{text}");
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+    };
+    let report = read("r.json");
+    let played = report["sessions"].as_u64().unwrap() + report["left_out"].as_u64().unwrap();
+    assert_eq!(played, 300, "{report}");
+    assert_eq!(report["found"], serde_json::json!([]), "{text}");
+    assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
+}

@@ -1,0 +1,368 @@
+//! PMI libraries under test: our own is clean, and each of many faulty ones is found out by a finding that cites what it breaks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
+
+use pmi_conform::deviations::Deviations;
+use pmi_conform::event::Event;
+use pmi_conform::lang::UnderTest;
+use pmi_conform::lang::ast::Scenario;
+use pmi_conform::library::Library;
+use pmi_conform::play::Limits;
+use pmi_conform::requirement::{Binds, Level};
+use pmi_conform::run::{Observer, Options, Target, run};
+use pmi_conform::suite::Suite;
+use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+
+/// What a faulty library is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Built {
+    Plain,
+    MoreFunctions,
+    FewerFunctions,
+    OtherVersion,
+    OtherName,
+}
+
+/// A fault of `library/faulty.c`, and the requirements that it breaks.
+type Fault = (&'static str, &'static [&'static str]);
+
+const FAULTS: &[Fault] = &[
+    ("init-null", &["rfc13.api.init.errors"]),
+    ("init-never-fails", &["rfc13.api.init.errors"]),
+    ("fd-fixed", &["rfc13.env.pmi-fd"]),
+    ("request-before-init", &["rfc13.init.first"]),
+    ("spawned-always", &["rfc13.api.init.spawned"]),
+    ("spawned-never", &["rfc13.api.init.spawned"]),
+    ("spawned-not-set", &["rfc13.api.init.spawned"]),
+    ("code-unknown-init", &["rfc13.api.return-codes"]),
+    ("initialized-null", &["rfc13.api.initialized.errors"]),
+    ("initialized-always", &["rfc13.api.initialized.flag"]),
+    ("initialized-never", &["rfc13.api.initialized.flag"]),
+    ("name-length-off", &["rfc13.api.name-length-max"]),
+    ("name-length-null", &["rfc13.api.length-max.errors"]),
+    ("key-length-off", &["rfc13.api.key-length-max"]),
+    ("key-length-null", &["rfc13.api.length-max.errors"]),
+    ("key-length-fails", &["rfc13.api.length-max.errors"]),
+    ("value-length-off", &["rfc13.api.value-length-max"]),
+    ("value-length-behind", &["rfc13.api.value-length-max"]),
+    ("id-length-tiny", &["rfc13.api.id-length-max"]),
+    ("size-off", &["rfc13.api.get-size"]),
+    ("size-null", &["rfc13.api.get-size.errors"]),
+    ("size-code", &["rfc13.api.code.success"]),
+    ("size-behind", &["rfc13.api.get-size"]),
+    ("rank-off", &["rfc13.api.get-rank"]),
+    ("rank-null", &["rfc13.api.get-rank.errors"]),
+    ("universe-off", &["rfc13.api.get-universe-size"]),
+    ("universe-null", &["rfc13.api.get-universe-size.errors"]),
+    ("universe-fails", &["rfc13.api.get-universe-size.errors"]),
+    ("appnum-off", &["rfc13.api.get-appnum"]),
+    ("appnum-null", &["rfc13.api.get-appnum.errors"]),
+    ("appnum-fails", &["rfc13.api.get-appnum.errors"]),
+    ("clique-size-off", &["rfc13.api.get-clique-size"]),
+    ("clique-size-null", &["rfc13.api.get-clique-size.errors"]),
+    ("clique-ranks-null", &["rfc13.api.get-clique-ranks.errors"]),
+    ("clique-ranks-short", &["rfc13.api.get-clique-ranks.errors"]),
+    ("clique-ranks-overrun", &["rfc13.api.get-clique-ranks"]),
+    ("clique-is-everybody", &["rfc13.api.get-clique-ranks"]),
+    ("clique-mine-only", &["rfc13.api.get-clique-ranks"]),
+    ("finalize-silent", &["rfc13.api.finalize"]),
+    ("finalize-never-fails", &["rfc13.api.finalize"]),
+    ("abort-returns", &["rfc13.abort.no-return"]),
+    ("abort-mute", &["rfc13.abort.stderr"]),
+    ("abort-cut", &["rfc13.abort.stderr"]),
+    ("abort-stdout", &["rfc13.abort.stderr"]),
+    ("abort-code-one", &["rfc13.abort.exit-code"]),
+    ("abort-core", &["rfc13.abort.exit-code"]),
+    ("put-null", &["rfc13.api.kvs-put.errors"]),
+    ("put-lost", &["rfc13.api.kvs-put"]),
+    ("put-second-lost", &["rfc13.put.visible-after-barrier"]),
+    ("put-bad-key-sent", &["rfc13.abnf.c-put", "rfc13.abnf.word", "rfc13.wire.tuples"]),
+    ("put-never-fails", &["rfc13.api.kvs-put.errors"]),
+    ("commit-null", &["rfc13.api.kvs-commit.errors"]),
+    ("commit-fails", &["rfc13.api.kvs-commit"]),
+    ("get-null", &["rfc13.api.kvs-get.errors"]),
+    ("get-short", &["rfc13.api.kvs-get.errors"]),
+    ("get-overrun", &["rfc13.api.kvs-get"]),
+    ("get-no-nul", &["rfc13.api.kvs-get"]),
+    ("get-first-word", &["rfc13.get.value"]),
+    ("get-upper-case", &["rfc13.get.value"]),
+    ("get-empty", &["rfc13.api.kvs-get"]),
+    ("get-never-fails", &["rfc13.api.kvs-get.errors"]),
+    ("my-name-null", &["rfc13.api.kvs-get-my-name.errors"]),
+    ("my-name-overrun", &["rfc13.api.kvs-get-my-name"]),
+    ("my-name-cut", &["rfc13.api.kvs-get-my-name.errors"]),
+    ("my-name-other", &["rfc13.api.kvs-get-my-name"]),
+    ("my-name-differs", &["rfc13.kvsname.common"]),
+    ("id-other", &["rfc13.api.get-id"]),
+    ("id-overrun", &["rfc13.api.get-id"]),
+    ("domain-id-other", &["rfc13.api.get-kvs-domain-id"]),
+    ("domain-id-cut", &["rfc13.api.kvs-get-my-name.errors"]),
+    ("barrier-at-once", &["rfc13.api.barrier"]),
+    ("barrier-only-enters", &["rfc13.barrier.all-in-before-any-out"]),
+    ("barrier-for-ever", &["rfc13.barrier.released"]),
+    ("barrier-once", &["rfc13.barrier.generic"]),
+    ("barrier-code", &["rfc13.api.return-codes"]),
+    ("barrier-never-fails", &["rfc13.api.barrier.errors"]),
+    ("request-after-finalize", &["rfc13.finalize.last"]),
+    ("spawn-null", &["rfc13.api.spawn-multiple.errors"]),
+    ("spawn-negative", &["rfc13.api.spawn-multiple.errors"]),
+    ("spawn-no-arguments", &["rfc13.api.spawn-multiple"]),
+    ("spawn-argument-lost", &["rfc13.api.spawn-multiple"]),
+    ("spawn-one-process", &["rfc13.api.spawn-multiple"]),
+    ("spawn-first-command", &["rfc13.api.spawn-multiple"]),
+    ("spawn-one-command", &["rfc13.api.spawn-multiple"]),
+    ("spawn-no-infos", &["rfc13.api.spawn-multiple"]),
+    ("spawn-no-preput", &["rfc13.api.spawn-multiple"]),
+    ("spawn-preput-short", &["rfc13.api.spawn-multiple"]),
+    ("spawn-lost", &["rfc13.api.spawn-multiple"]),
+    ("spawn-errors-overrun", &["rfc13.api.spawn-multiple"]),
+    ("spawn-never-fails", &["rfc13.api.spawn-multiple.errors"]),
+    ("names-null", &["rfc13.api.name.errors"]),
+    ("names-never-fail", &["rfc13.api.name.errors"]),
+    ("publish-lost", &["rfc13.api.publish-name"]),
+    ("publish-cut", &["rfc13.publish.lookup"]),
+    ("unpublish-lost", &["rfc13.unpublish.gone", "rfc13.api.unpublish-name"]),
+    ("lookup-other", &["rfc13.api.lookup-name"]),
+    ("lookup-always", &["rfc13.lookup.port"]),
+    ("create-code", &["rfc13.api.return-codes"]),
+];
+
+/// Faults of the file itself.
+const FILES: &[(Built, &[&str])] = &[
+    (Built::MoreFunctions, &["rfc13.api.no-other-functions"]),
+    (
+        Built::FewerFunctions,
+        &[
+            "rfc13.api.all-functions",
+            "rfc13.api.optional-defined",
+            "rfc13.api.kvs-destroy",
+            "rfc13.api.kvs-iter-first",
+            "rfc13.api.kvs-iter-next",
+        ],
+    ),
+    (Built::OtherVersion, &["rfc13.api.soname-zero"]),
+    (Built::OtherName, &["rfc13.api.name-libpmi"]),
+];
+
+/// Requirements that a library and its caller keep together; here the caller is the scenario.
+const CALLERS: &[&str] = &["rfc13.put.unique"];
+
+const PEERS: &str = "PMI_CONFORM_PEERS";
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Our own library, as `cargo build` makes it.
+static GOOD: LazyLock<PathBuf> = LazyLock::new(|| {
+    let out = Command::new(env!("CARGO"))
+        .args(["build", "--offline", "--quiet", "-p", "libpmi", "--message-format=json"])
+        .current_dir(sources("../.."))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let built = String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "pmi")
+        .find_map(|message| {
+            message["filenames"]
+                .as_array()?
+                .iter()
+                .filter_map(|f| f.as_str())
+                .find(|f| f.ends_with(".so"))
+                .map(PathBuf::from)
+        })
+        .expect("cargo tells where the library is");
+    // By the name that programs look for.
+    let good = folder().join("libpmi.so.0");
+    let part = folder().join(format!("libpmi.so.0.{}", std::process::id()));
+    std::fs::copy(built, &part).unwrap();
+    std::fs::rename(part, &good).unwrap();
+    good
+});
+
+fn cc(args: &[&str]) {
+    let out = Command::new("cc").arg("-I").arg(sources("../libpmi/include")).args(args).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The library whose faults PMI_FAULT names.
+static PLAIN: LazyLock<PathBuf> = LazyLock::new(|| faulty(Built::Plain));
+
+/// A library with faults.
+fn faulty(built: Built) -> PathBuf {
+    let (name, define, soname) = match built {
+        Built::Plain => ("plain", "-DPLAIN", "libpmi.so.0"),
+        Built::MoreFunctions => ("more", "-DMORE_FUNCTIONS", "libpmi.so.0"),
+        Built::FewerFunctions => ("fewer", "-DFEWER_FUNCTIONS", "libpmi.so.0"),
+        Built::OtherVersion => ("version", "-DPLAIN", "libpmi.so.1"),
+        Built::OtherName => ("name", "-DPLAIN", "libpm.so.0"),
+    };
+    let library = folder().join(format!("lib{name}-{}.so", std::process::id()));
+    let soname = format!("-Wl,-soname,{soname}");
+    let source = sources("tests/library/faulty.c");
+    cc(&[
+        "-shared",
+        "-fPIC",
+        define,
+        &soname,
+        source.to_str().unwrap(),
+        "-o",
+        library.to_str().unwrap(),
+        "-ldl",
+    ]);
+    library
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn begin(&mut self, _: &RunHeader) {}
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, _: &ScenarioResult) {}
+}
+
+fn judge(suite: &Suite, selected: &[Arc<Scenario>], path: &Path, fault: &str) -> Vec<ScenarioResult> {
+    let env = BTreeMap::from([
+        ("PMI_FAULT".to_owned(), fault.to_owned()),
+        ("PMI_GOOD_LIBRARY".to_owned(), GOOD.display().to_string()),
+    ]);
+    let library =
+        Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env, server: None };
+    let target = Target::Library(Box::new(library), BTreeMap::new(), Arc::default());
+    let options = Options { jobs: 4, ..Options::uncounted(Limits::default()) };
+    let interrupted = AtomicBool::new(false);
+    run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut Nobody).1
+}
+
+/// Scenarios that test one of these.
+fn testing(suite: &Suite, requirements: &[&str]) -> Vec<Arc<Scenario>> {
+    let tests = |s: &&Arc<Scenario>| s.requires.iter().any(|r| requirements.contains(&r.value.as_str()));
+    suite.testing(UnderTest::Library).filter(tests).cloned().collect()
+}
+
+fn clean(results: &[ScenarioResult]) {
+    let bad: Vec<String> = results
+        .iter()
+        .filter(|r| r.verdict != Verdict::Pass)
+        .map(|r| format!("{} {:?} {:?} {:?}", r.scenario, r.verdict, r.reason, r.findings.first()))
+        .collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn our_own_library_is_clean() {
+    let suite = Suite::embedded().unwrap();
+    let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
+    assert!(all.len() >= 60, "{}", all.len());
+    clean(&judge(&suite, &all, &GOOD, ""));
+    // The shim without a fault adds none.
+    clean(&judge(&suite, &all, &PLAIN, "none"));
+}
+
+#[test]
+fn each_fault_is_found_for_its_reason() {
+    let suite = Suite::embedded().unwrap();
+    let mut survivors: Vec<String> = Vec::new();
+    let mut shown: BTreeSet<&str> = BTreeSet::new();
+    let mut try_one = |name: &str, path: &Path, breaks: &[&'static str]| {
+        let results = judge(&suite, &testing(&suite, breaks), path, name);
+        let cited: BTreeSet<&str> =
+            results.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.as_str()).collect();
+        let missed: Vec<&&str> = breaks.iter().filter(|id| !cited.contains(**id)).collect();
+        if missed.len() == breaks.len() {
+            let unjudged: Vec<&String> = results.iter().filter_map(|r| r.reason.as_ref()).collect();
+            survivors.push(format!("{name}: {missed:?} not among {cited:?}; {unjudged:?}"));
+        }
+        shown.extend(breaks.iter().copied().filter(|id| cited.contains(*id)));
+    };
+    for (name, breaks) in FAULTS {
+        try_one(name, &PLAIN, breaks);
+    }
+    for (built, breaks) in FILES {
+        try_one("none", &faulty(*built), breaks);
+    }
+    assert!(survivors.is_empty(), "survive:\n{}", survivors.join("\n"));
+    let without: Vec<&str> = suite
+        .catalogue
+        .iter()
+        .filter(|r| r.level == Level::Must && r.binds.contains(&Binds::Library))
+        .filter(|r| r.excluded.is_none() && r.contradiction.is_none() && !CALLERS.contains(&r.id.as_str()))
+        .map(|r| r.id.as_str())
+        .filter(|id| !shown.contains(id))
+        .collect();
+    assert!(without.is_empty(), "no fault shows that these are tested: {without:?}");
+}
+
+#[test]
+fn a_crash_costs_one_scenario() {
+    let suite = Suite::embedded().unwrap();
+    let path = folder().join(format!("libcrash-{}.so", std::process::id()));
+    let source = folder().join(format!("crash-{}.c", std::process::id()));
+    std::fs::write(&source, "int PMI_Init(int *s) { *s = 0; return *(volatile int *)0; } int PMI_Initialized(int *f) { *f = 0; return 0; }").unwrap();
+    cc(&[
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libpmi.so.0",
+        source.to_str().unwrap(),
+        "-o",
+        path.to_str().unwrap(),
+    ]);
+    let selected = testing(&suite, &["rfc13.api.init.spawned", "rfc13.api.soname-zero"]);
+    let results = judge(&suite, &selected, &path, "");
+    let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
+    assert_eq!(of("library/init/spawned").verdict, Verdict::Crashed);
+    assert!(of("library/init/spawned").findings.iter().any(|f| f.finding.seen.contains("in PMI_Init")));
+    assert_eq!(of("library/object/soname").verdict, Verdict::Pass);
+}
+
+/// Compiles the small parallel program; it finds the library by its soname.
+fn program() -> PathBuf {
+    let program = folder().join(format!("program-{}", std::process::id()));
+    let source = sources("tests/library/program.c");
+    cc(&[source.to_str().unwrap(), GOOD.to_str().unwrap(), "-o", program.to_str().unwrap()]);
+    program
+}
+
+fn says_what_it_should(command: &mut Command) {
+    let out = command.env("LD_LIBRARY_PATH", folder()).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let all: Vec<String> = (0..3).map(|rank| format!("rank {rank} of 3, 3 here, spawned 0")).collect();
+    assert_eq!(lines, all, "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success());
+}
+
+#[test]
+fn a_program_in_c_runs_under_serve() {
+    let serve = ["serve", "-n", "3"];
+    says_what_it_should(Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(program()));
+}
+
+#[test]
+#[ignore = "needs PMI_CONFORM_PEERS"]
+fn a_program_in_c_runs_under_real_managers() {
+    let peers = std::env::var_os(PEERS).expect(PEERS);
+    let program = program();
+    let mut tried = 0;
+    for peer in std::fs::read_dir(peers).unwrap().flatten() {
+        let mpiexec = peer.path().join("bin/mpiexec.hydra");
+        if mpiexec.exists() {
+            tried += 1;
+            says_what_it_should(Command::new(mpiexec).args(["-n", "3"]).arg(&program));
+        }
+    }
+    assert!(tried > 0, "no mpiexec.hydra in {PEERS}");
+}

@@ -1,0 +1,414 @@
+/* A PMI library with faults: a shim around a good one, which PMI_GOOD_LIBRARY names. PMI_FAULT names the fault.
+ *
+ * With -DMORE_FUNCTIONS it exports a function that RFC 13 does not have, with -DFEWER_FUNCTIONS it lacks some. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pmi.h"
+
+static int is(const char *fault)
+{
+    const char *name = getenv("PMI_FAULT");
+    return name && strcmp(name, fault) == 0;
+}
+
+static void *good(const char *name)
+{
+    static void *library;
+    if (!library)
+        library = dlopen(getenv("PMI_GOOD_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    void *function = library ? dlsym(library, name) : NULL;
+    if (!function)
+        _exit(99);
+    return function;
+}
+
+#define GOOD(name) ((__typeof__(&name))(uintptr_t)good(#name))
+
+/* Says something that nobody has asked it to say. */
+static void blurt(const char *text)
+{
+    if (write(atoi(getenv("PMI_FD")), text, strlen(text)) < 0)
+        _exit(98);
+}
+
+int PMI_Init(int *spawned)
+{
+    if (is("init-null") && !spawned)
+        return PMI_SUCCESS;
+    if (is("fd-fixed"))
+        setenv("PMI_FD", "7", 1);
+    if (is("request-before-init"))
+        blurt("cmd=get_maxes\n");
+    int result = GOOD(PMI_Init)(spawned);
+    if (is("init-never-fails") && result != PMI_SUCCESS) {
+        if (spawned)
+            *spawned = 0;
+        return PMI_SUCCESS;
+    }
+    if (result == PMI_SUCCESS && is("spawned-always"))
+        *spawned = 1;
+    if (result == PMI_SUCCESS && is("spawned-never"))
+        *spawned = 0;
+    if (result == PMI_SUCCESS && is("spawned-not-set"))
+        *spawned = -0x5a5a5a5b;
+    if (is("code-unknown-init") && result == PMI_SUCCESS)
+        return 77;
+    return result;
+}
+
+int PMI_Initialized(int *initialized)
+{
+    if (is("initialized-null") && !initialized)
+        return PMI_SUCCESS;
+    int result = GOOD(PMI_Initialized)(initialized);
+    if (initialized && is("initialized-always"))
+        *initialized = 1;
+    if (initialized && is("initialized-never"))
+        *initialized = 0;
+    return result;
+}
+
+/* Functions that set one integer. `fault`-off: the number is wrong, -null: NULL is accepted, -fails: failure is not told,
+ * -code: success has another number, -behind: what lies behind the integer is overwritten. */
+#define INTEGER(function, fault)                                                                                      \
+    int function(int *out)                                                                                            \
+    {                                                                                                                 \
+        if (is(fault "-null") && !out)                                                                                \
+            return PMI_SUCCESS;                                                                                       \
+        int result = GOOD(function)(out);                                                                             \
+        if (result == PMI_SUCCESS && is(fault "-off"))                                                                \
+            *out += 1;                                                                                                \
+        if (result == PMI_SUCCESS && is(fault "-behind"))                                                             \
+            out[1] = 0;                                                                                               \
+        if (result == PMI_SUCCESS && is(fault "-code"))                                                               \
+            return PMI_ERR_INIT;                                                                                      \
+        if (result == PMI_SUCCESS && is(fault "-tiny"))                                                               \
+            *out = 4;                                                                                                 \
+        if (result != PMI_SUCCESS && is(fault "-fails") && out) {                                                     \
+            *out = 1;                                                                                                 \
+            return PMI_SUCCESS;                                                                                       \
+        }                                                                                                             \
+        return result;                                                                                                \
+    }
+
+INTEGER(PMI_KVS_Get_name_length_max, "name-length")
+INTEGER(PMI_KVS_Get_key_length_max, "key-length")
+INTEGER(PMI_KVS_Get_value_length_max, "value-length")
+INTEGER(PMI_Get_id_length_max, "id-length")
+INTEGER(PMI_Get_size, "size")
+INTEGER(PMI_Get_rank, "rank")
+INTEGER(PMI_Get_universe_size, "universe")
+INTEGER(PMI_Get_appnum, "appnum")
+INTEGER(PMI_Get_clique_size, "clique-size")
+
+int PMI_Finalize(void)
+{
+    if (is("finalize-silent"))
+        return PMI_SUCCESS;
+    int result = GOOD(PMI_Finalize)();
+    if (is("request-after-finalize"))
+        blurt("cmd=get_universe_size\n");
+    return is("finalize-never-fails") ? PMI_SUCCESS : result;
+}
+
+int PMI_Abort(int exit_code, const char error_msg[])
+{
+    if (is("abort-returns"))
+        return PMI_FAIL;
+    if (is("abort-mute"))
+        error_msg = NULL;
+    if (is("abort-cut") && error_msg) {
+        char cut[64];
+        snprintf(cut, sizeof cut, "%s", error_msg);
+        return GOOD(PMI_Abort)(exit_code, cut);
+    }
+    if (is("abort-stdout")) {
+        printf("%s\n", error_msg);
+        error_msg = NULL;
+    }
+    if (is("abort-code-one"))
+        exit_code = 1;
+    if (is("abort-core")) {
+        fprintf(stderr, "%s\n", error_msg);
+        abort();
+    }
+    return GOOD(PMI_Abort)(exit_code, error_msg);
+}
+
+int PMI_Get_clique_ranks(int ranks[], int length)
+{
+    if (is("clique-ranks-null") && !ranks)
+        return PMI_SUCCESS;
+    int mine, size, clique;
+    if (is("clique-is-everybody") && GOOD(PMI_Get_size)(&size) == PMI_SUCCESS && ranks && length > 0) {
+        for (int i = 0; i < length; i++)
+            ranks[i] = i;
+        return PMI_SUCCESS;
+    }
+    if (is("clique-ranks-short") && ranks && GOOD(PMI_Get_clique_size)(&clique) == PMI_SUCCESS && length < clique) {
+        int all[64];
+        int result = GOOD(PMI_Get_clique_ranks)(all, 64);
+        memcpy(ranks, all, (size_t)(length > 0 ? length : 0) * sizeof *ranks);
+        return result;
+    }
+    if (is("clique-ranks-overrun") && ranks && GOOD(PMI_Get_clique_size)(&clique) == PMI_SUCCESS && length < clique) {
+        GOOD(PMI_Get_clique_ranks)(ranks, clique);
+        return PMI_ERR_INVALID_LENGTH;
+    }
+    int result = GOOD(PMI_Get_clique_ranks)(ranks, length);
+    if (result == PMI_SUCCESS && is("clique-mine-only") && GOOD(PMI_Get_rank)(&mine) == PMI_SUCCESS)
+        for (int i = 0; i < length; i++)
+            ranks[i] = mine;
+    return result;
+}
+
+static int puts_made;
+
+int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
+{
+    if (is("put-null") && (!kvsname || !key || !value))
+        return PMI_SUCCESS;
+    if (is("put-lost"))
+        return PMI_SUCCESS;
+    if (is("put-second-lost") && ++puts_made == 2)
+        return PMI_SUCCESS;
+    if (is("put-bad-key-sent") && key && strchr(key, ' ')) {
+        char line[512], answer[512];
+        snprintf(line, sizeof line, "cmd=put kvsname=%s key=%s value=%s\n", kvsname, key, value);
+        blurt(line);
+        if (read(atoi(getenv("PMI_FD")), answer, sizeof answer) < 0)
+            _exit(97);
+        return PMI_FAIL;
+    }
+    int result = GOOD(PMI_KVS_Put)(kvsname, key, value);
+    return is("put-never-fails") && kvsname && key && value ? PMI_SUCCESS : result;
+}
+
+int PMI_KVS_Commit(const char kvsname[])
+{
+    if (is("commit-null") && !kvsname)
+        return PMI_SUCCESS;
+    if (is("commit-fails"))
+        return PMI_FAIL;
+    return GOOD(PMI_KVS_Commit)(kvsname);
+}
+
+int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length)
+{
+    if (is("get-null") && (!kvsname || !key || !value))
+        return PMI_SUCCESS;
+    if (is("get-short") && value && length > 0 && length < 64) {
+        char whole[2048];
+        int result = GOOD(PMI_KVS_Get)(kvsname, key, whole, sizeof whole);
+        if (result == PMI_SUCCESS) {
+            strncpy(value, whole, (size_t)length - 1);
+            value[length - 1] = 0;
+        }
+        return result;
+    }
+    if (is("get-overrun") && value && length > 0 && length < 64) {
+        int result = GOOD(PMI_KVS_Get)(kvsname, key, value, 64);
+        return result == PMI_SUCCESS ? PMI_ERR_INVALID_LENGTH : result;
+    }
+    if (is("get-no-nul") && value && length >= 11) {
+        int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
+        size_t end = result == PMI_SUCCESS ? strlen(value) : 0;
+        memset(value + end, 'x', (size_t)length - end);
+        return result;
+    }
+    int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
+    if (result == PMI_SUCCESS && is("get-first-word"))
+        value[strcspn(value, " ")] = 0;
+    if (result == PMI_SUCCESS && is("get-upper-case") && *value >= 'a' && *value <= 'z')
+        *value -= 'a' - 'A';
+    if (result == PMI_SUCCESS && is("get-empty"))
+        *value = 0;
+    if (result != PMI_SUCCESS && is("get-never-fails") && kvsname && key && value && length > 0) {
+        *value = 0;
+        return PMI_SUCCESS;
+    }
+    return result;
+}
+
+/* Functions that return the name of the keyval space. */
+#define NAME(function, fault)                                                                                         \
+    int function(char kvsname[], int length)                                                                          \
+    {                                                                                                                 \
+        if (is(fault "-null") && !kvsname)                                                                            \
+            return PMI_SUCCESS;                                                                                       \
+        if (is(fault "-overrun") && kvsname && length > 0 && length < 16) {                                           \
+            int done = GOOD(function)(kvsname, 64);                                                                   \
+            return done == PMI_SUCCESS ? PMI_ERR_INVALID_LENGTH : done;                                               \
+        }                                                                                                             \
+        if (is(fault "-cut") && kvsname && length > 0 && length < 16) {                                               \
+            char whole[64];                                                                                           \
+            int done = GOOD(function)(whole, sizeof whole);                                                           \
+            strncpy(kvsname, whole, (size_t)length - 1);                                                              \
+            kvsname[length - 1] = 0;                                                                                  \
+            return done;                                                                                              \
+        }                                                                                                             \
+        int result = GOOD(function)(kvsname, length);                                                                 \
+        int rank;                                                                                                     \
+        if (result == PMI_SUCCESS && is(fault "-other"))                                                              \
+            *kvsname = 'X';                                                                                           \
+        if (result == PMI_SUCCESS && is(fault "-differs") && GOOD(PMI_Get_rank)(&rank) == PMI_SUCCESS)                \
+            *kvsname = (char)('A' + rank);                                                                            \
+        return result;                                                                                                \
+    }
+
+NAME(PMI_KVS_Get_my_name, "my-name")
+NAME(PMI_Get_kvs_domain_id, "domain-id")
+NAME(PMI_Get_id, "id")
+
+static int barriers;
+
+int PMI_Barrier(void)
+{
+    if (is("barrier-at-once"))
+        return PMI_SUCCESS;
+    if (is("barrier-only-enters")) {
+        blurt("cmd=barrier_in\n");
+        return PMI_SUCCESS;
+    }
+    if (is("barrier-for-ever"))
+        pause();
+    if (is("barrier-once") && ++barriers > 1)
+        return PMI_FAIL;
+    if (is("barrier-code") && GOOD(PMI_Barrier)() == PMI_SUCCESS)
+        return -2;
+    int result = GOOD(PMI_Barrier)();
+    return is("barrier-never-fails") ? PMI_SUCCESS : result;
+}
+
+int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], const int maxprocs[],
+                       const int info_keyval_sizesp[], const PMI_keyval_t *info_keyval_vectors[],
+                       int preput_keyval_size, const PMI_keyval_t preput_keyval_vector[], int errors[])
+{
+    int two[2] = {1, 1};
+    const char *same[2] = {cmds && count > 0 ? cmds[0] : "", cmds && count > 0 ? cmds[0] : ""};
+    if (is("spawn-null") && (!cmds || !maxprocs))
+        return PMI_SUCCESS;
+    if (is("spawn-negative") && (count < 0 || preput_keyval_size < 0))
+        return PMI_SUCCESS;
+    if (is("spawn-no-arguments"))
+        argvs = NULL;
+    if (is("spawn-argument-lost") && argvs && argvs[0] && argvs[0][0])
+        argvs[0]++;
+    if (is("spawn-one-process") && count <= 2 && maxprocs)
+        maxprocs = two;
+    if (is("spawn-first-command") && count == 2)
+        cmds = same;
+    if (is("spawn-one-command") && count == 2)
+        count = 1;
+    if (is("spawn-no-infos"))
+        info_keyval_sizesp = NULL;
+    if (is("spawn-no-preput"))
+        preput_keyval_size = 0;
+    if (is("spawn-preput-short") && preput_keyval_size > 1)
+        preput_keyval_size--;
+    if (is("spawn-lost")) {
+        return PMI_SUCCESS;
+    }
+    int result = GOOD(PMI_Spawn_multiple)(count, cmds, argvs, maxprocs, info_keyval_sizesp, info_keyval_vectors,
+                                          preput_keyval_size, preput_keyval_vector, errors);
+    if (is("spawn-errors-overrun") && errors)
+        errors[8] = 0;
+    return is("spawn-never-fails") && cmds && maxprocs && count > 0 ? PMI_SUCCESS : result;
+}
+
+int PMI_Publish_name(const char service_name[], const char port[])
+{
+    if (is("names-null") && (!service_name || !port))
+        return PMI_SUCCESS;
+    if (is("publish-lost"))
+        return PMI_SUCCESS;
+    if (is("publish-cut") && port) {
+        char cut[4];
+        snprintf(cut, sizeof cut, "%s", port);
+        return GOOD(PMI_Publish_name)(service_name, cut);
+    }
+    int result = GOOD(PMI_Publish_name)(service_name, port);
+    return is("names-never-fail") && service_name && port ? PMI_SUCCESS : result;
+}
+
+int PMI_Unpublish_name(const char service_name[])
+{
+    if (is("names-null") && !service_name)
+        return PMI_SUCCESS;
+    if (is("unpublish-lost"))
+        return PMI_SUCCESS;
+    int result = GOOD(PMI_Unpublish_name)(service_name);
+    return is("names-never-fail") && service_name ? PMI_SUCCESS : result;
+}
+
+int PMI_Lookup_name(const char service_name[], char port[])
+{
+    if (is("names-null") && (!service_name || !port))
+        return PMI_SUCCESS;
+    int result = GOOD(PMI_Lookup_name)(service_name, port);
+    if (result == PMI_SUCCESS && is("lookup-other"))
+        *port = 'X';
+    if (result != PMI_SUCCESS && is("lookup-always") && service_name && port) {
+        strcpy(port, "port");
+        return PMI_SUCCESS;
+    }
+    return result;
+}
+
+#ifdef MORE_FUNCTIONS
+int PMI_Get_weather(void)
+{
+    return PMI_FAIL;
+}
+#endif
+
+int PMI_KVS_Create(char kvsname[], int length)
+{
+    if (is("create-code"))
+        return 4711;
+    return GOOD(PMI_KVS_Create)(kvsname, length);
+}
+
+#ifndef FEWER_FUNCTIONS
+int PMI_KVS_Destroy(const char kvsname[])
+{
+    return GOOD(PMI_KVS_Destroy)(kvsname);
+}
+
+int PMI_KVS_Iter_first(const char kvsname[], char key[], int key_len, char val[], int val_len)
+{
+    return GOOD(PMI_KVS_Iter_first)(kvsname, key, key_len, val, val_len);
+}
+
+int PMI_KVS_Iter_next(const char kvsname[], char key[], int key_len, char val[], int val_len)
+{
+    return GOOD(PMI_KVS_Iter_next)(kvsname, key, key_len, val, val_len);
+}
+
+int PMI_Parse_option(int num_args, char *args[], int *num_parsed, PMI_keyval_t **keyvalp, int *size)
+{
+    return GOOD(PMI_Parse_option)(num_args, args, num_parsed, keyvalp, size);
+}
+#endif
+
+int PMI_Args_to_keyval(int *argcp, char *((*argvp)[]), PMI_keyval_t **keyvalp, int *size)
+{
+    return GOOD(PMI_Args_to_keyval)(argcp, argvp, keyvalp, size);
+}
+
+int PMI_Free_keyvals(PMI_keyval_t keyvalp[], int size)
+{
+    return GOOD(PMI_Free_keyvals)(keyvalp, size);
+}
+
+int PMI_Get_options(char *str, int *length)
+{
+    return GOOD(PMI_Get_options)(str, length);
+}

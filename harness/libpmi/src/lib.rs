@@ -1,0 +1,417 @@
+#![doc = include_str!("../README.md")]
+mod arguments;
+mod code;
+mod session;
+
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use pmi_reference::client::{Answer, Client};
+
+pub use arguments::Keyval;
+use arguments::{Programs, copy_out, set, text};
+use code::Code;
+use session::Session;
+
+/// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not made for threads, but two that call
+/// at once must not corrupt anything.
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+
+/// Runs a function of the API. A panic must not reach C.
+fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
+    let run = || body(&mut SESSION.lock().unwrap_or_else(PoisonError::into_inner));
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Code::Success as c_int,
+        Ok(Err(code)) => code as c_int,
+        Err(_) => Code::Fail as c_int,
+    }
+}
+
+/// Runs a function that wants PMI to be initialized.
+fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
+    api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
+}
+
+/// As C has it.
+fn int(number: u64) -> Result<c_int, Code> {
+    c_int::try_from(number).map_err(|_| Code::Fail)
+}
+
+/// Whether a keyval space is the group's own. The code for one that is not has a name in RFC 13 and no value.
+///
+/// # Safety
+///
+/// A NUL-terminated string or NULL.
+unsafe fn own_space(session: &Session, kvsname: *const c_char, otherwise: Code) -> Result<(), Code> {
+    // SAFETY: as for this function.
+    match unsafe { text(kvsname) } {
+        Some(name) if name == session.kvsname => Ok(()),
+        _ => Err(otherwise),
+    }
+}
+
+/// Defines functions of the API. All of them are called from C, with pointers as RFC 13 describes them.
+macro_rules! api {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL or as RFC 13 describes them.
+        #[expect(unsafe_code, reason = "a function of the C API")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
+    )*};
+}
+
+// ----- Initialization
+
+api! {
+    /// Initializes the library.
+    fn PMI_Init(spawned: *mut c_int) {
+        api(|session| {
+            if spawned.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            if session.is_some() {
+                return Err(Code::Fail);
+            }
+            let started = Session::start()?;
+            let flag = c_int::from(started.spawned);
+            *session = Some(started);
+            // SAFETY: the caller's.
+            unsafe { set(spawned, flag) }
+        })
+    }
+
+    /// Whether `PMI_Init` has succeeded.
+    fn PMI_Initialized(initialized: *mut c_int) {
+        // SAFETY: the caller's.
+        api(|session| unsafe { set(initialized, c_int::from(session.is_some())) })
+    }
+
+    /// The limit for names of keyval spaces.
+    fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
+    }
+
+    /// The limit for keys.
+    fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(length, int(session.maxes.keylen_max)?) })
+    }
+
+    /// The limit for values.
+    fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(length, int(session.maxes.vallen_max)?) })
+    }
+
+    /// The limit for ids, which are names of keyval spaces.
+    fn PMI_Get_id_length_max(length: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
+    }
+
+    /// Leaves PMI.
+    fn PMI_Finalize() {
+        api(|session| {
+            // Whatever the process manager says, nothing more is said to it.
+            let mut session = session.take().ok_or(Code::ErrInit)?;
+            session.ask(Client::finalize, Code::Fail).map(drop)
+        })
+    }
+
+    /// Ends this process, and asks for the end of its group.
+    fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) {
+        // SAFETY: the caller's.
+        if let Some(message) = unsafe { text(error_msg) } {
+            eprintln!("{}", String::from_utf8_lossy(message));
+        }
+        api(|session| {
+            if let Some(session) = session {
+                session.abort();
+            }
+            Ok(())
+        });
+        std::process::exit(exit_code)
+    }
+}
+
+// ----- Process group
+
+api! {
+    /// The size of the group.
+    fn PMI_Get_size(size: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(size, session.size) })
+    }
+
+    /// The rank of this process.
+    fn PMI_Get_rank(rank: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(rank, session.rank) })
+    }
+
+    /// How large the group may grow.
+    fn PMI_Get_universe_size(size: *mut c_int) {
+        joined(|session| {
+            let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
+            match known.and_then(|()| session.ask(Client::universe, Code::Fail))? {
+                // SAFETY: the caller's.
+                Answer::Universe(n) => unsafe { set(size, int(n)?) },
+                _ => Err(Code::Fail),
+            }
+        })
+    }
+
+    /// The number of the program among those that were started together.
+    fn PMI_Get_appnum(appnum: *mut c_int) {
+        joined(|session| {
+            let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
+            match known.and_then(|()| session.ask(Client::appnum, Code::Fail))? {
+                // SAFETY: the caller's.
+                Answer::Appnum(n) => unsafe { set(appnum, int(n)?) },
+                _ => Err(Code::Fail),
+            }
+        })
+    }
+
+    /// The ranks on this node.
+    fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) {
+        joined(|session| {
+            if ranks.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            let clique = session.clique()?;
+            if usize::try_from(length).is_ok_and(|length| length >= clique.len()) {
+                for (slot, rank) in clique.into_iter().enumerate() {
+                    // SAFETY: within the caller's array of `length`.
+                    unsafe { ranks.add(slot).write(rank) };
+                }
+                Ok(())
+            } else {
+                Err(Code::InvalidLength)
+            }
+        })
+    }
+
+    /// How many ranks are on this node.
+    fn PMI_Get_clique_size(size: *mut c_int) {
+        joined(|session| {
+            if size.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            let clique = session.clique()?;
+            // SAFETY: the caller's.
+            unsafe { set(size, int(clique.len() as u64)?) }
+        })
+    }
+}
+
+// ----- Keyval space
+
+/// The name of the group's keyval space.
+///
+/// # Safety
+///
+/// NULL or a buffer of `length` bytes.
+unsafe fn name(kvsname: *mut c_char, length: c_int) -> c_int {
+    joined(|session| {
+        if kvsname.is_null() {
+            return Err(Code::InvalidArg);
+        }
+        // SAFETY: the caller's.
+        unsafe { copy_out(&session.kvsname, kvsname, length) }
+    })
+}
+
+api! {
+    /// Puts a pair.
+    fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's, three times.
+            unsafe { own_space(session, kvsname, Code::Fail) }?;
+            let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
+            let value = unsafe { text(value) }.ok_or(Code::InvalidVal)?;
+            session.put(key, value)
+        })
+    }
+
+    /// Has nothing to do: each put was sent at once.
+    fn PMI_KVS_Commit(kvsname: *const c_char) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })
+    }
+
+    /// Gets a value.
+    fn PMI_KVS_Get(kvsname: *const c_char, key: *const c_char, value: *mut c_char, length: c_int) {
+        joined(|session| {
+            // SAFETY: the caller's, twice.
+            unsafe { own_space(session, kvsname, Code::Fail) }?;
+            let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
+            if value.is_null() {
+                return Err(Code::InvalidVal);
+            }
+            if length <= 0 {
+                return Err(Code::InvalidLength);
+            }
+            let found = session.get(key)?;
+            // SAFETY: the caller's.
+            unsafe { copy_out(&found, value, length) }
+        })
+    }
+
+    /// The name of the group's keyval space.
+    fn PMI_KVS_Get_my_name(kvsname: *mut c_char, length: c_int) {
+        // SAFETY: the caller's.
+        unsafe { name(kvsname, length) }
+    }
+
+    /// The same by another name.
+    fn PMI_Get_kvs_domain_id(kvsname: *mut c_char, length: c_int) {
+        // SAFETY: the caller's.
+        unsafe { name(kvsname, length) }
+    }
+
+    /// The same by another name.
+    fn PMI_Get_id(kvsname: *mut c_char, length: c_int) {
+        // SAFETY: the caller's.
+        unsafe { name(kvsname, length) }
+    }
+
+    /// Waits for all processes of the group.
+    fn PMI_Barrier() {
+        joined(|session| session.ask(Client::barrier, Code::Fail).map(drop))
+    }
+
+    /// There is one keyval space.
+    fn PMI_KVS_Create(_kvsname: *mut c_char, _length: c_int) {
+        joined(|_| Err(Code::Fail))
+    }
+
+    /// There is one keyval space.
+    fn PMI_KVS_Destroy(_kvsname: *const c_char) {
+        joined(|_| Err(Code::Fail))
+    }
+
+    /// The wire protocol of PMI 1.1 cannot list keys.
+    fn PMI_KVS_Iter_first(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
+        joined(|_| Err(Code::Fail))
+    }
+
+    /// The wire protocol of PMI 1.1 cannot list keys.
+    fn PMI_KVS_Iter_next(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
+        joined(|_| Err(Code::Fail))
+    }
+}
+
+// ----- Dynamic processes
+
+api! {
+    /// Starts programs as a new process group.
+    fn PMI_Spawn_multiple(
+        count: c_int,
+        cmds: *const *const c_char,
+        argvs: *const *const *const c_char,
+        maxprocs: *const c_int,
+        info_keyval_sizes: *const c_int,
+        info_keyval_vectors: *const *const Keyval,
+        preput_keyval_size: c_int,
+        preput_keyval_vector: *const Keyval,
+        errors: *mut c_int
+    ) {
+        joined(|session| {
+            let given = Programs {
+                count, cmds, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors,
+                preput_keyval_size, preput_keyval_vector
+            };
+            // SAFETY: the caller's.
+            let programs = unsafe { given.read() }?;
+            let wanted: u64 = programs.iter().map(|program| program.nprocs).sum();
+            let codes = session.spawn(&programs)?;
+            if !errors.is_null() {
+                for slot in 0..usize::try_from(wanted).map_err(|_| Code::Fail)? {
+                    // A process of which nothing bad was said has been started.
+                    let code = codes.get(slot).map_or(0, |code| c_int::try_from(*code).unwrap_or(-1));
+                    // SAFETY: the caller's array has a slot for each process wanted.
+                    unsafe { errors.add(slot).write(code) };
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Publishes a port.
+    fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's, twice.
+            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
+            let port = unsafe { text(port) }.ok_or(Code::InvalidArg)?;
+            session.ask(|c| c.publish(service, port), Code::InvalidArg).map(drop)
+        })
+    }
+
+    /// Withdraws a name.
+    fn PMI_Unpublish_name(service_name: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's.
+            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
+            session.ask(|c| c.unpublish(service), Code::InvalidArg).map(drop)
+        })
+    }
+
+    /// Finds a port. The caller's buffer holds a value of the greatest length.
+    fn PMI_Lookup_name(service_name: *const c_char, port: *mut c_char) {
+        joined(|session| {
+            // SAFETY: the caller's.
+            let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
+            if port.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            let room = int(session.maxes.vallen_max)?;
+            match session.ask(|c| c.lookup(service), Code::InvalidArg)? {
+                // SAFETY: the caller's.
+                Answer::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
+                _ => Err(Code::Fail),
+            }
+        })
+    }
+}
+
+// ----- Options
+
+api! {
+    /// Optional, and not supported.
+    fn PMI_Parse_option(
+        _num_args: c_int,
+        _args: *mut *mut c_char,
+        _num_parsed: *mut c_int,
+        _keyvalp: *mut *mut Keyval,
+        _size: *mut c_int
+    ) {
+        Code::Fail as c_int
+    }
+
+    /// Optional, and not supported.
+    fn PMI_Args_to_keyval(
+        _argcp: *mut c_int,
+        _argvp: *mut *mut c_char,
+        _keyvalp: *mut *mut Keyval,
+        _size: *mut c_int
+    ) {
+        Code::Fail as c_int
+    }
+
+    /// Optional, and not supported.
+    fn PMI_Free_keyvals(_keyvalp: *mut Keyval, _size: c_int) {
+        Code::Fail as c_int
+    }
+
+    /// Optional, and not supported.
+    fn PMI_Get_options(_str: *mut c_char, _length: *mut c_int) {
+        Code::Fail as c_int
+    }
+}

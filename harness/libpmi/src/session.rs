@@ -1,0 +1,180 @@
+//! A process's use of PMI between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+
+use pmi_reference::client::{Answer, Client, Misuse};
+use pmi_wire::{Maxes, ProcessMapping, SpawnProgram};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::code::Code;
+
+/// Key of the process mapping.
+const MAPPING: &[u8] = b"PMI_process_mapping";
+
+/// A process that is initialized.
+pub(crate) struct Session {
+    client: Client,
+    /// `None` once the process manager has broken the protocol.
+    connection: Option<OwnedFd>,
+    pub(crate) rank: i32,
+    pub(crate) size: i32,
+    pub(crate) spawned: bool,
+    pub(crate) maxes: Maxes,
+    pub(crate) kvsname: Vec<u8>,
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<i32> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The code that a refused request comes to; `bad` where it is the arguments that are wrong.
+fn refused(misuse: &Misuse, bad: Code) -> Code {
+    match misuse {
+        Misuse::BadField(_) | Misuse::TooLong { .. } | Misuse::KeyPutBefore | Misuse::NothingToSpawn => bad,
+        Misuse::NotInitialized => Code::ErrInit,
+        _ => Code::Fail,
+    }
+}
+
+impl Session {
+    /// Connects by PMI_FD, and learns what the process manager has to say about this process.
+    pub(crate) fn start() -> Result<Self, Code> {
+        let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0).ok_or(Code::Fail)?;
+        let (rank, size) = (number("PMI_RANK"), number("PMI_SIZE"));
+        let (Some(rank), Some(size)) = (rank, size) else { return Err(Code::Fail) };
+        if !(0..size).contains(&rank) {
+            return Err(Code::Fail);
+        }
+        #[expect(
+            unsafe_code,
+            reason = "the descriptor is inherited, and its number comes from the environment"
+        )]
+        // SAFETY: only looked at, to see whether it is open.
+        let open = rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
+        open.map_err(|_| Code::Fail)?;
+        #[expect(unsafe_code, reason = "see above")]
+        // SAFETY: it is open, and RFC 13 gives it to the process for PMI, so that this library owns it.
+        let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut session = Self {
+            client: Client::new(),
+            connection: Some(connection),
+            rank,
+            size,
+            spawned: number("PMI_SPAWNED") == Some(1),
+            maxes: Maxes { kvsname_max: 0, keylen_max: 0, vallen_max: 0 },
+            kvsname: Vec::new(),
+        };
+        session.ask(Client::init, Code::Fail)?;
+        match session.ask(Client::maxes, Code::Fail)? {
+            Answer::Maxes(maxes) => session.maxes = maxes,
+            _ => return Err(Code::Fail),
+        }
+        match session.ask(Client::kvsname, Code::Fail)? {
+            Answer::Kvsname(name) => session.kvsname = name,
+            _ => return Err(Code::Fail),
+        }
+        Ok(session)
+    }
+
+    /// Makes a request and awaits its answer. `bad` is the code where the arguments are wrong.
+    pub(crate) fn ask(
+        &mut self,
+        request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
+        bad: Code,
+    ) -> Result<Answer, Code> {
+        let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse, bad))?;
+        self.write(&bytes).map_err(|e| self.broken(&e.to_string()))?;
+        let mut buffer = [0; 4096];
+        loop {
+            let read = match &self.connection {
+                Some(connection) => rustix::io::read(connection, &mut buffer),
+                None => return Err(Code::Fail),
+            };
+            let answer = match read {
+                Err(Errno::INTR) => continue,
+                Ok(n) if n > 0 => self.client.receive(&buffer[..n]),
+                Ok(_) | Err(_) => {
+                    let error = self.client.closed().err();
+                    return Err(self.broken(&error.map_or("the end".to_owned(), |e| e.to_string())));
+                }
+            };
+            match answer {
+                None => {}
+                Some(Ok(Answer::Failed { .. })) => return Err(Code::Fail),
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(error)) => return Err(self.broken(&error.to_string())),
+            }
+        }
+    }
+
+    /// Writes everything. A process manager that is gone must not end the program by SIGPIPE.
+    fn write(&mut self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+        let connection = self.connection.as_ref().ok_or(Errno::BADF)?;
+        while !bytes.is_empty() {
+            let written = match rustix::net::send(connection.as_fd(), bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::NOTSOCK) => rustix::io::write(connection, bytes),
+                other => other,
+            };
+            match written {
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 13, Error Handling: close the connection, which has the process manager abort the program, and log why.
+    fn broken(&mut self, why: &str) -> Code {
+        if self.connection.take().is_some() {
+            eprintln!("libpmi: rank {}: the process manager broke the protocol: {why}", self.rank);
+        }
+        Code::Fail
+    }
+
+    /// Puts a pair; nothing is kept back.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
+        let what = |misuse: &Misuse| match misuse {
+            Misuse::BadField("value") | Misuse::TooLong { what: "value", .. } => Code::InvalidVal,
+            other => refused(other, Code::InvalidKey),
+        };
+        let mut code = Code::Fail;
+        let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
+        // The request was refused before it was sent, or else the process manager has spoken.
+        answer.map(drop).map_err(|_| code)
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, Code> {
+        match self.ask(|c| c.get(key), Code::InvalidKey)? {
+            Answer::Value(value) => Ok(value),
+            _ => Err(Code::Fail),
+        }
+    }
+
+    /// The ranks on the node of this process, ascending.
+    pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
+        let value = self.get(MAPPING)?;
+        let mapping = ProcessMapping::parse(&value).map_err(|_| Code::Fail)?;
+        let nodes = mapping.expand(self.size as u32).map_err(|_| Code::Fail)?;
+        let here = nodes.get(self.rank as usize).ok_or(Code::Fail)?;
+        Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
+    }
+
+    /// Starts programs; the error codes that the process manager told.
+    pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
+        match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
+            Answer::Spawned(codes) => Ok(codes.unwrap_or_default()),
+            _ => Err(Code::Fail),
+        }
+    }
+
+    /// Asks for the end of the program. The process ends at once and waits for no answer.
+    pub(crate) fn abort(&mut self) {
+        if let Ok(bytes) = self.client.abort(None) {
+            // Nobody is left to tell about an error.
+            let _ = self.write(&bytes);
+        }
+    }
+}

@@ -29,6 +29,29 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
+/// Both scenarios of the last recording, for the process manager and for its program.
+#[test]
+fn a_session_plays_against_either_side() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "2", &[client(), "exchange"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    plays(folder.path());
+    for args in [&["check", "out/client.pmi"][..], &["fmt", "--check", "out/client.pmi"]] {
+        let ran = conform(folder.path(), args);
+        assert_eq!(ran.status, 0, "{}", ran.whole());
+    }
+    let program = format!("{} exchange", client());
+    let ran = conform(folder.path(), &["--client", &program, "out/client.pmi"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("1 passed"), "{}", ran.whole());
+    // The recorded limits are what it is held to.
+    let script = fs::read_to_string(folder.path().join("out/client.pmi")).unwrap();
+    fs::write(folder.path().join("out/client.pmi"), script.replace("vallen_max=1024", "vallen_max=8"))
+        .unwrap();
+    let ran = conform(folder.path(), &["--client", &program, "out/client.pmi"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+}
+
 /// The scenario of the last recording: whole, laid out, and passed by our process manager.
 fn plays(folder: &Path) {
     for args in [&["check", "out/server.pmi"][..], &["fmt", "--check", "out/server.pmi"], &["out/server.pmi"]]
@@ -312,6 +335,8 @@ fn an_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str
     assert!(ran.err.contains("the job: exit status 0"), "{}", ran.whole());
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
     plays(folder.path());
-    let ran = conform(folder.path(), &["--server", launcher, "out/server.pmi"]);
-    assert_eq!(ran.status, 0, "{}", ran.whole());
+    for args in [["--server", launcher, "out/server.pmi"], ["--client", "./spawns", "out/client.pmi"]] {
+        let ran = conform(folder.path(), &args);
+        assert_eq!(ran.status, 0, "{}", ran.whole());
+    }
 }

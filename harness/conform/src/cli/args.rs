@@ -54,14 +54,14 @@ pub(super) enum Command {
     HydraUpstream(HydraUpstream),
     /// Run a job with a tap between the process manager and its programs, and judge both
     Record(Record),
+    /// Run programs under process managers through the tap, each under each, and say who errs
+    Interop(Interop),
     /// Load a library and make the calls that the runner says: what --library starts
     #[command(hide = true)]
     LibraryAgent {
         /// The library
         library: PathBuf,
     },
-    /// Run programs under process managers through the tap, each under each, and say who errs
-    Interop(Interop),
     /// List the requirements
     Requirements {
         /// As JSON

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use pmi_conform::event::Event;
 use pmi_conform::judge::Party;
+use pmi_conform::record::answers::answers;
 use pmi_conform::record::script::script;
 use pmi_conform::record::{interop, place, result, session};
 use pmi_conform::report::{LogWriter, Look, Terminal, Verbosity};
@@ -18,6 +19,7 @@ use super::{say, told};
 /// The files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
+const CLIENT: &str = "client.pmi";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
@@ -50,7 +52,7 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     write(&mut log, LogLine::End(result::end(&session, &judged)));
     written.context("writing the log")?;
     if let Some(folder) = &args.output {
-        write_script(folder, &session, &command)?;
+        write_scripts(folder, &session, &command)?;
     }
     show(&session, &judged, args.verbose)?;
     Ok(code)
@@ -62,19 +64,32 @@ fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::Fi
     LogWriter::create(&file).with_context(|| file.display().to_string())
 }
 
-/// Writes the scenario, if the session makes one; says so if not.
-fn write_script(folder: &Path, session: &session::Session, command: &[String]) -> anyhow::Result<()> {
-    let file = folder.join(SERVER);
-    // One of an earlier session would be taken for this one's.
-    let _ = std::fs::remove_file(&file);
-    let text = match session.book.events() {
-        _ if !session.book.is_connected() => return Ok(()),
-        None => Err("the session was too large to keep".to_owned()),
-        Some(events) => script(events, &shell_words::join(command)).map_err(|e| e.to_string()),
+/// Writes the scenarios, if the session makes any; says so if not.
+fn write_scripts(folder: &Path, session: &session::Session, command: &[String]) -> anyhow::Result<()> {
+    let files = [SERVER, CLIENT].map(|name| folder.join(name));
+    for file in &files {
+        // One of an earlier session would be taken for this one's.
+        let _ = std::fs::remove_file(file);
+    }
+    if !session.book.is_connected() {
+        return Ok(());
+    }
+    let Some(events) = session.book.events() else {
+        writeln!(
+            io::stderr(),
+            "pmi-conform record: no scenario was written: the session was too large to keep"
+        )?;
+        return Ok(());
     };
-    match text {
-        Ok(text) => std::fs::write(&file, text).with_context(|| file.display().to_string())?,
-        Err(why) => writeln!(io::stderr(), "pmi-conform record: no scenario was written: {why}")?,
+    let command = shell_words::join(command);
+    for (file, text) in files.iter().zip([script(events, &command).map(Some), answers(events, &command)]) {
+        match text {
+            Ok(Some(text)) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
+            Ok(None) => {}
+            Err(why) => {
+                writeln!(io::stderr(), "pmi-conform record: {} was not written: {why}", file.display())?
+            }
+        }
     }
     Ok(())
 }

@@ -13,9 +13,11 @@
 //!
 //! Nothing is changed on the way but one thing: a spawn request's `execname` ([`rewrite`]), since the processes that it
 //! starts could not be heard otherwise. [`book`] makes events of what the taps tell and shows them to the monitor,
-//! [`script`] writes them as a scenario,
+//! [`script`] writes them as a scenario for
+//! process managers, [`answers`] as one for the program,
 //! [`session`] runs it all, [`result`] says what it came to, [`interop`] runs programs under process managers.
 
+pub mod answers;
 pub mod book;
 pub mod interop;
 pub mod place;

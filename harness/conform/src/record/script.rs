@@ -48,12 +48,22 @@ pub fn script(events: &[Event], command: &str) -> Result<String, Unwritable> {
         writer.event(&event.what);
     }
     let text = writer.finish(command);
-    let source = Arc::new(Source { path: "server.pmi".into(), text });
-    let scenario = parse(source, "server").map_err(|errors| {
+    readable("server", text)
+}
+
+/// A scenario that can be read, laid out.
+pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
+    let source = Arc::new(Source { path: format!("{name}.pmi"), text });
+    let scenario = parse(source, name).map_err(|errors| {
         let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
         Unwritable(format!("the scenario of the session cannot be read: {what}"))
     })?;
     Ok(format(&scenario))
+}
+
+/// A text as part of a comment.
+pub(super) fn commented(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// What a rank waits for.
@@ -427,7 +437,7 @@ impl Writer {
         if requires.is_empty() {
             requires.push(ANY);
         }
-        let command: String = command.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let command = commented(command);
         let mut text = format!(
             "# A recorded session, played again: {command}\n# The requests are those of its programs, in their order. \
              Expected is what any process manager has to answer.\n"
@@ -459,16 +469,21 @@ fn who(procs: &[Proc]) -> String {
         1 => "child:".into(),
         n => format!("child{n}:"),
     };
+    prefix + &span(&procs.iter().map(|p| p.rank).collect::<Vec<_>>())
+}
+
+/// Ranks in this order, those that follow each other as a range.
+pub(super) fn span(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
-    for p in procs {
+    for rank in ranks {
         match runs.last_mut() {
-            Some((_, end)) if *end + 1 == p.rank => *end = p.rank,
-            _ => runs.push((p.rank, p.rank)),
+            Some((_, end)) if *end + 1 == *rank => *end = *rank,
+            _ => runs.push((*rank, *rank)),
         }
     }
     let shown: Vec<String> =
         runs.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
-    prefix + &shown.join(",")
+    shown.join(",")
 }
 
 /// The name that a group's kvsname gets.
@@ -486,7 +501,7 @@ fn is_plain(value: &[u8]) -> bool {
 }
 
 /// Bytes as the language writes them.
-fn escaped(bytes: &[u8]) -> String {
+pub(super) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (i, byte) in bytes.iter().enumerate() {
         let between = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_graphic());

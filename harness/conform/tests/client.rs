@@ -192,3 +192,21 @@ fn nothing_is_left_behind() {
     let left = Command::new("pgrep").args(["-f", &format!("^sleep {mark}")]).output().unwrap();
     assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
 }
+
+#[rstest]
+#[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
+fn an_mpi_program_deviates_as_recorded(
+    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
+) {
+    let peers =
+        PathBuf::from(std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let scratch = TempDir::new().unwrap();
+    let program = scratch.path().join("hello");
+    let mut mpicc = Command::new(peers.join(name).join("bin/mpicc"));
+    let compiled = mpicc.arg("-o").arg(&program).arg(root.join("tests/mpi/hello.c")).status();
+    assert!(compiled.expect("mpicc is there: see ci/install-peers").success());
+    let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");
+    let found = judge(program.to_str().unwrap(), "10", &["-q", "--deviations", deviations.to_str().unwrap()]);
+    assert_eq!(found.ran.status, 0, "{name}\n{}", found.ran.whole());
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
@@ -416,4 +416,10 @@ fn a_program_in_c_runs_under_real_managers() {
         }
     }
     assert!(tried > 0, "no mpiexec.hydra in {PEERS}");
+    // Slurm's mpi/pmi2 serves PMI-1 as well; where there is a cluster, however small.
+    let cluster = Command::new("srun").args(["-n", "1", "true"]).stderr(Stdio::null()).status();
+    if cluster.is_ok_and(|status| status.success()) {
+        let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];
+        says_what_it_should(Command::new("srun").args(srun).arg(&program), &folder());
+    }
 }

@@ -1,10 +1,10 @@
 //! PMI libraries under test: a process of ours for each rank loads the library and makes the calls that a scenario says,
 //! while the runner holds the other end of its PMI_FD.
 //!
-//! - [`signature`] knows the functions of RFC 13,
+//! - `signature` knows the functions of RFC 13,
 //! - [`agent`] is the process: it loads, calls, and tells what came back,
-//! - [`launch`] starts these processes and listens to them,
-//! - [`object`] reads what can be seen without running anything.
+//! - `launch` starts these processes and listens to them,
+//! - `object` reads what can be seen without running anything.
 
 pub mod agent;
 pub(crate) mod launch;

@@ -1,12 +1,12 @@
 //! The reference client under any bytes of a server.
 //!
-//! Input: records of a byte for the operation, one for the length, and what the server sends after it. Length 0 closes the
-//! connection.
+//! Input: records of a byte for the operation (none if it is 0x7f), what the server sends after it, and 0xff. A server that sends
+//! nothing closes the connection.
 
 use pmi_reference::client::{Answer, Client, Misuse, ServerError};
 use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
 
-use crate::{memory, planted};
+use crate::{input, memory, planted};
 
 /// The client answers or errs and never panics: what it sends is the request meant, an answer is to the request that waits,
 /// after an error nothing is said or heard any more, and it matters not how the bytes are cut.
@@ -17,13 +17,11 @@ pub fn run(data: &[u8]) {
     let mut waiting = None;
     let mut broken = false;
     let mut records = data;
-    while let [operation, length, rest @ ..] = records {
-        let (bytes, rest) = rest.split_at(usize::from(*length).min(rest.len()));
-        records = rest;
-        if *operation != 0xff {
+    while let Some((&[operation], bytes)) = input::record(&mut records) {
+        if operation != 0x7f {
             let asked = Operation::ALL[usize::from(operation & 0x7f) % Operation::ALL.len()];
-            let sent = ask(&mut client, asked, *operation);
-            assert_eq!(sent, ask(&mut bytewise, asked, *operation), "the same client in another state");
+            let sent = ask(&mut client, asked, operation);
+            assert_eq!(sent, ask(&mut bytewise, asked, operation), "the same client in another state");
             match sent {
                 Ok(request) => {
                     assert!(
@@ -38,7 +36,7 @@ pub fn run(data: &[u8]) {
                 Err(_) => assert!(waiting.is_none() && !broken),
             }
         }
-        if *length == 0 {
+        if bytes.is_empty() {
             let result = client.closed();
             assert_eq!(result, bytewise.closed());
             assert!(result.is_err() || waiting.is_none() && !broken);

@@ -1,6 +1,6 @@
 //! The words that the targets' inputs are made of, from the printers of the codec itself, so that they cannot rot.
 //!
-//! `cargo run --bin dictionaries` writes them into `dictionaries/`; a test holds them up to date.
+//! `cargo run --example dictionaries` writes them into `dictionaries/`; a test holds them up to date.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,6 +15,7 @@ pub fn of(target: &str) -> Option<String> {
         "stream" => {
             words.extend(requests());
             words.extend(responses());
+            words.extend(["\t\n", " \n", "  ", "\t", "="].map(|blanks| blanks.as_bytes().to_vec()));
         }
         "spawn" => words.extend(spawn()),
         "mapping" => words.extend(mapping()),
@@ -28,7 +29,10 @@ pub fn of(target: &str) -> Option<String> {
             words.extend(spawn());
             words.extend(["kvs-0", "kvs-1"].map(|name| name.as_bytes().to_vec()));
         }
-        "client_bytes" => words.extend(responses()),
+        "client_bytes" => {
+            words.extend(responses());
+            words.extend(records());
+        }
         "judge" => {
             words.extend(requests());
             words.extend(responses());
@@ -41,7 +45,7 @@ pub fn of(target: &str) -> Option<String> {
         }
         _ => return None,
     }
-    let mut text = format!("# Written by `cargo run --bin dictionaries` for the target {target}.\n");
+    let mut text = format!("# Written by `cargo run --example dictionaries` for the target {target}.\n");
     for word in words.iter().filter(|word| !word.is_empty()) {
         text.push('"');
         for byte in word {
@@ -90,9 +94,9 @@ fn requests() -> Vec<Vec<u8>> {
     printed.collect()
 }
 
-fn responses() -> Vec<Vec<u8>> {
+fn response(operation: Operation, rc: i64, msg: Option<&[u8]>) -> Response<'_> {
     let maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
-    let body = |operation| match operation {
+    let body = match operation {
         Operation::Init => Body::Init(Some(Version::V1_1)),
         Operation::Maxes => Body::Maxes(Some(maxes)),
         Operation::Abort => Body::AbortAck,
@@ -108,15 +112,30 @@ fn responses() -> Vec<Vec<u8>> {
         Operation::Lookup => Body::Lookup(Some(b"p")),
         Operation::Spawn => Body::Spawn(Some(vec![0, 1])),
     };
+    Response { rc: Some(rc), msg, body }
+}
+
+fn responses() -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     for operation in Operation::ALL {
         for (rc, msg) in [(0, None), (-1, Some(&b"m"[..]))] {
             let mut line = Vec::new();
-            Response { rc: Some(rc), msg, body: body(operation) }.write_to(&mut line);
+            response(operation, rc, msg).write_to(&mut line);
             words.extend(tuples(&line));
         }
     }
     words
+}
+
+/// Whole records of `client_bytes`: an operation and its success.
+fn records() -> Vec<Vec<u8>> {
+    let record = |(at, operation)| {
+        let mut record = vec![at];
+        response(operation, 0, None).write_to(&mut record);
+        record.push(0xff);
+        record
+    };
+    (0..).zip(Operation::ALL).map(record).collect()
 }
 
 fn spawn() -> Vec<Vec<u8>> {

@@ -18,6 +18,15 @@ pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     }
 }
 
+/// Takes a record from the front: its head, and its text up to 0xff, which ends it. A length before the text would be wrong after
+/// almost every mutation.
+pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a [u8; HEAD], &'a [u8])> {
+    let (head, rest) = input.split_first_chunk()?;
+    let end = rest.iter().position(|byte| *byte == 0xff);
+    *input = end.map_or(&[], |end| &rest[end + 1..]);
+    Some((head, &rest[..end.unwrap_or(rest.len())]))
+}
+
 /// The bytes of typed fields, without an allocation for each.
 pub(crate) struct Arena {
     bytes: [u8; 1024],

@@ -69,7 +69,7 @@ fn dictionaries_are_up_to_date() {
         let path = folder("dictionaries").join(target).with_extension("dict");
         let written = fs::read_to_string(&path).ok();
         let due = dictionary::of(target);
-        assert!(written == due, "{}: run `cargo run --bin dictionaries`", path.display());
+        assert!(written == due, "{}: run `cargo run --example dictionaries`", path.display());
     }
 }
 

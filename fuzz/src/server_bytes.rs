@@ -1,11 +1,11 @@
 //! The reference server under any bytes of several processes.
 //!
-//! Input: records of a byte that names the process, one for the length, and the bytes. Length 0 closes the connection.
+//! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
 //! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
 
 use pmi_reference::{Action, Config, GroupSpec, ProcId, Server};
 
-use crate::{memory, planted};
+use crate::{input, memory, planted};
 
 const LINE_MAX: usize = 256;
 
@@ -33,17 +33,17 @@ pub fn run(data: &[u8]) {
     let mut lines = [const { Line::new() }; 3];
     let mut script = SCRIPT.iter();
     let mut records = data;
-    while let [who, length, rest @ ..] = records {
-        let (bytes, rest) = rest.split_at(usize::from(*length).min(rest.len()));
-        records = rest;
+    while let Some((&[who], bytes)) = input::record(&mut records) {
         let from = ProcId { group: 0, rank: u32::from(who & 3) };
         if from.rank == 3 {
             if let Some((request, answer)) = script.next() {
                 step(&mut server, request, answer);
                 step(&mut by_line, request, answer);
             }
-        } else if *length == 0 {
+        } else if bytes.is_empty() {
             server.closed(from);
+            // An end within a message is told from one between messages.
+            by_line.receive(from, &lines[from.rank as usize].bytes);
             by_line.closed(from);
         } else {
             server.receive(from, bytes);

@@ -10,12 +10,11 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::exit;
-use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Longest line that it takes.
-const LINE_MAX: usize = 64 * 1024;
+const LINE_MAX: usize = 8 * 1024;
 
 fn is(name: &str) -> bool {
     env::args().nth(1).is_some_and(|fault| fault == name)
@@ -28,7 +27,10 @@ fn wait_for_ever() -> ! {
 }
 
 fn crash(signal: Signal) -> ! {
-    _ = kill_process(getpid(), signal);
+    // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+    for _ in 0..2 {
+        _ = kill_process(getpid(), signal);
+    }
     wait_for_ever()
 }
 
@@ -81,9 +83,6 @@ impl Pmi {
         };
         // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
-        if is("impatient") {
-            _ = socket.set_read_timeout(Some(Duration::from_millis(4)));
-        }
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
     }
 
@@ -102,8 +101,10 @@ impl Pmi {
     }
 
     fn line(&mut self) -> Vec<u8> {
+        let mut fresh = 0;
         loop {
-            if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+            if let Some(at) = self.buffer[fresh..].iter().position(|b| *b == b'\n') {
+                let at = fresh + at;
                 let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
                 line.pop();
                 if line.len() > 900 && is("crashes-on-long-lines") {
@@ -118,6 +119,7 @@ impl Pmi {
             if self.buffer.len() > LINE_MAX {
                 fail("the line is too long");
             }
+            fresh = self.buffer.len();
             let mut chunk = [0; 4096];
             let room = if is("reads-bytewise") { 1 } else { chunk.len() };
             match self.socket.read(&mut chunk[..room]) {
@@ -137,7 +139,7 @@ impl Pmi {
             return Tuples::new();
         }
         let good = |b: &u8| matches!(b, b'\t' | 32..=126);
-        if !line.iter().all(good) && !is("takes-any-byte") {
+        if !line.iter().all(good) {
             fail("a byte that has no place in a message");
         }
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -212,8 +214,11 @@ fn split(line: &str, cmd: &str) -> Tuples {
             break;
         }
         let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
-        let to_end =
-            matches!((key, cmd), ("msg", _) | ("value", "get_result")) && !is("reads-on-in-messages");
+        // As MPICH 3.4 and 4.0 have it, other tuples may follow this one message.
+        let short = key == "msg" && after.starts_with("success ") && !is("reads-on-in-messages");
+        let to_end = !short
+            && matches!((key, cmd), ("msg", _) | ("value", "get_result"))
+            && !is("reads-on-in-messages");
         let blank = |c: char| c == ' ' || (c == '\t' && !is("knows-no-tabs"));
         let end = if to_end { None } else { after.find(blank) };
         let (value, next) = end.map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
@@ -230,25 +235,24 @@ fn succeeded(answer: &Tuples) -> bool {
         None => !is("wants-rc"),
         Some(rc) if is("compares-rc-as-text") => rc == "0",
         Some(rc) if is("knows-minus-one-only") => rc != "-1",
-        Some(rc) => match rc.parse::<i64>() {
-            Ok(rc) => rc == 0,
-            Err(_) if is("takes-no-number-for-zero") => true,
-            Err(_) => fail("rc is no number"),
-        },
+        Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
     }
 }
 
 fn number(answer: &Tuples, key: &str) -> usize {
     let Some(text) = answer.get(key) else {
-        if is("ignores-failures") || is("takes-junk-for-success") || is("takes-any-answer") {
+        if is("ignores-failures")
+            || is("takes-junk-for-success")
+            || is("takes-an-empty-line")
+            || is("takes-any-answer")
+        {
             return 1024;
         }
         fail(&format!("{key} is missing"))
     };
     let parsed = match text.strip_prefix('0').filter(|rest| !rest.is_empty()) {
-        Some(octal) if is("reads-octal") => usize::from_str_radix(octal, 8).ok(),
+        Some(_) if is("rejects-leading-zeros") => None,
         _ if is("limits-in-sixteen-bits") => text.parse::<u16>().ok().map(usize::from),
-        _ if is("takes-no-number-for-zero") => Some(text.parse().unwrap_or(0)),
         _ => text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit())),
     };
     parsed.unwrap_or_else(|| fail(&format!("{key} is no number")))
@@ -302,7 +306,7 @@ fn main() {
         pmi.response("maxes");
         pmi.response("appnum");
     }
-    if !is("asks-no-limits") && !is("ignores-limits") {
+    if !is("asks-no-limits") {
         let maxes = pmi.must("cmd=get_maxes", "maxes");
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
     }
@@ -333,14 +337,15 @@ fn main() {
         () if is("same-key-for-all") => ("addr".to_owned(), format!("v{rank}")),
         () => (format!("k{rank}"), format!("v{rank}")),
     };
-    if key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max {
+    if !is("ignores-limits") && (key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max) {
         fail("the limits leave no room");
     }
     let put = |pmi: &mut Pmi| {
         pmi.ask(&format!("cmd=put kvsname={} key={key} value={value}", pmi.kvsname), "put_result")
     };
     let answer = put(&mut pmi);
-    if !succeeded(&answer) && !is("ignores-failures") && !is("same-key-for-all") {
+    let goes_on = is("ignores-failures") || is("same-key-for-all") || is("ignores-limits");
+    if !succeeded(&answer) && !goes_on {
         fail("the put has failed");
     }
     if is("puts-twice") {
@@ -370,7 +375,9 @@ fn main() {
     for other in 0..size {
         match pmi.get(&wanted(other)) {
             Some(value) => all.push(value),
-            None if is("ignores-failures") => all.push("?".to_owned()),
+            None if is("ignores-failures") || is("takes-a-failed-barrier-for-passed") => {
+                all.push("?".to_owned())
+            }
             None => fail("a value is missing"),
         }
     }

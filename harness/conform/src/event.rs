@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A process: process group and rank in it. Group 0 is the one that the launcher starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Proc {
-    /// Process group.
+    /// Process group; 4294967295 for a proxy, whose number stands in the place of the rank.
     pub group: u32,
     /// Rank.
     pub rank: u32,

@@ -475,7 +475,7 @@ fn judge(
                 seq: outcome.events.len() as u64,
                 line: 0,
                 at_most: None,
-                expected: "the implementation's processes end by themselves".into(),
+                expected: "its processes end by themselves".into(),
                 seen: format!("{name} died of signal {signal}"),
             },
             level: None,

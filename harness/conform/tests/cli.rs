@@ -73,6 +73,7 @@ macro_rules! snapshot {
 #[case("check")]
 #[case("fmt")]
 #[case("report")]
+#[case("compare")]
 #[case("schema")]
 #[case("completions")]
 #[case("man")]
@@ -226,6 +227,26 @@ fn selections() {
     assert_eq!(listed(&["-f", "=group/appnum", "-f", "barrier/one-r"]), ["barrier/one-rank", "group/appnum"]);
     assert!(listed(&["-f", "kvs/*"]).iter().all(|name| name.starts_with("kvs/")));
     assert!(listed(&["--requirement", "rfc13.put.unique"]).contains(&"kvs/same-key-twice".to_owned()));
+}
+
+#[test]
+fn two_runs_are_compared() {
+    let folder = folder(&[("a.pmi", RIGHT), ("b.pmi", WRONG)]);
+    for (log, scenario) in [("one", "a.pmi"), ("two", "b.pmi")] {
+        conform(folder.path(), &["--memory", "--report", &format!("ndjson={log}"), scenario]);
+    }
+    let same = conform(folder.path(), &["compare", "one", "one"]);
+    assert_eq!(same.status, 0, "{}", same.whole());
+    assert!(same.out.contains("1 the same, 0 not"), "{}", same.whole());
+    let differ = conform(folder.path(), &["compare", "one", "two"]);
+    assert_eq!(differ.status, 1, "{}", differ.whole());
+    assert!(differ.out.contains("only in the run before: a"), "{}", differ.whole());
+    let json = conform(folder.path(), &["compare", "--json", "one", "two"]);
+    assert_eq!(json.status, 1, "{}", json.whole());
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["only_after"][0], "b");
+    let none = conform(folder.path(), &["compare", "one", "three"]);
+    assert_eq!(none.status, 2, "{}", none.whole());
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[case] bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed(bug);
-    let campaign = ["--server", &server, "--seed", "1", "--sessions", "400", "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);
@@ -94,8 +94,7 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed("crash");
-    let (_, text) =
-        fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "400", "--valid"]);
+    let (_, text) = fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "40", "--valid"]);
     let script = folder.path().join("pmi-conform-fuzz/crash--flawed--SIGABRT--get/replay.sh");
     let output =
         Command::new(&script).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{e}: {text}"));
@@ -108,7 +107,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed("crash");
     fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--flawed--*\"\n").unwrap();
-    let known = ["--server", &server, "--seed", "1", "--sessions", "400", "--valid", "--known", "known.toml"];
+    let known = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--known", "known.toml"];
     let (status, text) = fuzz(folder.path(), &known);
     assert_eq!(status, 0, "{text}");
     assert!(text.contains("known  crash--flawed--SIGABRT--get"), "{text}");
@@ -117,7 +116,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
     let (status, text) =
         fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
-    assert!(status == 0 && text.contains("seed 1, from session 400"), "{text}");
+    assert!(status == 0 && text.contains("seed 1, from session 40"), "{text}");
 }
 
 #[test]
@@ -126,7 +125,7 @@ fn nothing_is_found_in_the_reference_process_manager() {
     let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif"];
     let (status, text) = fuzz(
         folder.path(),
-        &[&["--seed", "1", "--sessions", "300", "--timeout", "5"][..], &reports].concat(),
+        &[&["--seed", "1", "--sessions", "150", "--timeout", "5"][..], &reports].concat(),
     );
     assert_eq!(status, 0, "{text}");
     let read = |name: &str| -> serde_json::Value {
@@ -134,7 +133,7 @@ fn nothing_is_found_in_the_reference_process_manager() {
     };
     let report = read("r.json");
     let played = report["sessions"].as_u64().unwrap() + report["left_out"].as_u64().unwrap();
-    assert_eq!(played, 300, "{report}");
+    assert_eq!(played, 150, "{report}");
     assert_eq!(report["found"], serde_json::json!([]), "{text}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
 }

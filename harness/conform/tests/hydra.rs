@@ -94,7 +94,16 @@ fn peer(name: &str) -> PathBuf {
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn real_proxies_deviate_as_recorded(
-    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
+    #[values(
+        "debian-mpich-4.0.2",
+        "mpich-3.4.3.post1",
+        "mpich-4.0.3",
+        "mpich-4.1.3",
+        "mpich-4.2.3",
+        "mpich-4.3.2",
+        "mpich-5.0.2"
+    )]
+    name: &str,
 ) {
     let version = name.rsplit('-').next().unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
@@ -117,6 +126,41 @@ fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mp
     let ran = conform(scratch.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("4 passed"), "{}", ran.whole());
+}
+
+/// What a scenario says in the upstream's place reaches the processes, and what it expects and does not get is found.
+#[rstest]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn the_upstream_side_is_seen_and_answered(
+    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
+    #[values(true, false)] right: bool,
+) {
+    let scratch = TempDir::new().unwrap();
+    let (passed_on, answer) = if right { ("a", "there") } else { ("b", "elsewhere") };
+    let scenario = format!(
+        "# A miss is asked above.\nrequires rfc13.get.value\nneeds upstream\nuse joined\n\
+         0 C: cmd=get kvsname=$kvs key=a\nproxy:0 S[hydra.upstream.requests-kept]: cmd=get key={passed_on}\n\
+         proxy:0 U: cmd=get_result rc=0 value=there\n0 S: cmd=get_result rc=ok value={answer}\n"
+    );
+    fs::write(scratch.path().join("miss.pmi"), scenario).unwrap();
+    let args =
+        ["--server", peer(name).to_str().unwrap(), "--report", "ndjson=log", "miss.pmi"].map(String::from);
+    let ran = conform(scratch.path(), &args.each_ref().map(String::as_str));
+    assert_eq!(ran.status, i32::from(!right), "{}", ran.whole());
+    let log = fs::read_to_string(scratch.path().join("log")).unwrap();
+    assert!(log.contains("from_proxy"), "{log}");
+    assert_eq!(log.contains("to_proxy"), right, "{log}");
+    assert_eq!(ran.out.contains("hydra.upstream.requests-kept"), !right, "{}", ran.whole());
+}
+
+#[test]
+fn what_needs_an_upstream_does_not_apply_elsewhere() {
+    let scratch = TempDir::new().unwrap();
+    for args in [&["--memory"][..], &[]] {
+        let ran = conform(scratch.path(), &[args, &["--filter", "upstream/", "-v"]].concat());
+        assert_eq!(ran.status, 4, "{}", ran.whole());
+        assert!(ran.out.contains("its upstream is not ours to play"), "{}", ran.whole());
+    }
 }
 
 #[rstest]

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use pmi_reference::client::{Answer, Client, Misuse};
-use pmi_wire::{Maxes, ProcessMapping, SpawnProgram};
+use pmi_wire::{MappingForm, Maxes, SpawnProgram};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -58,7 +58,7 @@ impl Session {
         // SAFETY: it is open, and RFC 13 gives it to the process for PMI, so that this library owns it.
         let connection = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut session = Self {
-            client: Client::new(),
+            client: Client::tolerant(),
             connection: Some(connection),
             rank,
             size,
@@ -156,8 +156,11 @@ impl Session {
     /// The ranks on the node of this process, ascending.
     pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
         let value = self.get(MAPPING)?;
-        let mapping = ProcessMapping::parse(&value).map_err(|_| Code::Fail)?;
-        let nodes = mapping.expand(self.size as u32).map_err(|_| Code::Fail)?;
+        // Hydra's shorter forms as well.
+        let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
+            return Err(Code::Fail);
+        };
+        let nodes = mapping.expand_wrapping(self.size as u32).map_err(|_| Code::Fail)?;
         let here = nodes.get(self.rank as usize).ok_or(Code::Fail)?;
         Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
     }

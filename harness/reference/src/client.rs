@@ -152,6 +152,8 @@ pub struct Client {
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
     keys: HashSet<Vec<u8>>,
+    /// See [`Client::tolerant`].
+    tolerant: bool,
 }
 
 impl Default for Client {
@@ -163,6 +165,9 @@ impl Default for Client {
 /// Longest line read: room for a value of any server known, and for the error codes of 10,000 processes.
 const LINE_MAX: usize = 64 * 1024;
 
+/// See [`Client::tolerant`].
+const FOUND: &[u8] = b" found=TRUE";
+
 impl Client {
     /// A client that has said nothing yet.
     pub fn new() -> Self {
@@ -173,7 +178,15 @@ impl Client {
             maxes: None,
             kvsname: None,
             keys: HashSet::new(),
+            tolerant: false,
         }
+    }
+
+    /// A client for servers as they are: one that answers with a later subversion than the client's is taken to mean the client's,
+    /// since MPICH's Hydra 5.0 answers 1.2 to whoever offers 1.1; and `found=TRUE`, which Hydra 4.1 and 4.2 write behind each value, is
+    /// no part of it.
+    pub fn tolerant() -> Self {
+        Self { tolerant: true, ..Self::new() }
     }
 
     /// The limits, once the server has told them.
@@ -329,7 +342,18 @@ impl Client {
         let answer = match self.framer.next_line()? {
             Err(_) => return Some(Err(ServerError::Overlong)),
             Ok(line) => match Response::parse(line, ValueReading::ToEndOfLine) {
-                Ok(response) => read(operation, &response),
+                Ok(response) => match read(operation, &response) {
+                    Err(ServerError::BadVersion(v))
+                        if self.tolerant && v.version == Version::V1_1.version =>
+                    {
+                        Ok(Answer::Init(Version::V1_1))
+                    }
+                    Ok(Answer::Value(mut value)) if self.tolerant && value.ends_with(FOUND) => {
+                        value.truncate(value.len() - FOUND.len());
+                        Ok(Answer::Value(value))
+                    }
+                    answer => answer,
+                },
                 Err(error) => Err(error.into()),
             },
         };
@@ -629,6 +653,28 @@ mod tests {
         let higher = Version { version: 2, subversion: 0 };
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
         assert_eq!(answer, Some(Err(ServerError::BadVersion(higher))));
+    }
+
+    #[test]
+    fn a_tolerant_client_takes_a_later_subversion_but_no_later_version() {
+        let answer = |bytes: &[u8]| {
+            let mut client = Client::tolerant();
+            client.init().unwrap();
+            client.receive(bytes)
+        };
+        let later = answer(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n");
+        assert_eq!(later, Some(Ok(Answer::Init(Version::V1_1))));
+        let other = answer(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
+        assert!(matches!(other, Some(Err(ServerError::BadVersion(_)))));
+    }
+
+    #[test]
+    fn a_tolerant_client_cuts_off_what_hydra_writes_behind_a_value() {
+        for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
+            let mut client = Client { tolerant, ..asking() };
+            let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
+            assert_eq!(answer, Some(Ok(Answer::Value(value.to_vec()))));
+        }
     }
 
     #[test]

@@ -55,6 +55,20 @@ pub struct Arena {
     _witness: Option<Witness>,
 }
 
+/// Where sessions are played.
+pub trait Stage: Sync {
+    /// Plays a session.
+    ///
+    /// # Errors
+    ///
+    /// The implementation cannot be started.
+    fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict>;
+    /// The implementation in words.
+    fn label(&self) -> String;
+    /// The command that starts the implementation, with placeholders.
+    fn command(&self) -> &[String];
+}
+
 /// A session that was played, and what is wrong with it.
 pub struct Verdict {
     /// What happened.
@@ -81,12 +95,15 @@ impl Arena {
         Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), _witness: witness })
     }
 
-    /// Plays a session.
-    ///
-    /// # Errors
-    ///
-    /// The implementation cannot be started.
-    pub fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict> {
+    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
+    fn hasty_wait(&self) -> Duration {
+        let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
+        (slowest * ANSWERS).max(LEAST).min(self.wait)
+    }
+}
+
+impl Stage for Arena {
+    fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict> {
         let wait = match pace {
             Pace::Calm => 2 * self.wait,
             Pace::Hasty => self.hasty_wait(),
@@ -118,19 +135,11 @@ impl Arena {
         Ok(Verdict { played, symptoms })
     }
 
-    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
-    fn hasty_wait(&self) -> Duration {
-        let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
-        (slowest * ANSWERS).max(LEAST).min(self.wait)
-    }
-
-    /// The command that starts the implementation, with placeholders.
-    pub fn command(&self) -> &[String] {
+    fn command(&self) -> &[String] {
         &self.command
     }
 
-    /// The implementation in words.
-    pub fn label(&self) -> String {
+    fn label(&self) -> String {
         match &self.target {
             Target::Memory(_) => "the reference server in memory".into(),
             Target::Processes(implementation, _) => implementation.label.clone(),

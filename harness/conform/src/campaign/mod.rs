@@ -2,10 +2,11 @@
 //! what breaks.
 //!
 //! [`generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
-//! the implementation, which [`arena`] provides; [`symptom`] says what is wrong and sorts it into buckets. What is new
+//! the implementation, which [`arena`] provides, or against several ([`differ`]); [`symptom`] says what is wrong and sorts it into buckets. What is new
 //! is tried again, made smaller ([`shrink`]) and stored ([`store`]).
 
 pub mod arena;
+pub mod differ;
 pub mod drive;
 pub mod generate;
 pub mod known;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arena::{Arena, Pace, Verdict};
+use arena::{Pace, Stage, Verdict};
 use generate::{Generated, Scope, generate};
 use known::{Known, Steering};
 use session::Session;
@@ -123,7 +124,7 @@ struct Shared {
 const SILENCES: usize = 100_000;
 
 struct Campaign<'a> {
-    arena: &'a Arena,
+    stage: &'a dyn Stage,
     options: &'a Options,
     interrupted: &'a AtomicBool,
     watch: &'a dyn Watch,
@@ -135,7 +136,7 @@ struct Campaign<'a> {
 
 /// Runs a campaign from the session that the state names.
 pub fn run(
-    arena: &Arena,
+    stage: &dyn Stage,
     options: &Options,
     state: State,
     interrupted: &AtomicBool,
@@ -144,7 +145,7 @@ pub fn run(
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
     let campaign = Campaign {
-        arena,
+        stage,
         options,
         interrupted,
         watch,
@@ -221,7 +222,7 @@ impl Campaign<'_> {
             if self.leaves_out(&generated, number) {
                 continue;
             }
-            match self.arena.play(&generated.session, Pace::Hasty) {
+            match self.stage.play(&generated.session, Pace::Hasty) {
                 Ok(verdict) => self.judge(&generated, number, verdict),
                 Err(error) => self.unjudged(error.to_string()),
             }
@@ -266,7 +267,8 @@ impl Campaign<'_> {
             for symptom in &verdict.symptoms {
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
-                let fatal = ["crash", "stays", "flood"].iter().any(|s| symptom.bucket.starts_with(s));
+                let fatal =
+                    ["crash", "stays", "flood", "differs"].iter().any(|s| symptom.bucket.starts_with(s));
                 if known {
                     ended_as_known |= fatal;
                     *shared.state.buckets.entry(symptom.bucket.clone()).or_default() += 1;
@@ -288,7 +290,7 @@ impl Campaign<'_> {
     fn again(&self, session: &Session, bucket: &str, times: u32) -> u32 {
         let shows = |_: &u32| {
             !self.interrupted.load(Ordering::Relaxed)
-                && self.arena.play(session, Pace::Calm).is_ok_and(|v| shows(&v, bucket))
+                && self.stage.play(session, Pace::Calm).is_ok_and(|v| shows(&v, bucket))
         };
         (0..times).filter(shows).count() as u32
     }
@@ -319,7 +321,7 @@ impl Campaign<'_> {
             (minimal, again_minimal) = (generated.session.clone(), again);
         }
         let last =
-            (0..TRIES).find_map(|_| self.arena.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
+            (0..TRIES).find_map(|_| self.stage.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
         let Some(verdict) = last else {
             self.lock().taken.remove(bucket);
             return;
@@ -333,7 +335,7 @@ impl Campaign<'_> {
             bucket: bucket.clone(),
             what: told.what.clone(),
             requirement: told.requirement.clone(),
-            server: self.arena.label(),
+            server: self.stage.label(),
             seed: self.options.seed,
             number,
             ingredients: generated.ingredients.iter().cloned().collect(),
@@ -355,12 +357,12 @@ impl Campaign<'_> {
                 played += 1;
                 Instant::now() < deadline
                     && !self.interrupted.load(Ordering::Relaxed)
-                    && self.arena.play(candidate, Pace::Hasty).is_ok_and(|v| shows(&v, bucket))
+                    && self.stage.play(candidate, Pace::Hasty).is_ok_and(|v| shows(&v, bucket))
             };
             if again == TRIES { (0..runs).all(|_| run()) } else { (0..2 * runs).any(|_| run()) }
         };
         // A broken rule is told with its message; what crashes a server may be a single byte.
-        let bytes = !bucket.starts_with("rule") && !bucket.starts_with("hang");
+        let bytes = !["rule", "hang", "differs"].iter().any(|sort| bucket.starts_with(sort));
         let small = shrink(generated.session.clone(), SHRINKING, bytes, &mut shows_again);
         let again = self.again(&small, bucket, TRIES);
         (small, again, played)
@@ -371,7 +373,7 @@ impl Campaign<'_> {
         let replay =
             format!("{} --replay {}", self.options.replay, shell_words::quote(&folder.to_string_lossy()));
         let events = &verdict.played.events;
-        if let Err(error) = store::store(&folder, &found, minimal, events, self.arena.command(), &replay) {
+        if let Err(error) = store::store(&folder, &found, minimal, events, self.stage.command(), &replay) {
             self.watch.trouble(&format!("{}: {error}", folder.display()));
         }
         let mut shared = self.lock();

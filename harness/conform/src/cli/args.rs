@@ -95,6 +95,8 @@ pub(super) enum Command {
     },
     /// Render the log of a run as another report
     Report(Report),
+    /// Show what changed between two runs; exit 1 if something did
+    Compare(Compare),
     /// Print the JSON schema of a line of the log
     Schema,
     /// Print a completion script
@@ -331,6 +333,9 @@ pub(super) struct Fuzz {
     /// The implementation under test, as for judging [default: the built-in reference process manager]
     #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER", help_heading = "What is tested")]
     pub(super) server: Option<String>,
+    /// Look for differences between these implementations instead, two or more
+    #[arg(long, value_name = "CMD", num_args = 2.., conflicts_with_all = ["server", "family"], help_heading = "What is tested")]
+    pub(super) differential: Vec<String>,
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
@@ -408,6 +413,17 @@ pub(super) struct Report {
     /// Where to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(super) struct Compare {
+    /// The log of the first run, as `--report ndjson=FILE` wrote it
+    pub(super) before: PathBuf,
+    /// The log of the second run
+    pub(super) after: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 fn shard(text: &str) -> Result<(usize, usize), String> {

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_conform::campaign::arena::{Arena, Pace, Target};
+use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
+use pmi_conform::campaign::differ::Differential;
 use pmi_conform::campaign::generate::Scope;
 use pmi_conform::campaign::known::Known;
 use pmi_conform::campaign::state::State;
@@ -30,9 +31,10 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    let (arena, scope) = arena(args, &interrupted)?;
+    let (arena, scope) = stage(args, &interrupted)?;
+    let arena = &*arena;
     if let Some(path) = &args.replay {
-        return replay(&arena, path, &interrupted);
+        return replay(arena, path, &interrupted);
     }
     let state = match State::read(&args.out).map_err(anyhow::Error::msg)? {
         Some(_) if !args.resume => anyhow::bail!(
@@ -59,12 +61,12 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     };
     let shown = Shown::new();
     shown.line(&format!("{}, seed {}, from session {}", arena.label(), state.seed, state.next));
-    let outcome = run(&arena, &options, state, &interrupted, &shown);
+    let outcome = run(arena, &options, state, &interrupted, &shown);
     shown.bar.finish_and_clear();
     let status = status(&outcome);
     for (format, file) in &args.report {
         let text = match format {
-            FuzzFormat::Json => json_report(&arena, &options, &outcome),
+            FuzzFormat::Json => json_report(arena, &options, &outcome),
             FuzzFormat::Sarif => sarif(&options, &outcome),
         };
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
@@ -73,15 +75,32 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-fn arena(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Arena, Scope)> {
+/// The server under test, or several, and what may be asked of all of them.
+fn stage(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Stage>, Scope)> {
+    if args.differential.is_empty() {
+        let (arena, scope) = arena(args, args.server.as_deref(), interrupted)?;
+        return Ok((Box::new(arena), scope));
+    }
+    let mut all = Vec::new();
+    let mut common = Scope { ranks: args.ranks, mutate: !args.valid, ..Scope::default() };
+    for server in &args.differential {
+        let (arena, scope) = arena(args, Some(server), interrupted)?;
+        common.spawn &= scope.spawn;
+        common.names &= scope.names;
+        all.push(arena);
+    }
+    Ok((Box::new(Differential::new(all)), common))
+}
+
+fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Arena, Scope)> {
     let environment = Environment {
         binary: std::env::current_exe()
             .context("cannot find this program's own file, which is also the agent")?,
         interrupted: Arc::clone(interrupted),
     };
-    let mut implementation = match &args.server {
+    let mut implementation = match server {
         None => Implementation::reference(&environment.binary),
-        Some(server) => Implementation::from_argument(server).context("--server")?,
+        Some(server) => Implementation::from_argument(server).with_context(|| server.to_owned())?,
     };
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
@@ -110,6 +129,10 @@ fn draw_seed() -> u64 {
 /// The command line that reaches the same implementation.
 fn command_line(args: &Fuzz) -> String {
     let mut words = vec!["pmi-conform".to_owned(), "fuzz".into()];
+    if !args.differential.is_empty() {
+        words.push("--differential".into());
+        words.extend(args.differential.iter().cloned());
+    }
     words.extend(args.server.iter().flat_map(|s| ["--server".to_owned(), s.clone()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     shell_words::join(words)
@@ -209,7 +232,7 @@ fn summary(outcome: &Outcome, args: &Fuzz) -> String {
 }
 
 /// Plays a finding, or a session in a scenario file, again.
-fn replay(arena: &Arena, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
+fn replay(arena: &dyn Stage, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let (bucket, session) = if path.is_dir() {
         let (found, session) = store::read(path).map_err(anyhow::Error::msg)?;
         (Some(found.bucket), session)
@@ -255,7 +278,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn json_report(arena: &Arena, options: &Options, outcome: &Outcome) -> String {
+fn json_report(arena: &dyn Stage, options: &Options, outcome: &Outcome) -> String {
     let progress = &outcome.progress;
     let report = json!({
         "format": 1,

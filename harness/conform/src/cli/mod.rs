@@ -9,16 +9,17 @@ mod mutants;
 mod record;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use pmi_conform::hydra;
 use pmi_conform::launch::UnknownProxy;
-use pmi_conform::report::{Format, read_log, render};
+use pmi_conform::report::{Comparison, Format, Run, read_log, render};
 use pmi_conform::serve::{self, ServeOptions};
 use pmi_conform::suite::SuiteError;
 
-use args::{Cli, Command, HydraUpstream, Report, Serve};
+use args::{Cli, Command, Compare, HydraUpstream, Report, Serve};
 
 /// Usage errors and mistakes in scenarios.
 const USAGE: u8 = 2;
@@ -44,6 +45,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Report(report)) => run_report(&report),
+        Some(Command::Compare(compare)) => run_compare(&compare),
         Some(Command::Schema) => say(&format!("{:#}\n", pmi_conform::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
@@ -117,11 +119,27 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     }
 }
 
+fn read_run(path: &Path, keep_events: bool) -> anyhow::Result<Run> {
+    let name = path.display().to_string();
+    let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    Ok(read_log(&name, io::BufReader::new(file), keep_events)?)
+}
+
+fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
+    let comparison = Comparison::of(&read_run(&compare.before, false)?, &read_run(&compare.after, false)?);
+    let mut text = Vec::new();
+    if compare.json {
+        serde_json::to_writer_pretty(&mut text, &comparison)?;
+        text.push(b'\n');
+    } else {
+        comparison.write_to(&mut text)?;
+    }
+    say(&String::from_utf8_lossy(&text))?;
+    Ok(u8::from(!comparison.is_same()))
+}
+
 fn run_report(report: &Report) -> anyhow::Result<u8> {
-    let name = report.log.display().to_string();
-    let file = std::fs::File::open(&report.log).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    let keep_events = matches!(report.format, Format::Ndjson);
-    let run = read_log(&name, io::BufReader::new(file), keep_events)?;
+    let run = read_run(&report.log, matches!(report.format, Format::Ndjson))?;
     let mut text = Vec::new();
     render(&run, report.format, &mut text)?;
     match &report.output {

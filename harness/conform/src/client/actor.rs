@@ -55,6 +55,8 @@ pub(super) struct Actor {
     /// It has read what was written to it, since it has made a request.
     pub(super) loose: bool,
     pub(super) released: Instant,
+    /// It has written something.
+    pub(super) spoke: bool,
     /// A request of it has no answer.
     pub(super) waits: bool,
     /// It must end by itself, also when its program is aborted.
@@ -93,6 +95,7 @@ impl Actor {
             out: VecDeque::new(),
             loose: true,
             released: Instant::now(),
+            spoke: false,
             waits: false,
             must_end: expected.iter().any(by_itself),
             closed_by_us: false,
@@ -109,10 +112,19 @@ impl Actor {
     }
 
     /// The rule whose turn it is; those for every request have none.
-    pub(super) fn next_rule(&self) -> usize {
+    fn next_rule(&self) -> usize {
         let in_turn = |rule: &Rule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
         let turn = |i: &usize| !self.played[*i] && in_turn(&self.rules[*i]);
         (0..self.rules.len()).find(turn).unwrap_or(self.rules.len())
+    }
+
+    /// Whether a request may be the one that a rule names: those for every request hold as soon as all before them were played.
+    pub(super) fn is_on(&self, rule: usize) -> bool {
+        let next = self.next_rule();
+        match &self.rules[rule].trigger {
+            Some((_, true)) => rule < next || next == self.rules.len(),
+            _ => rule == next,
+        }
     }
 
     pub(super) fn fire(&mut self, rule: usize) {

@@ -190,6 +190,7 @@ pub fn play(
     {
         let text = scenario.source.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
         let wanted = text.split_once("C:").map_or(text, |(_, wanted)| wanted).trim();
+        let wanted = wanted.trim_start_matches("every ");
         return Err((Verdict::NotApplicable, format!("the program makes no such request: {wanted}")));
     }
     Ok(verdict::outcome(&script, played, plain, interrupted.load(Ordering::Relaxed)))

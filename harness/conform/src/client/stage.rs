@@ -21,12 +21,18 @@ use crate::serve::host::{Host, Pace, View};
 /// does not read just then would hold up everything.
 const PIECE: Duration = Duration::from_micros(50);
 const PIECE_MAX: Duration = Duration::from_millis(20);
-/// How long a proven idleness must last.
+/// How long nothing must have happened before it is looked whether anything can, and how long it must then look as if nothing
+/// could: a program that reads a file from a server looks the same for a while.
 const PATIENCE: Duration = Duration::from_millis(150);
+const PROOF: Duration = Duration::from_millis(600);
 /// How often it is looked for, at first and at last.
 const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// A start takes at most so many times as long as nothing may happen afterwards.
+const START: u32 = 4;
 /// A job takes at most so many times as long as nothing may happen in it.
 const WHOLE: u32 = 24;
+/// Most events of a job: who goes on after so many is asking in circles.
+const EVENTS: usize = 100_000;
 /// Longest line of output that is kept, and most lines.
 const OUTPUT_LINE: usize = 1024;
 const OUTPUT_LINES: usize = 400;
@@ -58,6 +64,8 @@ pub(super) struct Stage<'a> {
     last: Instant,
     /// When to look for idleness, and how long after that again.
     look: (Instant, Duration),
+    /// Since when it looks as if nothing could happen any more.
+    idle: Option<Instant>,
 }
 
 impl<'a> Stage<'a> {
@@ -85,12 +93,14 @@ impl<'a> Stage<'a> {
             start: now,
             last: now,
             look: (now, LOOKS[0]),
+            idle: None,
         }
     }
 
     fn happened(&mut self) {
         self.last = Instant::now();
         self.look = (self.last, LOOKS[0]);
+        self.idle = None;
     }
 
     // ----- requests ------------------------------------------------------------------------------------------------
@@ -122,10 +132,7 @@ impl<'a> Stage<'a> {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         actor.wants_abort |= line.starts_with(b"cmd=abort");
         let found = actor.rules.iter().enumerate().find_map(|(i, rule)| {
-            let (wanted, every) = rule.trigger.as_ref()?;
-            if !*every && i != actor.next_rule() {
-                return None;
-            }
+            let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
             let mut scope = rule.scope.clone();
             fits(&mut scope, wanted, line).is_ok().then_some((i, scope))
         });
@@ -358,8 +365,9 @@ impl Host for Stage<'_> {
 
     fn descriptor(&mut self, p: ProcId) -> Option<i32> {
         let env = self.script.environment(p, self.server.size(p.group));
-        let fd = env.into_iter().rev().find(|(name, _)| name == "PMI_FD")?.1?;
-        fd.parse().ok().filter(|n| *n > 2)
+        let fd = env.into_iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd);
+        // The first that is free in most programs, so that it is the same in every run.
+        fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
 
     fn receive(&mut self, from: ProcId, bytes: &[u8]) {
@@ -368,6 +376,7 @@ impl Host for Stage<'_> {
         self.happened();
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.loose = true;
+        actor.spoke = true;
         let limit = self.script.config.line_max;
         let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
         framer.push(bytes);
@@ -498,21 +507,26 @@ impl Host for Stage<'_> {
         if !self.departed.is_empty() && !self.departed.iter().any(|p| self.somebody_is_due(p.group)) {
             self.let_go();
         }
-        if self.received > self.limits.bytes || now - self.start > self.limits.step * WHOLE {
+        let flood = self.received > self.limits.bytes || self.recorder.events.len() > EVENTS;
+        if flood || now - self.start > self.limits.step * WHOLE {
             self.stuck("it goes on and on");
             return Pace::End;
         }
         let quiet = now - self.last;
-        let idle = quiet >= PATIENCE && now >= self.look.0 && self.is_idle(job);
+        // Who has not spoken yet may still be loading its libraries.
+        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
         if now >= self.look.0 {
+            let idle = quiet >= PATIENCE && !at_work && self.is_idle(job);
+            self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
         }
-        if idle || quiet >= self.limits.step {
+        let idle = self.idle.is_some_and(|since| now - since >= PROOF);
+        if idle || quiet >= self.limits.step * if at_work { START } else { 1 } {
             if !self.departed.is_empty() {
                 self.let_go();
                 return Pace::Again(LOOKS[0]);
             }
-            let time = format!("it has done nothing for {:?}", self.limits.step);
+            let time = format!("it has done nothing for {} s", quiet.as_secs());
             self.stuck(if idle { "it waits, and nothing is to come" } else { &time });
             return Pace::End;
         }

@@ -66,15 +66,26 @@ pub(super) fn outcome(
 ) -> Outcome {
     let Played { actors, aborts, spoke, recorder, done } = played;
     let mut findings = recorder.findings;
-    // Who has been wronged may leave without a word.
-    let leaves = |f: &Finding| f.requirement == "rfc13.abnf.c-finalize" && script.is_hostile();
-    findings.retain(|f| f.party == Party::Client && !leaves(f));
+    // Who ends badly need not finalize: that is how a client aborts.
+    let badly = |p: Proc| actors.get(&p).is_none_or(|actor| actor.exit != Some(Exit::Code(0)));
+    let leaves = |f: &Finding| f.requirement == "rfc13.abnf.c-finalize" && f.proc.is_none_or(badly);
+    // Whoever was told names and limits that RFC 13 does not allow need not make sense of them.
+    let misled = |f: &Finding| {
+        const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
+            ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
+        let reached = |p: Proc| actors.get(&p).is_some_and(|actor| actor.fired > 0);
+        script.is_hostile()
+            && OF_WHAT_IT_WAS_TOLD.contains(&f.requirement.as_str())
+            && f.proc.is_some_and(reached)
+    };
+    findings.retain(|f| f.party == Party::Client && !leaves(f) && !misled(f));
     let seq = recorder.events.len() as u64;
     let mut judging = Judging { script, plain, seq, findings };
     let mut crashed = None;
     for (p, actor) in &actors {
         if let Some(found) = crash(actor) {
-            crashed.get_or_insert((format!("rank {p}"), found));
+            let said = actor.broken_memory.as_ref().map(|said| format!(" ({said})")).unwrap_or_default();
+            crashed.get_or_insert((format!("rank {p}{said}"), found));
         }
         judging.process(*p, actor, &actors, &aborts);
     }

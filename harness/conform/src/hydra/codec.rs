@@ -377,6 +377,26 @@ mod tests {
     }
 
     #[test]
+    fn a_scenarios_words_become_what_the_family_has_for_them() {
+        let address = |family| Address { family, group: 0, proxy: 0 };
+        let (old, new) = (address(Family::Mpich4_2), address(Family::Mpich5_0_2));
+        let out = &b"cmd=barrier_out\n"[..];
+        assert_eq!(old.verbatim(7, None, out), old.barrier_out(None));
+        assert_eq!(new.verbatim(7, None, out), new.barrier_out(Some(b"WORLD")));
+        assert_eq!(new.verbatim(7, Some(b"1,2"), out), new.barrier_out(Some(b"1,2")));
+        let intel = address(Family::Intel);
+        assert_eq!(intel.verbatim(7, None, out), intel.barrier_out(None));
+        let pairs = [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"".to_vec())];
+        assert_eq!(intel.verbatim(7, None, b"cmd=keyval_cache a=1 junk b=\n"), intel.cache(&pairs));
+        // Anything else goes out as it is.
+        for text in [&b"cmd=get_result rc=0\n"[..], b"cmd=barrier_out rc=1\n", b"junk\0", b""] {
+            for address in [old, new, intel] {
+                assert_eq!(address.verbatim(7, None, text), address.response(7, text));
+            }
+        }
+    }
+
+    #[test]
     fn a_recorded_run_of_3_4_3_is_read() {
         let mut decoder = Decoder::new(Family::Mpich3_4, 2);
         decoder.push(&words("00000000"));

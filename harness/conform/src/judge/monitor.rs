@@ -135,6 +135,8 @@ struct Group {
     kvs: Kvs,
     /// Who first put each key.
     writers: HashMap<Vec<u8>, u32>,
+    /// Keys that were put before the name of the keyval space was known. Whether they went into it cannot be told.
+    guessed: HashSet<Vec<u8>>,
     ranks: HashMap<u32, Rank>,
     /// A client of the group broke the protocol, asked for an abort or died: the program may be aborted now.
     excused: bool,

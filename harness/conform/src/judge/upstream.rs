@@ -50,8 +50,10 @@ struct Client {
     in_block: bool,
     /// Number of that request on the other side.
     passed: Option<u64>,
-    /// It has been sent something that it did not ask for.
+    /// It has asked before it was answered, or was answered twice: what belongs together cannot be told.
     irregular: bool,
+    /// It has sent lines of which the proxy may make something else than we do.
+    illegible: bool,
 }
 
 impl Default for Client {
@@ -66,6 +68,7 @@ impl Default for Client {
             in_block: false,
             passed: None,
             irregular: false,
+            illegible: false,
         }
     }
 }
@@ -84,6 +87,8 @@ struct Proxy {
     barriers: u64,
     /// Keys of the pairs that it has passed on.
     flushed: HashSet<Vec<u8>>,
+    /// Requests that several processes have made alike, and how often each may still be passed on.
+    alike: HashMap<Vec<u8>, usize>,
 }
 
 /// See the module's documentation.
@@ -124,7 +129,8 @@ fn same_request(passed: &[u8], asked: &[u8]) -> bool {
         b"get" => &["key"],
         b"publish_name" => &["service", "port"],
         b"unpublish_name" | b"lookup_name" => &["service"],
-        b"spawn" => return true,
+        // Of a request of several lines the first is known.
+        _ if asked.starts_with(b"mcmd=") => return true,
         _ => return words(passed) == words(asked),
     };
     keys.iter().all(|key| get(passed, key) == get(asked, key))
@@ -205,6 +211,7 @@ impl UpstreamMonitor {
         client.to_server.push(bytes);
         let mut lines = Vec::new();
         while let Some(line) = client.to_server.next_line() {
+            client.illegible |= line.is_err();
             lines.extend(line.ok().map(<[u8]>::to_vec));
         }
         for line in lines {
@@ -283,7 +290,9 @@ impl UpstreamMonitor {
         let served = self.served(group, proxy);
         let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
         // Where a value holds blanks or escapes it cannot be told where it ends.
-        let blurred = puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
+        let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible);
+        let blurred = illegible
+            || puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
         let mut wrong = Vec::new();
         let mut keys = Vec::new();
         for word in text.split(|b| *b == b' ').skip(1).filter(|word| !word.is_empty()) {
@@ -316,6 +325,9 @@ impl UpstreamMonitor {
         state.barriers += 1;
         let (round, flushed) = (state.barriers, state.flushed.clone());
         let served = self.served(group, proxy);
+        if served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible) {
+            return;
+        }
         let outside =
             served.iter().find(|p| self.clients.get(p).is_none_or(|c| c.entered < round && !c.gone));
         if let Some(outside) = outside {
@@ -326,6 +338,10 @@ impl UpstreamMonitor {
         }
         let mut missed = Vec::new();
         for proc in served {
+            // Which of its puts were taken cannot be told of a process that does not wait for answers.
+            if self.client(proc).irregular {
+                continue;
+            }
             for put in self.client(proc).puts.iter_mut() {
                 if put.taken && put.round < round && !put.missed && !flushed.contains(&put.key) {
                     put.missed = true;
@@ -341,19 +357,38 @@ impl UpstreamMonitor {
 
     fn requested(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let served = self.served(group, proxy);
-        // A spawn of several programs may be passed on program by program.
-        let further = text
-            .split(|b| matches!(b, b'\n' | b' '))
-            .any(|word| word.strip_prefix(b"spawnssofar=").is_some_and(|n| n != b"1"));
-        let waiting = |p: &&Proc| {
-            self.clients.get(p).is_some_and(|c| {
-                (c.passed.is_none() || further)
-                    && c.asked.as_deref().is_some_and(|a| command(a) == command(text))
+        let clients = || served.iter().filter_map(|p| Some((*p, self.clients.get(p)?)));
+        if clients().any(|(_, c)| c.irregular || c.illegible) {
+            return;
+        }
+        let asking: Vec<(Proc, &[u8])> = clients()
+            .filter_map(|(p, c)| Some((p, c.asked.as_deref()?, c.passed)))
+            // A spawn may be passed on program by program.
+            .filter(|(_, asked, passed)| {
+                command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
             })
+            .map(|(p, asked, _)| (p, asked))
+            .collect();
+        let same: Vec<Proc> =
+            asking.iter().filter(|(_, asked)| same_request(text, asked)).map(|(p, _)| *p).collect();
+        let expected = match asking.first() {
+            Some((proc, asked)) => format!("the request of rank {proc}, {}", show(asked)),
+            None => "only what one of its processes has asked".into(),
         };
-        let asked = |p: &Proc| self.clients.get(p).and_then(|c| c.asked.as_deref()).unwrap_or_default();
-        let same = served.iter().filter(waiting).find(|p| same_request(text, asked(p)));
-        if let Some(proc) = same.copied() {
+        if command(text) == b"spawn" && !same.is_empty() {
+            // Nothing in it tells whose it is.
+            return;
+        }
+        let alike = self.proxies.entry((group, proxy)).or_default().alike.entry(text.to_vec()).or_default();
+        if *alike > 0 || same.len() > 1 {
+            *alike = (*alike + same.len()).saturating_sub(1);
+            for proc in same {
+                // It has been passed on or will be, under a number that we cannot tell.
+                self.client(proc).passed = Some(u64::MAX);
+            }
+            return;
+        }
+        if let Some(proc) = same.first().copied() {
             self.client(proc).passed = Some(id);
             if self.passed.len() < PASSED_LIMIT {
                 self.passed.insert(id, Passed { by: proc, reply: None });
@@ -362,10 +397,6 @@ impl UpstreamMonitor {
         }
         let known = COMMANDS.iter().any(|(request, _)| request.as_bytes() == command(text));
         let id = if known { "hydra.upstream.requests-kept" } else { "hydra.upstream.unknown-kept" };
-        let expected = match served.iter().find(waiting) {
-            Some(proc) => format!("the request of rank {proc}, {}", show(asked(proc))),
-            None => "only what one of its processes has asked".into(),
-        };
         self.find(Proc::proxy(proxy), id, expected, show(text));
     }
 }
@@ -387,6 +418,8 @@ impl Client {
             _ => {}
         }
         self.in_block = line.starts_with(b"mcmd=");
+        self.illegible |= !self.in_block && !line.starts_with(b"cmd=");
+        self.irregular |= self.asked.is_some();
         self.passed = None;
         self.asked = Some(line);
     }
@@ -463,6 +496,19 @@ mod tests {
         "p0 < 0 cmd=lookup_result rc=0 port=2", "0 > cmd=lookup_name service=b", "p0 > cmd=lookup_name service=b",
         "p0 < 1 cmd=lookup_result rc=0 port=3", "0 < cmd=lookup_result rc=0 port=2",
     ])]
+    #[case::alike(&[
+        "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "p0 < 0 cmd=get_result rc=-1", "1 < cmd=get_result rc=-1", "p0 > cmd=get kvsname=k key=a",
+        "p0 < 1 cmd=get_result rc=0 value=1", "0 < cmd=get_result rc=0 value=1",
+    ])]
+    #[case::two_spawns(&[
+        "0 > mcmd=spawn", "0 > endcmd", "1 > mcmd=spawn", "1 > endcmd", "p0 > mcmd=spawn", "p0 > mcmd=spawn",
+        "p0 < 1 cmd=spawn_result rc=0", "1 < cmd=spawn_result rc=0",
+    ])]
+    #[case::who_does_not_wait(&[
+        "0 > cmd=get kvsname=k key=a", "0 > cmd=get_maxes", "0 < cmd=maxes", "p0 > cmd=get kvsname=k key=a",
+    ])]
+    #[case::what_we_cannot_read(&["0 > key=a cmd=put value=1", "p0 > cmd=mput a=1"])]
     #[case::spawn(&[
         "1 > mcmd=spawn", "1 > nprocs=1", "1 > execname=cmd=put", "1 > endcmd", "p0 > mcmd=spawn nprocs=1",
         "p0 > mcmd=spawn nprocs=1 spawnssofar=2", "p0 < 0 cmd=spawn_result rc=-1", "1 < cmd=spawn_result rc=-1",
@@ -499,6 +545,10 @@ mod tests {
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=ab",
     ])]
     #[case::invented_request("requests-kept", "only what one of its processes", &["p0 > cmd=lookup_name service=x"])]
+    #[case::alike_too_often("requests-kept", "only what one", &[
+        "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+    ])]
     #[case::asked_twice("requests-kept", "only what one", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]

@@ -106,6 +106,9 @@ impl Sink {
 
     fn push(&mut self, severity: Severity, span: Span, message: String) -> &mut Diagnostic {
         let source = Arc::clone(&self.source);
+        // What is wrong with one byte is wrong with its character.
+        let start = source.text.floor_char_boundary(span.start);
+        let span = Span { start, end: source.text.ceil_char_boundary(span.end).max(start) };
         self.list.push(Diagnostic { severity, message, span, label: String::new(), help: None, source });
         let last = self.list.len() - 1;
         &mut self.list[last]

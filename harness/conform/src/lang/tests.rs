@@ -325,8 +325,9 @@ fn against_a_client_the_server_is_described() {
     let scenario = parsed("t", &format!("{head}{text}")).unwrap();
     assert_eq!(checked(&scenario), []);
     assert_eq!(scenario.serving.variations.len(), 2);
+    assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
     assert_snapshot!(mistakes(&format!(
-        "{head}vary order-revrsed\nfault nosuch\nserve keylen=3 delay=x\n\
+        "{head}vary order-revrsed\nfault nosuch\n\
          0 C: close\n0 C: one of\n  pass: close\n0 S: silence\n0 S: every cmd=maxes\n0 P: kill 3\n0 P: started\n0 A: PMI_Init(&s)\n"
     )));
 }
@@ -478,4 +479,12 @@ fn no_text_makes_it_panic() {
             judge(&format!("{}\n{indent}{}\n  {}\n{}", pick(0), pick(1), pick(2), pick(3)));
         }
     }
+}
+
+#[test]
+fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
+    let text = "ranks 1\n\n0  A: PMI_Init(\u{694}x) = PMI_SUCCESS\n";
+    let mistakes = parsed("kvs/s", text).unwrap_err();
+    let marked: Vec<&str> = mistakes.iter().map(|m| &text[m.span.start..m.span.end]).collect();
+    assert_eq!(marked, ["\u{694}"]);
 }

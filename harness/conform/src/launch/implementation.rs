@@ -296,6 +296,8 @@ impl Implementation {
             None => Family::detect(proxy, said.as_deref()).map_err(UnknownProxy)?,
         };
         self.family = Some(family);
+        // MPICH's catch alarms as its mpiexec does, and set none.
+        self.alarms &= family == Family::Intel;
         let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
         command.extend(["--family".into(), family.name().into()]);

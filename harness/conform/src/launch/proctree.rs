@@ -235,7 +235,7 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
 }
 
 /// Whether anything of a run is left, apart from its launcher: cheap, for runs that ended well.
-pub(super) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
+pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
     !adopted(mark, launcher).is_empty()
         || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
 }

@@ -4,13 +4,14 @@
 //! crash or hang, is for the runner to see. Memory handed to the library is never freed: it may have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use libloading::os::unix::{Library as Shared, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
 use super::signature::{self, Param};
 use super::{Argument, Held, Order, Report, Returned};
@@ -44,6 +45,11 @@ pub(crate) const NAME: &str = "pmi-conform-library-agent";
 /// Name of the library, in the folder above the agent's.
 pub(crate) const LIBRARY: &str = "library";
 
+/// Name of the file in the scratch folder that is standard error of a process that a launcher has started.
+pub(super) fn stderr_name(pid: u32) -> String {
+    format!("stderr.{pid}")
+}
+
 /// Variables by which process managers tell ranks, the protocol's first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
@@ -71,6 +77,10 @@ fn connect(argv0: &OsString) -> io::Result<(UnixStream, PathBuf)> {
     };
     let socket = UnixStream::connect(scratch.join(crate::agent::SOCKET))?;
     let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    // Launchers pass output on in their own time, and drop some of it when a job is aborted.
+    let stderr =
+        File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
+    rustix::stdio::dup2_stderr(stderr)?;
     tell(&socket, &Report::Hello { rank, pid: std::process::id() as i32 })?;
     Ok((socket, scratch.join(LIBRARY)))
 }
@@ -116,10 +126,11 @@ fn tell(mut socket: &UnixStream, report: &Report) -> io::Result<()> {
     socket.write_all(&line)
 }
 
+/// As if the process had been linked with it: plugins of its own may look for its symbols.
 fn load(path: &Path) -> Result<Shared, String> {
     #[expect(unsafe_code, reason = "loads the library under test")]
     // SAFETY: what its initializers do is the library's affair, and this process is there for nothing else.
-    unsafe { Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| e.to_string())
+    unsafe { Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| e.to_string())
 }
 
 /// A value in the place of a parameter.

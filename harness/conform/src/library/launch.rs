@@ -1,12 +1,14 @@
 //! Starts the processes that load a library, one for each rank, and listens to them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
@@ -25,6 +27,8 @@ pub(crate) const COMMAND: &str = "library-agent";
 const OUTPUT_LINE: usize = 1024;
 /// Most lines of output that are kept of a process; the rest is read and dropped.
 const OUTPUT_LINES: usize = 400;
+/// Most bytes that are read of a file of standard error.
+const STDERR_MAX: u64 = 1 << 20;
 /// Longest report of a process.
 const REPORT_MAX: usize = 256 << 20;
 /// Most bytes that wait to be written to one connection.
@@ -43,7 +47,7 @@ pub(crate) enum News {
     Wire(Vec<u8>),
     /// The library has closed its PMI_FD.
     WireClosed,
-    /// A line of output; whether on standard error.
+    /// A line of output, of the rank or of a launcher; whether on standard error.
     Output(bool, Bytes),
     /// The process is gone. The last news of it. How it ended is not told of those that a launcher has started.
     Exited(Option<Exit>),
@@ -54,6 +58,8 @@ pub(crate) enum News {
 pub(crate) enum Waited {
     /// A rank's process did something.
     News(u32, News),
+    /// A launcher has written something, or passed it on.
+    Launcher(bool, Bytes),
     /// The processes waited for will do nothing unless we act.
     Idle,
     /// The deadline has passed.
@@ -73,12 +79,16 @@ impl<T: Read + AsFd> ReadFd for T {}
 struct Process {
     /// `None` of those that a launcher has started.
     child: Option<Child>,
+    /// By which what it has started is found.
+    mark: String,
     pidfd: Option<OwnedFd>,
     control: Option<UnixStream>,
     report: Vec<u8>,
     pmi: Option<OwnedFd>,
     unwritten: VecDeque<u8>,
     output: [Lines; 2],
+    /// Where a launcher has started it: the file that is its standard error, read when it is gone.
+    stderr: Option<File>,
     kept_lines: usize,
     gone: bool,
 }
@@ -106,15 +116,22 @@ struct Job {
     /// Ended, and told so.
     over: bool,
     /// The last to go: sockets lie in it.
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
 }
 
-/// A rank for what cannot be said of any: output of a job.
-pub(crate) const NO_RANK: u32 = u32::MAX;
+/// A rank for what is said of none: output of a launcher.
+const NO_RANK: u32 = u32::MAX;
 
 fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// A mark that no other process of any run has.
+fn next_mark() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("library-{}-{count}", std::process::id())
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -151,7 +168,14 @@ impl<'a> Processes<'a> {
             }
             None => None,
         };
-        let mut child = command.spawn()?;
+        proctree::become_subreaper();
+        let mark = next_mark();
+        command.env(proctree::MARK, &mark);
+        let (mut child, _) = proctree::launch(&mark, || {
+            let child = command.spawn()?;
+            let pid = child.id() as i32;
+            Ok::<_, io::Error>((child, pid))
+        })?;
         drop(command);
         let pidfd = Pid::from_raw(child.id() as i32)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -162,7 +186,9 @@ impl<'a> Processes<'a> {
         let err = child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn ReadFd>);
         let process = Process {
             output: [Lines::new(out)?, Lines::new(err)?],
+            stderr: None,
             child: Some(child),
+            mark,
             pidfd,
             control: Some(control),
             report: Vec::new(),
@@ -220,7 +246,7 @@ impl<'a> Processes<'a> {
             kept_lines: 0,
             pids: HashSet::new(),
             over: false,
-            _scratch: scratch,
+            scratch,
         });
         Ok(words)
     }
@@ -285,7 +311,10 @@ impl<'a> Processes<'a> {
         let mut slice = Duration::from_micros(500);
         loop {
             if let Some((rank, news)) = self.queue.pop_front() {
-                return Waited::News(rank, news);
+                return match news {
+                    News::Output(stderr, line) if rank == NO_RANK => Waited::Launcher(stderr, line),
+                    news => Waited::News(rank, news),
+                };
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Waited::Interrupted;
@@ -307,7 +336,8 @@ impl<'a> Processes<'a> {
 
     /// Whether the process waits for something that only we can do.
     fn is_idle(&mut self, rank: u32) -> bool {
-        let Some(process) = self.list.get(&rank) else { return true };
+        // One that a launcher is to start may still come.
+        let Some(process) = self.list.get(&rank) else { return self.job.is_none() };
         if process.gone || !process.unwritten.is_empty() {
             return process.gone;
         }
@@ -385,20 +415,25 @@ impl<'a> Processes<'a> {
 
 impl Process {
     /// One that a launcher has started.
-    fn reporting(control: UnixStream) -> Self {
-        Self { control: Some(control), ..Self::absent() }
+    fn reporting(control: UnixStream, stderr: &Path) -> Self {
+        let mut process = Self { control: Some(control), ..Self::absent() };
+        // Without it, nothing will be seen of standard error.
+        process.stderr = File::open(stderr).ok();
+        process
     }
 
     fn absent() -> Self {
         let no_lines = || Lines { pipe: None, partial: Vec::new() };
         Self {
             child: None,
+            mark: String::new(),
             pidfd: None,
             control: None,
             report: Vec::new(),
             pmi: None,
             unwritten: VecDeque::new(),
             output: [no_lines(), no_lines()],
+            stderr: None,
             kept_lines: 0,
             gone: false,
         }
@@ -432,6 +467,13 @@ impl Process {
         }
         reports.into_iter().for_each(&mut *tell);
         if let Some(exit) = exit {
+            if let Some(file) = self.stderr.take() {
+                let mut text = Vec::new();
+                let _ = file.take(STDERR_MAX).read_to_end(&mut text);
+                for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(OUTPUT_LINES) {
+                    tell(News::Output(true, Bytes(line[..line.len().min(OUTPUT_LINE)].to_vec())));
+                }
+            }
             self.gone = true;
             self.control = None;
             self.pmi = None;
@@ -540,6 +582,23 @@ impl Lines {
 }
 
 impl Job {
+    /// Waits for the launcher's end, reading what it still writes.
+    fn ends_within(&mut self, wait: Duration) -> bool {
+        let deadline = Instant::now() + wait;
+        loop {
+            if !matches!(self.launcher.try_wait(), Ok(None)) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            for lines in &mut self.output {
+                lines.read(&mut 0, &mut |_| ());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Reads whatever is there: output, and processes that say who they are.
     fn read(&mut self, ranks: u32, list: &mut BTreeMap<u32, Process>, tell: &mut dyn FnMut(News)) {
         let ended = !self.over && self.launcher.try_wait().is_ok_and(|status| status.is_some());
@@ -574,7 +633,8 @@ impl Job {
                 self.pids.insert(pid);
                 let free = |rank: &u32| *rank < ranks && !list.contains_key(rank);
                 if let Some(rank) = rank.filter(free).or_else(|| (0..ranks).find(free)) {
-                    list.insert(rank, Process::reporting(stream));
+                    let stderr = self.scratch.path().join(super::agent::stderr_name(pid as u32));
+                    list.insert(rank, Process::reporting(stream, &stderr));
                 }
             }
         }
@@ -592,15 +652,27 @@ impl Drop for Processes<'_> {
     fn drop(&mut self) {
         for process in self.list.values_mut() {
             let Some(child) = &mut process.child else { continue };
-            // Whatever the library has started is in the group, too.
-            if let Some(group) = Pid::from_raw(child.id() as i32) {
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            }
+            let pid = child.id() as i32;
+            // Whatever the library has started ends with it.
             let _ = child.kill();
+            if proctree::anything_left(&process.mark, pid, &HashSet::new()) {
+                proctree::end_all(&process.mark, pid, &HashSet::new());
+            }
             let _ = child.wait();
+            proctree::launch_ended(&process.mark, pid);
+        }
+        // A launcher may have started processes that are not ours to end, on its behalf or elsewhere: first it is asked.
+        for rank in self.list.keys().copied().collect::<Vec<_>>() {
+            self.exit(rank, 0);
         }
         if let Some(job) = &mut self.job {
             let pid = job.launcher.id() as i32;
+            if !job.ends_within(Duration::from_millis(500))
+                && let Some(launcher) = Pid::from_raw(pid)
+            {
+                let _ = rustix::process::kill_process(launcher, Signal::TERM);
+                job.ends_within(Duration::from_secs(2));
+            }
             proctree::end_all(&job.mark, pid, &job.pids);
             let _ = job.launcher.kill();
             let _ = job.launcher.wait();

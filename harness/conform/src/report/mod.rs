@@ -4,6 +4,7 @@
 //! act on a terminal, end a row or break the document.
 
 mod block;
+mod compare;
 mod junit;
 mod log;
 mod markdown;
@@ -22,6 +23,7 @@ use serde::Serialize;
 use crate::event::Event;
 use crate::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
+pub use compare::{Change, Comparison, Side};
 pub use log::{LogError, LogWriter, read_log};
 pub use terminal::{Look, Terminal, Verbosity};
 

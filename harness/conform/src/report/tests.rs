@@ -19,7 +19,7 @@ fn bytes(text: &str) -> Bytes {
     Bytes(text.as_bytes().to_vec())
 }
 
-fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
+pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
     ScenarioResult {
         scenario: scenario.to_owned(),
         summary: "What must hold.".to_owned(),
@@ -36,7 +36,7 @@ fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
     }
 }
 
-fn judged(requirement: &str, severity: Severity, expected: &str, seen: &str) -> Judged {
+pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen: &str) -> Judged {
     let level = match severity {
         Severity::Note => Level::DeFacto,
         Severity::Warn => Level::Should,
@@ -86,7 +86,7 @@ fn events() -> Vec<Event> {
 }
 
 /// One scenario of every verdict, deviations and hostile texts.
-fn run() -> Run {
+pub(super) fn run() -> Run {
     let mut failed = result("get/value", Verdict::Fail);
     failed.findings = vec![
         judged(

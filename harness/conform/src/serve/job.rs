@@ -164,7 +164,7 @@ impl<H: Host> Job<H> {
 
         let mut events = Events::with_capacity(1024);
         let mut buffer = vec![0; CHUNK];
-        let mut pace = Pace::Wait;
+        let mut pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
         while self.running > 0 {
             let wait = match pace {
                 Pace::Again(time) => Some(time),

@@ -1,4 +1,5 @@
-/* A PMI library with faults: a shim around a good one, which PMI_GOOD_LIBRARY names. PMI_FAULT names the fault.
+/* A PMI library with faults: a shim around a good one, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault; names that
+ * begin with "lawful-" are of what RFC 13 allows.
  *
  * With -DMORE_FUNCTIONS it exports a function that RFC 13 does not have, with -DFEWER_FUNCTIONS it lacks some. */
 
@@ -14,7 +15,7 @@
 
 static int is(const char *fault)
 {
-    const char *name = getenv("PMI_FAULT");
+    const char *name = getenv("LIBRARY_FAULT");
     return name && strcmp(name, fault) == 0;
 }
 
@@ -22,7 +23,7 @@ static void *good(const char *name)
 {
     static void *library;
     if (!library)
-        library = dlopen(getenv("PMI_GOOD_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(getenv("GOOD_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     void *function = library ? dlsym(library, name) : NULL;
     if (!function)
         _exit(99);
@@ -38,6 +39,8 @@ static void blurt(const char *text)
         _exit(98);
 }
 
+static int once_initialized;
+
 int PMI_Init(int *spawned)
 {
     if (is("init-null") && !spawned)
@@ -47,6 +50,7 @@ int PMI_Init(int *spawned)
     if (is("request-before-init"))
         blurt("cmd=get_maxes\n");
     int result = GOOD(PMI_Init)(spawned);
+    once_initialized |= result == PMI_SUCCESS;
     if (is("init-never-fails") && result != PMI_SUCCESS) {
         if (spawned)
             *spawned = 0;
@@ -65,6 +69,10 @@ int PMI_Init(int *spawned)
 
 int PMI_Initialized(int *initialized)
 {
+    if (is("lawful-for-ever-initialized") && initialized && once_initialized) {
+        *initialized = 1;
+        return PMI_SUCCESS;
+    }
     if (is("initialized-null") && !initialized)
         return PMI_SUCCESS;
     int result = GOOD(PMI_Initialized)(initialized);
@@ -163,6 +171,12 @@ int PMI_Get_clique_ranks(int ranks[], int length)
         return PMI_ERR_INVALID_LENGTH;
     }
     int result = GOOD(PMI_Get_clique_ranks)(ranks, length);
+    if (result == PMI_SUCCESS && is("lawful-clique-reversed") && GOOD(PMI_Get_clique_size)(&clique) == PMI_SUCCESS)
+        for (int i = 0; i < clique / 2; i++) {
+            int rank = ranks[i];
+            ranks[i] = ranks[clique - 1 - i];
+            ranks[clique - 1 - i] = rank;
+        }
     if (result == PMI_SUCCESS && is("clique-mine-only") && GOOD(PMI_Get_rank)(&mine) == PMI_SUCCESS)
         for (int i = 0; i < length; i++)
             ranks[i] = mine;
@@ -170,6 +184,12 @@ int PMI_Get_clique_ranks(int ranks[], int length)
 }
 
 static int puts_made;
+
+/* Puts that wait for the next commit. */
+static struct {
+    char *key, *value;
+} waiting[64];
+static int waiting_count;
 
 int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
 {
@@ -187,16 +207,30 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
             _exit(97);
         return PMI_FAIL;
     }
+    int initialized = 0;
+    if (is("lawful-put-late") && GOOD(PMI_Initialized)(&initialized) == PMI_SUCCESS && initialized && kvsname && key &&
+        value && *key && !strpbrk(key, " =") && !strchr(value, '\n') && strcmp(kvsname, "no-such-space") != 0 &&
+        waiting_count < 64) {
+        waiting[waiting_count].key = strdup(key);
+        waiting[waiting_count++].value = strdup(value);
+        return PMI_SUCCESS;
+    }
     int result = GOOD(PMI_KVS_Put)(kvsname, key, value);
     return is("put-never-fails") && kvsname && key && value ? PMI_SUCCESS : result;
 }
 
 int PMI_KVS_Commit(const char kvsname[])
 {
-    if (is("commit-null") && !kvsname)
-        return PMI_SUCCESS;
+    if (is("commit-code") && !kvsname)
+        return PMI_ERR_NOMEM;
     if (is("commit-fails"))
         return PMI_FAIL;
+    while (waiting_count > 0) {
+        waiting_count--;
+        int result = GOOD(PMI_KVS_Put)(kvsname, waiting[waiting_count].key, waiting[waiting_count].value);
+        if (result != PMI_SUCCESS)
+            return PMI_FAIL;
+    }
     return GOOD(PMI_KVS_Commit)(kvsname);
 }
 
@@ -271,6 +305,8 @@ static int barriers;
 
 int PMI_Barrier(void)
 {
+    if (is("lawful-slow"))
+        usleep(20000);
     if (is("barrier-at-once"))
         return PMI_SUCCESS;
     if (is("barrier-only-enters")) {

@@ -28,14 +28,14 @@ int main(void)
     char *kvsname = malloc(names), *key = malloc(keys), *value = malloc(values);
     DO(PMI_KVS_Get_my_name(kvsname, names));
     snprintf(key, keys, "word-%d", rank);
-    snprintf(value, values, "from rank %d", rank);
+    snprintf(value, values, "from-rank-%d", rank);
     DO(PMI_KVS_Put(kvsname, key, value));
     DO(PMI_KVS_Commit(kvsname));
     DO(PMI_Barrier());
     for (int other = 0; other < size; other++) {
         char wanted[64];
         snprintf(key, keys, "word-%d", other);
-        snprintf(wanted, sizeof wanted, "from rank %d", other);
+        snprintf(wanted, sizeof wanted, "from-rank-%d", other);
         DO(PMI_KVS_Get(kvsname, key, value, values));
         if (strcmp(value, wanted) != 0)
             PMI_Abort(2, value);

@@ -133,6 +133,8 @@ impl Monitor {
         rank.offered |= op == Operation::Init;
         if finalized {
             self.client(p, "rfc13.finalize.last", "no request after finalize", show(line));
+        } else if op == Operation::Abort && offered {
+            // Whoever cannot go on aborts, also where the answer to init is why.
         } else if op != Operation::Init && !joined {
             let id = if offered { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
             self.client(p, id, "init first", show(line));
@@ -203,14 +205,17 @@ impl Monitor {
     /// Books a put; says whether the server has no reason to refuse it.
     fn put_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
-        if known.as_deref() != Some(kvsname) {
-            if known.is_some() {
-                let expected = "the kvsname that get_my_kvsname returned";
-                self.find(Party::Client, p, "rfc13.kvs.name-used", expected.into(), show(kvsname));
-            }
+        let Some(known) = known else {
+            self.group(p.group).guessed.insert(key.to_vec());
+            return false;
+        };
+        if known != kvsname {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.find(Party::Client, p, "rfc13.kvs.name-used", expected.into(), show(kvsname));
             return false;
         }
         let group = self.group(p.group);
+        let guessed = group.guessed.contains(key);
         let repeated = group.kvs.contains(key);
         group.kvs.sent(key, value);
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
@@ -229,7 +234,11 @@ impl Monitor {
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             self.find(Party::Client, p, "rfc13.put.length", expected, seen);
         }
-        fits && !repeated && !key.starts_with(RESERVED) && !value.is_empty() && !is_ambiguous(value)
+        fits && !repeated
+            && !guessed
+            && !key.starts_with(RESERVED)
+            && !value.is_empty()
+            && !is_ambiguous(value)
     }
 
     fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
@@ -322,5 +331,37 @@ impl Monitor {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::event::{Bytes, Event, Proc, What};
+    use crate::judge::Monitor;
+
+    #[test]
+    fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
+        let proc = Proc { group: 0, rank: 0 };
+        let mut monitor = Monitor::new();
+        let lines = [
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1",
+            ),
+            ("cmd=put kvsname=k key=a value=1", "cmd=put_result rc=0"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=k"),
+            ("cmd=get kvsname=k key=a", "cmd=get_result rc=0 value=1"),
+            ("cmd=put kvsname=k key=a value=2", "cmd=put_result rc=-1"),
+        ];
+        for (request, response) in lines {
+            let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
+            for what in [
+                What::ToServer { proc, bytes: bytes(request) },
+                What::FromServer { proc, bytes: bytes(response) },
+            ] {
+                monitor.observe(&Event { seq: 0, time_us: 0, what });
+            }
+        }
+        assert_eq!(monitor.take_findings(), []);
     }
 }

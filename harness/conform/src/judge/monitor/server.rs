@@ -277,6 +277,9 @@ impl Monitor {
         if key == b"PMI_process_mapping" {
             return self.mapping_answered(p, ok, value, line);
         }
+        if self.group(p.group).guessed.contains(key) {
+            return;
+        }
         // A spawned process has left round 0 by being started: see spawn_sent.
         let left =
             self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));

@@ -1,0 +1,197 @@
+//! What changed between two runs: two versions of an implementation, or two ways to start it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Run, text};
+use crate::verdict::{ScenarioResult, Verdict};
+
+/// The differences between two runs. Times, transcripts and deviations do not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Comparison {
+    /// The first run.
+    pub before: Side,
+    /// The second run.
+    pub after: Side,
+    /// Scenarios of both runs whose verdict or broken requirements differ, by name.
+    pub changed: Vec<Change>,
+    /// Scenarios without a result in the second run.
+    pub only_before: Vec<String>,
+    /// Scenarios without a result in the first run.
+    pub only_after: Vec<String>,
+    /// Number of scenarios that came to the same.
+    pub same: usize,
+}
+
+/// One of the runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// The implementation under test, as given.
+    pub server: String,
+    /// Version of pmi-conform and of its suite.
+    pub version: String,
+    /// Whether every selected scenario has a result.
+    pub complete: bool,
+}
+
+/// A scenario that did not come to the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Its name.
+    pub scenario: String,
+    /// Verdict in the first run.
+    pub before: Verdict,
+    /// Verdict in the second run.
+    pub after: Verdict,
+    /// Requirements that are broken in the second run only.
+    pub broken: BTreeSet<String>,
+    /// Requirements that are broken in the first run only.
+    pub mended: BTreeSet<String>,
+}
+
+fn broken(result: &ScenarioResult) -> BTreeSet<String> {
+    result.findings.iter().map(|judged| judged.finding.requirement.clone()).collect()
+}
+
+impl Side {
+    fn of(run: &Run) -> Self {
+        let complete = run.end.as_ref().is_some_and(|end| end.unfinished == 0);
+        Self { server: run.header.server.clone(), version: run.header.version.clone(), complete }
+    }
+}
+
+impl Comparison {
+    /// Compares two runs, scenario by scenario.
+    pub fn of(before: &Run, after: &Run) -> Self {
+        let by_name = |run: &Run| -> BTreeMap<String, ScenarioResult> {
+            run.results.iter().map(|r| (r.scenario.clone(), r.clone())).collect()
+        };
+        let (first, second) = (by_name(before), by_name(after));
+        let missing = |from: &BTreeMap<String, ScenarioResult>, of: &BTreeMap<String, ScenarioResult>| {
+            from.keys().filter(|name| !of.contains_key(*name)).cloned().collect()
+        };
+        let mut this = Self {
+            before: Side::of(before),
+            after: Side::of(after),
+            changed: Vec::new(),
+            only_before: missing(&first, &second),
+            only_after: missing(&second, &first),
+            same: 0,
+        };
+        for (scenario, old) in &first {
+            let Some(new) = second.get(scenario) else { continue };
+            let (was, is) = (broken(old), broken(new));
+            if old.verdict == new.verdict && was == is {
+                this.same += 1;
+                continue;
+            }
+            this.changed.push(Change {
+                scenario: scenario.clone(),
+                before: old.verdict,
+                after: new.verdict,
+                broken: is.difference(&was).cloned().collect(),
+                mended: was.difference(&is).cloned().collect(),
+            });
+        }
+        this
+    }
+
+    /// Whether the runs came to the same.
+    pub fn is_same(&self) -> bool {
+        self.changed.is_empty() && self.only_before.is_empty() && self.only_after.is_empty()
+    }
+
+    /// Writes it for people. Scenarios that apply in one run only stand together: they say what an implementation
+    /// has, not how well it does it.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        for (name, side) in [("before", &self.before), ("after", &self.after)] {
+            let cut = if side.complete { "" } else { ", cut short" };
+            let server = text::clean(&side.server);
+            writeln!(out, "{name:6}  {server} (pmi-conform {}{cut})", text::clean(&side.version))?;
+        }
+        let lacks = |verdict| verdict == Verdict::NotApplicable;
+        let (applies, differs): (Vec<&Change>, Vec<&Change>) =
+            self.changed.iter().partition(|c| lacks(c.before) != lacks(c.after));
+        if !differs.is_empty() {
+            writeln!(out)?;
+        }
+        for change in &differs {
+            let verdicts = match change.before == change.after {
+                true => change.after.label().to_owned(),
+                false => format!("{} -> {}", change.before.label(), change.after.label()),
+            };
+            writeln!(out, "  {:44} {verdicts}", text::clean(&change.scenario))?;
+            for (mark, ids) in [('+', &change.broken), ('-', &change.mended)] {
+                for id in ids {
+                    writeln!(out, "      {mark} {}", text::clean(id))?;
+                }
+            }
+        }
+        let names = |changes: Vec<&&Change>| changes.iter().map(|c| c.scenario.clone()).collect::<Vec<_>>();
+        let groups = [
+            ("applies only before", names(applies.iter().filter(|c| lacks(c.after)).collect())),
+            ("applies only after", names(applies.iter().filter(|c| lacks(c.before)).collect())),
+            ("only in the run before", self.only_before.clone()),
+            ("only in the run after", self.only_after.clone()),
+        ];
+        for (what, names) in groups.iter().filter(|(_, names)| !names.is_empty()) {
+            writeln!(out, "\n{what}: {}", text::clean(&names.join(" ")))?;
+        }
+        let apart = self.changed.len() + self.only_before.len() + self.only_after.len();
+        writeln!(out, "\n{} the same, {} not (+ newly broken, - no longer broken)", self.same, apart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests;
+    use super::*;
+    use crate::judge::Severity;
+
+    fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
+        let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
+        ScenarioResult { findings, ..tests::result(scenario, verdict) }
+    }
+
+    fn run(results: Vec<ScenarioResult>) -> Run {
+        Run { results, ..tests::run() }
+    }
+
+    #[test]
+    fn runs_are_the_same_whatever_their_order_and_times() {
+        let a = with("a", Verdict::Fail, &["x", "y"]);
+        let b = with("b", Verdict::Pass, &[]);
+        let slow = ScenarioResult { time_us: 9, ..with("a", Verdict::Fail, &["y", "x"]) };
+        let same = Comparison::of(&run(vec![a, b.clone()]), &run(vec![b, slow]));
+        assert!(same.is_same() && same.same == 2, "{same:?}");
+    }
+
+    #[test]
+    fn verdicts_requirements_and_absent_scenarios_differ() {
+        let before = run(vec![
+            with("kept", Verdict::Pass, &[]),
+            with("worse", Verdict::Pass, &[]),
+            with("other", Verdict::Fail, &["x", "y"]),
+            with("gone", Verdict::Pass, &[]),
+            with("lacks", Verdict::NotApplicable, &[]),
+        ]);
+        let after = run(vec![
+            with("kept", Verdict::Pass, &[]),
+            with("worse", Verdict::Crashed, &["iut.no-crash"]),
+            with("other", Verdict::Fail, &["y", "z"]),
+            with("come", Verdict::Pass, &[]),
+            with("lacks", Verdict::Pass, &[]),
+        ]);
+        let comparison = Comparison::of(&before, &after);
+        assert!(!comparison.is_same());
+        let mut text = Vec::new();
+        comparison.write_to(&mut text).unwrap();
+        insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    }
+}

@@ -1,0 +1,194 @@
+//! Programs under test: a clean one and its variations pass, each fault is found by the scenario that is about it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use common::{Ran, conform};
+use rstest::rstest;
+use tempfile::TempDir;
+
+/// An example's program; built if only this test was asked for.
+fn example(name: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let path = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).with_file_name("examples").join(name);
+    BUILT.get_or_init(|| {
+        if !path.exists() {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--package", "pmi-conform", "--example", name]);
+            if !cfg!(debug_assertions) {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success());
+        }
+    });
+    path
+}
+
+/// What a run found: for each scenario the verdict and the requirements that are cited.
+struct Found {
+    ran: Ran,
+    scenarios: BTreeMap<String, (String, Vec<String>)>,
+}
+
+/// `patience` is how long a program may do nothing: no test asserts it, short ones save time where a fault is to be found.
+fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
+    let scratch = TempDir::new().unwrap();
+    let log = scratch.path().join("log");
+    let report = format!("ndjson={}", log.display());
+    let fixed = ["--client", command, "--timeout", patience, "--report", &report];
+    let ran = conform(scratch.path(), &[&fixed[..], args].concat());
+    let mut scenarios = BTreeMap::new();
+    for line in std::fs::read_to_string(&log).unwrap_or_default().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        if line["type"] == "result" {
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let findings = line["findings"].as_array().unwrap().iter();
+            let cited = findings.map(|f| text(&f["finding"]["requirement"])).collect();
+            scenarios.insert(text(&line["scenario"]), (text(&line["verdict"]), cited));
+        }
+    }
+    Found { ran, scenarios }
+}
+
+fn errant(fault: &str) -> String {
+    format!("{} {fault}", example("errant").display())
+}
+
+#[rstest]
+#[case::clean("")]
+#[case::reads_bytewise("reads-bytewise")]
+#[case::writes_bytewise("writes-bytewise")]
+#[case::asks_no_limits("asks-no-limits")]
+#[case::aborts_by_request("aborts-by-request")]
+#[case::prints_its_pid("prints-its-pid")]
+#[case::speaks_any_version("speaks-any-version")]
+fn a_lawful_program_passes_everything(#[case] variation: &str) {
+    let found = judge(&errant(variation), "20", &[]);
+    assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
+    let odd: Vec<_> = found
+        .scenarios
+        .iter()
+        .filter(|(_, (verdict, _))| !matches!(&**verdict, "pass" | "not_applicable"))
+        .collect();
+    assert!(odd.is_empty(), "{odd:?}\n{}", found.ran.whole());
+    let played = found.scenarios.values().filter(|(verdict, _)| verdict == "pass").count();
+    assert!(played >= 100, "only {played} scenarios apply");
+}
+
+/// To abort is to end; that it loses the exit status is noted.
+#[test]
+fn a_program_that_calls_abort_is_noted_and_no_more() {
+    let found = judge(&errant("aborts-itself"), "20", &[]);
+    assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
+    let (verdict, cited) = &found.scenarios["client/closed/at-maxes"];
+    assert_eq!((&**verdict, &cited[..]), ("note", &["de-facto.client.exits".to_owned()][..]));
+}
+
+#[rstest]
+// What the wire shows.
+#[case("asks-before-init", "plain/ends-well", "rfc13.init.first")]
+#[case("init-twice", "plain/ends-well", "rfc13.init.first")]
+#[case("runs-ahead", "plain/ends-well", "rfc13.wire.lock-step")]
+#[case("ends-lines-with-cr-lf", "plain/ends-well", "rfc13.wire.newline")]
+#[case("puts-twice", "plain/ends-well", "rfc13.put.once")]
+#[case("same-key-for-all", "plain/ends-well", "rfc13.put.unique")]
+#[case("puts-a-control-character", "plain/ends-well", "rfc13.abnf.string")]
+#[case("uses-another-kvs", "plain/ends-well", "rfc13.kvs.name-used")]
+#[case("leaves-without-finalize", "plain/ends-well", "rfc13.abnf.c-finalize")]
+#[case("speaks-after-finalize", "plain/ends-well", "rfc13.finalize.last")]
+#[case("ends-badly", "plain/ends-well", "rfc13.wire.lock-step")]
+#[case("never-ends", "plain/ends-well", "iut.no-hang")]
+#[case("ignores-limits", "limits/minimal", "rfc13.put.length")]
+#[case("ignores-limits", "limits/keys-of-20", "rfc13.get.key-length")]
+#[case("cuts-the-kvsname", "limits/kvsname-longest", "rfc13.kvs.name-used")]
+#[case("limits-in-sixteen-bits", "limits/huge", "rfc13.abnf.uint")]
+#[case("polls-instead-of-the-barrier", "lawful/get-after-barrier-only", "iut.no-hang")]
+// How it reads what is lawful.
+#[case("counts-on-the-order", "lawful/order-reversed", "rfc13.parser.order")]
+#[case("counts-on-the-order", "lawful/rc-last", "rfc13.parser.order")]
+#[case("rejects-other-keys", "lawful/extra-key", "rfc13.parser.extra-keys")]
+#[case("rejects-other-keys", "lawful/extra-tag", "rfc13.parser.extra-keys")]
+#[case("one-blank-only", "lawful/two-blanks", "rfc13.parser.white-space")]
+#[case("knows-no-tabs", "lawful/tab-between", "rfc13.parser.white-space")]
+#[case("wants-rc", "lawful/rc-absent", "rfc13.error.rc-success")]
+#[case("compares-rc-as-text", "lawful/rc-plus-zero", "rfc13.error.rc-success")]
+#[case("knows-minus-one-only", "refused/every-number", "de-facto.client.reports-failure")]
+#[case("rejects-leading-zeros", "lawful/leading-zeros", "rfc13.abnf.uint")]
+#[case("reads-on-in-messages", "refused/msg-says-otherwise", "de-facto.client.reports-failure")]
+#[case("takes-a-read-for-a-message", "lawful/bytewise", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/in-two-writes", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/newline-apart", "rfc13.wire.newline")]
+#[case("needs-the-universe", "lawful/universe-refused", "rfc13.error.rc-success")]
+#[case("needs-a-mapping", "lawful/mapping-absent", "rfc13.mapping.may-be-used")]
+#[case("needs-a-mapping", "lawful/mapping-empty", "rfc13.mapping.may-be-used")]
+#[case("counts-on-the-mapping", "lawful/mapping-other-ids", "rfc13.mapping.may-be-used")]
+// The connection.
+#[case("assumes-fd-3", "lawful/fd-9", "rfc13.env.pmi-fd")]
+#[case("one-digit-fd", "lawful/fd-137", "rfc13.env.pmi-fd")]
+#[case("fd-in-a-byte", "lawful/fd-256", "rfc13.env.pmi-fd")]
+#[case("crashes-on-bad-fd", "environment/fd-is-no-number", "iut.no-crash")]
+#[case("waits-after-close", "closed/at-maxes", "iut.no-hang")]
+#[case("spins-after-close", "closed/at-barrier", "iut.no-hang")]
+#[case("well-after-close", "closed/at-get", "de-facto.client.ends-on-close")]
+#[case("well-after-close", "closed/inside-a-value", "de-facto.client.ends-on-close")]
+#[case("crashes-after-close", "closed/at-init", "iut.no-crash")]
+// What is refused, wrong or too much.
+#[case("ignores-failures", "refused/put", "de-facto.client.reports-failure")]
+#[case("ignores-failures", "refused/get", "de-facto.client.reports-failure")]
+#[case("ignores-failures", "refused/init", "rfc13.init.complete-before-others")]
+#[case("takes-values-of-failures", "refused/get-with-a-value", "de-facto.client.reports-failure")]
+#[case(
+    "takes-a-failed-barrier-for-passed",
+    "peers/dies-and-the-barrier-fails",
+    "de-facto.client.reports-failure"
+)]
+#[case("waits-after-a-failed-barrier", "peers/dies-and-the-barrier-fails", "iut.no-hang")]
+#[case("takes-junk-for-success", "garbage/no-tuples-for-maxes", "rfc13.error.abort")]
+#[case("takes-junk-for-success", "garbage/no-tuples-for-barrier", "rfc13.error.close")]
+#[case("passes-over-junk", "garbage/no-tuples-for-get", "iut.no-hang")]
+#[case("takes-an-empty-line", "garbage/empty-line", "rfc13.error.abort")]
+#[case("takes-any-answer", "garbage/no-command", "rfc13.error.abort")]
+#[case("passes-over-other-answers", "garbage/unasked-before-init", "iut.no-hang")]
+#[case("passes-over-other-answers", "garbage/answer-twice", "rfc13.error.abort")]
+#[case("crashes-on-long-lines", "long/value-beyond-the-limit", "iut.no-crash")]
+#[case("overruns-a-buffer", "long/value-beyond-the-limit", "iut.no-crash")]
+#[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
+#[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
+fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
+    let filter = format!("=client/{scenario}");
+    let found = judge(&errant(fault), "2", &["--filter", &filter]);
+    let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];
+    assert!(all.iter().any(|id| id == cited), "{verdict}, {all:?}\n{}", found.ran.whole());
+    // Without the fault, the same scenario finds nothing.
+    let clean = judge(&errant(""), "20", &["--filter", &filter]);
+    assert_eq!(clean.scenarios[&format!("client/{scenario}")].0, "pass", "{}", clean.ran.whole());
+}
+
+#[test]
+fn a_program_that_speaks_no_pmi_cannot_be_judged() {
+    let found = judge("true", "20", &["-q"]);
+    assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
+    assert!(found.ran.out.contains("speaks PMI-1"), "{}", found.ran.whole());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_a_usage_error() {
+    let found = judge("./nowhere --fast", "20", &[]);
+    assert_eq!(found.ran.status, 2);
+    assert!(found.ran.err.contains("nowhere"), "{}", found.ran.whole());
+}
+
+/// What a program leaves running is gone when it has been judged.
+#[test]
+fn nothing_is_left_behind() {
+    let mark = format!("{}", 900_000 + std::process::id());
+    let command = format!("sh -c 'setsid sleep {mark} & exec {}'", errant(""));
+    let found = judge(&command, "20", &["--filter", "plain"]);
+    assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
+    let left = Command::new("pgrep").args(["-f", &format!("^sleep {mark}")]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+}

@@ -23,11 +23,15 @@ const SILENCE: &str = "silence";
 /// The same where the connection ends.
 const END: &str = "the end of the connection";
 
+/// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
+const ORDERS: [i32; 4] = [1, 2, 9, 15];
+
 /// Everything that is wrong, the worst first, one of each bucket.
 pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     let mut all = Vec::new();
     let last = last_action(played);
-    if let Some((name, signal)) = &played.crashed {
+    let crashed = played.crashed.as_ref().filter(|(_, signal)| !ORDERS.contains(signal));
+    if let Some((name, signal)) = crashed {
         let name = program_in(name);
         let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
         all.push(symptom(

@@ -70,6 +70,7 @@ macro_rules! snapshot {
 #[case("requirements")]
 #[case("explain")]
 #[case("coverage")]
+#[case("fuzz")]
 #[case("check")]
 #[case("fmt")]
 #[case("report")]

@@ -52,7 +52,7 @@ pub struct Arena {
     wait: Duration,
     /// The slowest answer of late, in microseconds.
     slowest: AtomicU64,
-    _witness: Option<Witness>,
+    witness: Option<Witness>,
 }
 
 /// Where sessions are played.
@@ -92,7 +92,7 @@ impl Arena {
             Target::Memory(_) => None,
             Target::Processes(implementation, _) => witness::install(implementation)?,
         };
-        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), _witness: witness })
+        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), witness })
     }
 
     /// Where a server's state shows nothing, a silence is believed after many times what answers take.
@@ -119,7 +119,9 @@ impl Stage for Arena {
                     peer.set_patience(HASTE);
                 }
                 let played = drive(session, &mut peer, command, wait);
-                let left = if played.exit.is_some() { left(&peer) } else { Vec::new() };
+                // A launcher that ends its proxies by force ends the witness instead.
+                let looks = played.exit.is_some() && self.witness.is_none();
+                let left = if looks { left(&peer) } else { Vec::new() };
                 (played, left)
             }
         };

@@ -23,11 +23,15 @@ const SILENCE: &str = "silence";
 /// The same where the connection ends.
 const END: &str = "the end of the connection";
 
+/// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
+const ORDERS: [i32; 4] = [1, 2, 9, 15];
+
 /// Everything that is wrong, the worst first, one of each bucket.
 pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     let mut all = Vec::new();
     let last = last_action(played);
-    if let Some((name, signal)) = &played.crashed {
+    let crashed = played.crashed.as_ref().filter(|(_, signal)| !ORDERS.contains(signal));
+    if let Some((name, signal)) = crashed {
         let name = program_in(name);
         let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
         all.push(symptom(
@@ -181,16 +185,22 @@ fn last_action(played: &Played) -> String {
     "start".into()
 }
 
-/// The kind of the last request of a process before an event.
+/// The kind of the last request of a process before an event; `pipelined` if others had no answer yet.
 fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
     let events = &played.events[..played.events.len().min(seq as usize)];
+    let mut last = None;
+    let mut requests = 0;
     for event in events.iter().rev() {
         match &event.what {
-            What::ToServer { proc: by, bytes } if proc.is_none_or(|p| p == *by) => return kind(&bytes.0),
+            What::ToServer { proc: by, bytes } if proc.is_none_or(|p| p == *by) => {
+                requests += bytes.0.split(|b| *b == b'\n').filter(|line| line.starts_with(b"cmd=")).count();
+                last.get_or_insert_with(|| kind(&bytes.0));
+            }
+            What::FromServer { proc: to, .. } | What::NoAnswer { proc: to, .. } if proc == Some(*to) => break,
             _ => {}
         }
     }
-    "start".into()
+    if requests > 1 { "pipelined".into() } else { last.unwrap_or_else(|| "start".into()) }
 }
 
 /// What kind of message a write ends with.

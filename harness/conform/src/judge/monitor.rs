@@ -284,3 +284,44 @@ impl Monitor {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    /// What is found in these lines: rank, whether the server says it, and what is said.
+    fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
+        let mut monitor = Monitor::new();
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let events = lines.iter().map(|(rank, server, line)| {
+            let proc = Proc { group: 0, rank: *rank };
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        for (seq, what) in std::iter::once(launched).chain(events).enumerate() {
+            monitor.observe(&Event { seq: seq as u64, time_us: 0, what });
+        }
+        let found = monitor.take_findings().into_iter().filter(|f| f.party == Party::Server);
+        found.map(|f| f.requirement).collect()
+    }
+
+    #[test]
+    fn names_are_judged_where_the_order_is_known() {
+        let start = [0, 1].map(|r| {
+            [
+                (r, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+                (r, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            ]
+        });
+        let publish = (0, false, "cmd=publish_name service=s port=p");
+        let published = (0, true, "cmd=publish_result rc=0");
+        let unpublish = (1, false, "cmd=unpublish_name service=s");
+        let unpublished = (1, true, "cmd=unpublish_result rc=0");
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&start.concat(), rest].concat());
+        assert_eq!(found(&[publish, published, unpublish, unpublished]), Vec::<String>::new());
+        assert_eq!(found(&[unpublish, unpublished]), ["rfc13.error.rc-nonzero"]);
+        // Both at once: the answers may have been read in another order than they were given.
+        assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
+    }
+}

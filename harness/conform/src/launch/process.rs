@@ -232,6 +232,8 @@ impl ProcessPeer {
             .filter(|pid| !self.agents.contains(pid) && *pid != self.launcher_pid)
             .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok())
             .map(|name| name.trim().to_owned())
+            // One of ours that has not yet told us of itself; the kernel cuts names to 15 bytes.
+            .filter(|name| !(name.len() == 15 && agent::NAME.starts_with(name.as_str())))
             .collect();
         names.sort();
         names
@@ -503,6 +505,16 @@ impl ProcessPeer {
         self.queue.pop_front()
     }
 
+    /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
+    fn idle_patience(&self) -> Duration {
+        let all_here = self.ranks.len() as u32 >= self.expected;
+        if all_here && self.ranks.values().any(|rank| !rank.dismissed) {
+            self.patience.idle
+        } else {
+            self.patience.idle.max(PATIENCE)
+        }
+    }
+
     /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
     /// that reads ranks in an order of its own would otherwise see both at once.
     fn await_turn(&mut self, next: Proc) {
@@ -667,7 +679,7 @@ impl Peer for ProcessPeer {
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= self.patience.idle) && self.is_idle(patient) {
+            if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

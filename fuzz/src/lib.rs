@@ -22,8 +22,11 @@ mod planted;
 #[cfg(test)]
 mod replay;
 
+/// What a target does with its input.
+pub type Body = fn(&[u8]);
+
 /// The targets: name and body. One module, one file in `fuzz_targets/` and one `[[bin]]` for each.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Body)] = &[
     ("client_bytes", client_bytes::run),
     ("hydra", hydra::run),
     ("judge", judge::run),

@@ -284,7 +284,7 @@ impl Model {
     fn mapping(&mut self, who: Who) {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);
-        if size % nodes != 0 {
+        if !size.is_multiple_of(nodes) {
             return self.send(who, &["cmd=get_result rc=0 value="]);
         }
         let digit = |number: u32| &"0123456789"[number as usize..][..1];

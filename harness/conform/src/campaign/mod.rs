@@ -1,9 +1,9 @@
 //! Campaigns: sessions that a generator makes, played against a server until something breaks, and what is done with
 //! what breaks.
 //!
-//! [`generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
+//! [`mod@generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
 //! the implementation, which [`arena`] provides, or against several ([`differ`]); [`symptom`] says what is wrong and sorts it into buckets. What is new
-//! is tried again, made smaller ([`shrink`]) and stored ([`store`]).
+//! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]).
 
 pub mod arena;
 pub mod differ;

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The tap ([`tap`]) is this binary under another name, put in front of the program. It starts the program, carries the bytes
-//! ([`pump`]), passes signals on and ends as the program has ended. It tells the recorder of every piece *before* it passes
+//! (`pump`), passes signals on and ends as the program has ended. It tells the recorder of every piece *before* it passes
 //! it on. All taps send to one datagram socket, and a datagram is in its queue when the send returns, so the recorder reads
 //! a cause before its effect: no `barrier_out` before the last `barrier_in`.
 //!
-//! Nothing is changed on the way but one thing: a spawn request's `execname` ([`rewrite`]), since the processes that it
+//! Nothing is changed on the way but one thing: a spawn request's `execname` (`rewrite`), since the processes that it
 //! starts could not be heard otherwise. [`book`] makes events of what the taps tell and shows them to the monitor,
 //! [`script`] writes them as a scenario for
 //! process managers, [`answers`] as one for the program,

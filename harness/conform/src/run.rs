@@ -20,7 +20,7 @@ use crate::suite::Suite;
 use crate::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
 
 /// Stands where a requirement's id would, for a process of the implementation that died of a signal.
-pub const CRASH: &str = "iut.no-crash";
+pub(crate) const CRASH: &str = "iut.no-crash";
 
 /// Why a scenario that the user has cut short could not be judged.
 pub(crate) const INTERRUPTED: &str = "interrupted";
@@ -29,14 +29,23 @@ pub(crate) const INTERRUPTED: &str = "interrupted";
 const LIFELESS: usize = 5;
 
 /// What [`CRASH`] asks for.
-pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
 
 /// Stands where a requirement's id would, for a process under test that does not end.
-pub const HANG: &str = "iut.no-hang";
+pub(crate) const HANG: &str = "iut.no-hang";
 
 /// What [`HANG`] asks for.
-pub const HANG_TEXT: &str =
-    "A process under test must end by itself once nothing that it waits for is to come.";
+const HANG_TEXT: &str = "A process under test must end by itself once nothing that it waits for is to come.";
+
+/// Stands where a requirement's id would, for a program under test that fails without anything unusual.
+pub(crate) const ENDS_WELL: &str = "iut.ends-well";
+
+/// What [`ENDS_WELL`] asks for.
+const ENDS_WELL_TEXT: &str = "A program under test must end with status 0, and each time with the same output, where its server does nothing \
+     unusual.";
+
+/// What is asked of every implementation, besides the requirements of the catalogue.
+pub const OWN: [(&str, &str); 3] = [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT)];
 
 /// Events of a failed scenario that go into its result.
 pub(crate) const LAST_EVENTS: usize = 40;
@@ -180,7 +189,9 @@ pub fn run(
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
         let mut lifeless = 0;
-        let gave_up = |lifeless: usize| options.give_up && lifeless >= LIFELESS;
+        // What a program fails to do for want of a plain run costs nothing to say, and others tell why.
+        let gives_up = options.give_up && !matches!(target, Target::Client(_));
+        let gave_up = |lifeless: usize| gives_up && lifeless >= LIFELESS;
         for message in receiver {
             order.take(message, |message| {
                 // Workers may be further already; what they found does not count, so that the cut is the same in
@@ -535,8 +546,7 @@ pub(crate) fn judged(suite: &Suite, finding: Finding) -> Judged {
         level: requirement.map(|r| r.level),
         text: match requirement {
             Some(requirement) => requirement.text.clone(),
-            None if finding.requirement == HANG => HANG_TEXT.to_owned(),
-            None => String::new(),
+            None => OWN.iter().find(|(id, _)| *id == finding.requirement).map_or("", |own| own.1).to_owned(),
         },
         finding,
         deviation: None,

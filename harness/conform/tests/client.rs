@@ -100,7 +100,7 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("uses-another-kvs", "plain/ends-well", "rfc13.kvs.name-used")]
 #[case("leaves-without-finalize", "plain/ends-well", "rfc13.abnf.c-finalize")]
 #[case("speaks-after-finalize", "plain/ends-well", "rfc13.finalize.last")]
-#[case("ends-badly", "plain/ends-well", "rfc13.wire.lock-step")]
+#[case("ends-badly", "plain/ends-well", "iut.ends-well")]
 #[case("never-ends", "plain/ends-well", "iut.no-hang")]
 #[case("ignores-limits", "limits/minimal", "rfc13.put.length")]
 #[case("ignores-limits", "limits/keys-of-20", "rfc13.get.key-length")]

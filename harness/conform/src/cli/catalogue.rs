@@ -14,7 +14,7 @@ use pmi_conform::mutants::{self, needs_fault};
 use pmi_conform::play::Limits;
 use pmi_conform::report::read_log;
 use pmi_conform::requirement::{Binds, Level, Requirement};
-use pmi_conform::run::{CRASH, CRASH_TEXT, HANG, HANG_TEXT, Observer, Options, Target, run};
+use pmi_conform::run::{OWN, Observer, Options, Target, run};
 use pmi_conform::suite::Suite;
 use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{FAULTS, UNSEEN};
@@ -67,8 +67,7 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = Suite::embedded().map_err(told)?;
-    let own = [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT)];
-    if let Some((id, text)) = own.iter().find(|(own, _)| *own == id) {
+    if let Some((id, text)) = OWN.iter().find(|(own, _)| *own == id) {
         say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
     }

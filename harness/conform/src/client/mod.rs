@@ -46,8 +46,8 @@ pub struct Program {
 struct Plain {
     /// Standard output of each process; `None` if it is not the same each time.
     output: Option<BTreeMap<Proc, Vec<u8>>>,
-    /// Why it cannot be a measure.
-    failed: Option<String>,
+    /// Why it cannot be a measure: a program that fails is told of by the scenarios that ask no more than that it ends well.
+    failed: Option<(Verdict, String)>,
 }
 
 /// One job that is over.
@@ -126,22 +126,25 @@ impl Program {
         ranks: u32,
         limits: Limits,
         interrupted: &AtomicBool,
-    ) -> Result<BTreeMap<Proc, Vec<u8>>, String> {
+    ) -> Result<BTreeMap<Proc, Vec<u8>>, (Verdict, String)> {
         let script = Script::plain();
         let mut sink = ();
         let recorder = Recorder::new(&mut sink, Monitor::new());
         let played = self.start(&script, ranks, limits, interrupted, recorder);
-        played.done.map_err(|e| e.to_string())?;
+        played.done.map_err(|e| (Verdict::Unjudged, e.to_string()))?;
         if !played.spoke {
-            return Err(silent(&played.actors));
+            return Err((Verdict::Unjudged, silent(&played.actors)));
         }
         let bad =
             played.actors.iter().find(|(_, actor)| actor.exit != Some(Exit::Code(0)) || actor.was_ended());
         match bad {
-            Some((p, actor)) => Err(format!(
-                "the program does not end well where nothing is unusual ({}), so nothing can be held against it here",
-                verdict::end_of(*p, actor)
-            )),
+            Some((p, actor)) => {
+                let why = format!(
+                    "the program does not end well where nothing is unusual ({}), so nothing can be held against it here",
+                    verdict::end_of(*p, actor)
+                );
+                Err((Verdict::NotApplicable, why))
+            }
             None if played.actors.values().any(|a| a.output_cut) => Ok(BTreeMap::new()),
             None => Ok(played.actors.into_iter().map(|(p, actor)| (p, actor.output)).collect()),
         }
@@ -175,11 +178,11 @@ pub fn play(
         Ok(script) => script,
         Err(error) => return Ok(verdict::wrong(error)),
     };
-    let measure = script.compares() || script.is_hostile();
+    let measure = script.is_unusual() || script.compares();
     let plain = measure.then(|| program.plain(ranks, limits, interrupted));
     let plain = plain.as_ref().and_then(|cell| cell.get());
     if let Some(why) = plain.and_then(|plain| plain.failed.clone()) {
-        return Err((Verdict::Unjudged, why));
+        return Err(why);
     }
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Monitor::focused(requires));

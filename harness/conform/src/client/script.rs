@@ -94,13 +94,15 @@ pub(super) struct Script {
     /// What an answer waits.
     pub(super) delay: Duration,
     places: Vec<Place>,
+    /// The server is set up in some way of the scenario's.
+    set_up: bool,
 }
 
 impl Script {
     /// No scenario: the reference server as it is.
     pub(super) fn plain() -> Self {
         let config = Config { kvs_prefix: prefix(), ..Config::default() };
-        Self { config, delay: Duration::ZERO, places: Vec::new() }
+        Self { config, delay: Duration::ZERO, places: Vec::new(), set_up: false }
     }
 
     /// Writes a scenario out.
@@ -114,6 +116,11 @@ impl Script {
     ) -> Result<Self, (usize, String)> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
+        let serving = &scenario.serving;
+        script.set_up = scenario.nodes > 1
+            || serving.fault.is_some()
+            || !serving.variations.is_empty()
+            || !serving.settings.is_empty();
         let vary = &scenario.serving.variations;
         script.config.behaviour = Behaviour {
             fault: scenario.serving.fault.as_ref().and_then(|name| faults().find(|f| f.name == name.value)),
@@ -196,6 +203,11 @@ impl Script {
     /// The first request that is answered otherwise.
     pub(super) fn first_trigger(&self) -> Option<usize> {
         self.places.iter().find(|p| matches!(p.entry, Entry::Trigger(..))).map(|p| p.line)
+    }
+
+    /// Whether the program meets anything else than in a plain run.
+    pub(super) fn is_unusual(&self) -> bool {
+        self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
     }
 
     /// Whether some process is to do anything but end well.

@@ -11,7 +11,7 @@ use crate::event::{Exit, Proc};
 use crate::judge::{Finding, Party};
 use crate::lang::ast::ExitPattern;
 use crate::play::Outcome;
-use crate::run::{HANG, INTERRUPTED};
+use crate::run::{ENDS_WELL, HANG, INTERRUPTED};
 
 /// A process that dies of this signal has crashed; of others it may have died of its own will (`abort()`) or because its
 /// connection was closed (SIGPIPE).
@@ -148,7 +148,8 @@ impl Judging<'_> {
         }
         let script = self.script;
         for expectation in script.expectations(ProcId { group: p.group, rank: p.rank }) {
-            let (line, id) = (expectation.line, expectation.cites.as_str());
+            let cites = expectation.cites.as_str();
+            let (line, id) = (expectation.line, if script.is_unusual() { cites } else { ENDS_WELL });
             match expectation.what {
                 Expected::SameOutput => self.same(p, actor, id, line),
                 Expected::Copes => self.copes(p, actor, id, line),

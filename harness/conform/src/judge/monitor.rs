@@ -84,6 +84,8 @@ struct Rank {
     started: bool,
     joined: bool,
     finalized: bool,
+    /// The server has refused that.
+    refused: bool,
     closed: bool,
     gone: bool,
     /// Barrier rounds entered and left.
@@ -112,6 +114,7 @@ impl Default for Rank {
             started: false,
             joined: false,
             finalized: false,
+            refused: false,
             closed: false,
             gone: false,
             entered: 0,

@@ -128,7 +128,9 @@ impl Monitor {
     /// What holds for any request: init first, lock-step, nothing after finalize.
     fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
         let rank = self.rank(p);
-        let (joined, finalized, waits) = (rank.joined, rank.finalized, !rank.pending.is_empty());
+        let (joined, waits) = (rank.joined, !rank.pending.is_empty());
+        // Whoever cannot finalize may abort.
+        let finalized = rank.finalized && !(op == Operation::Abort && (rank.refused || rank.unreadable));
         let offered = rank.offered;
         rank.offered |= op == Operation::Init;
         if finalized {

@@ -419,6 +419,7 @@ impl Monitor {
             _ => {}
         }
         if !ok {
+            self.rank(p).refused |= op == Operation::Finalize;
             if !self.excused(p) {
                 let expected = format!("success of {}", op.request_cmd());
                 self.server(p, &request_rule(op), expected, show(line));

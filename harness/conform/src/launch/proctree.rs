@@ -118,11 +118,28 @@ pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
     all.into_iter().collect()
 }
 
-/// Whether a process was started with the mark of a run in its environment. A zombie has no environment any more.
+/// Whether a process was started with the mark of a run in its environment. A zombie has no environment any more, and one
+/// that is starting another program has none to read for a moment: that is waited for.
 fn carries(pid: i32, mark: &str) -> bool {
     let wanted = format!("{MARK}={mark}");
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes()))
+    for _ in 0..100 {
+        match fs::read(format!("/proc/{pid}/environ")) {
+            Ok(env) if env.is_empty() && is_between_programs(pid) => {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            env => return env.is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes())),
+        }
+    }
+    false
+}
+
+/// Whether a process is alive and the end of its environment is not set.
+fn is_between_programs(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // Behind the name stand the state and, as the 49th, the end of the environment.
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let alive = fields.next().is_some_and(|state| !matches!(state, "Z" | "X"));
+    alive && fields.nth(47) == Some("0")
 }
 
 /// Field `PPid` of a process, and whether it is a zombie.

@@ -94,16 +94,7 @@ fn peer(name: &str) -> PathBuf {
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn real_proxies_deviate_as_recorded(
-    #[values(
-        "debian-mpich-4.0.2",
-        "mpich-3.4.3.post1",
-        "mpich-4.0.3",
-        "mpich-4.1.3",
-        "mpich-4.2.3",
-        "mpich-4.3.2",
-        "mpich-5.0.2"
-    )]
-    name: &str,
+    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
 ) {
     let version = name.rsplit('-').next().unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");

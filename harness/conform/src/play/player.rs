@@ -380,27 +380,11 @@ impl Player<'_> {
             let group = self.groups + u32::from(!self.spawn.open);
             self.scope.set_agent(self.peer.agent(group));
         }
-        let mut writes = vec![Vec::new()];
-        for (i, line) in lines.iter().enumerate() {
-            for (j, part) in self.scope.writes(line)?.into_iter().enumerate() {
-                if j > 0 {
-                    writes.push(Vec::new());
-                }
-                if let Some(last) = writes.last_mut() {
-                    last.extend(part);
-                }
-            }
-            if let Some(last) = writes.last_mut().filter(|_| !mode.partial || i + 1 < lines.len()) {
-                last.push(b'\n');
-            }
-        }
+        let writes = self.scope.message(mode, lines)?;
         self.note_spawn(&writes.concat());
-        for write in writes {
-            let parts = if mode.bytewise { 1 } else { write.len().max(1) };
-            for bytes in write.chunks(parts) {
-                self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.to_vec()) });
-                self.peer.send(p, bytes);
-            }
+        for bytes in writes {
+            self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
+            self.peer.send(p, &bytes);
         }
         Ok(())
     }

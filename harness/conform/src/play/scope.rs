@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::lang::ast::{BinOp, Expr, Kind, Piece, Template};
+use crate::lang::ast::{BinOp, Expr, Kind, Piece, Template, WriteMode};
 
 /// Longest text that a template may stand for.
 const TEXT_LIMIT: i64 = 64 << 20;
@@ -116,6 +116,29 @@ impl Scope {
                 }
             }
         }
+        Ok(writes)
+    }
+
+    /// The lines of a message in the writes that they are made with, none of them empty.
+    pub(crate) fn message(&self, mode: WriteMode, lines: &[Template]) -> Result<Vec<Vec<u8>>, ScenarioError> {
+        let mut writes = vec![Vec::new()];
+        for (i, line) in lines.iter().enumerate() {
+            for (j, part) in self.writes(line)?.into_iter().enumerate() {
+                if j > 0 {
+                    writes.push(Vec::new());
+                }
+                if let Some(last) = writes.last_mut() {
+                    last.extend(part);
+                }
+            }
+            if let Some(last) = writes.last_mut().filter(|_| !mode.partial || i + 1 < lines.len()) {
+                last.push(b'\n');
+            }
+        }
+        if mode.bytewise {
+            return Ok(writes.concat().chunks(1).map(<[u8]>::to_vec).collect());
+        }
+        writes.retain(|write| !write.is_empty());
         Ok(writes)
     }
 

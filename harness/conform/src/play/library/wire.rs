@@ -196,27 +196,11 @@ impl Player<'_> {
             }
             Reply::Write(mode, lines) => (*mode, lines),
         };
-        let mut writes = vec![Vec::new()];
-        for (i, line) in lines.iter().enumerate() {
-            for (j, part) in self.scope.writes(line)?.into_iter().enumerate() {
-                if j > 0 {
-                    writes.push(Vec::new());
-                }
-                if let Some(last) = writes.last_mut() {
-                    last.extend(part);
-                }
-            }
-            if let Some(last) = writes.last_mut().filter(|_| !mode.partial || i + 1 < lines.len()) {
-                last.push(b'\n');
-            }
-        }
+        let writes = self.scope.message(mode, lines)?;
         let text = writes.concat();
         self.ranks[rank as usize].wronged |= mode.partial || !answers(asked, &text);
-        for write in writes {
-            let parts = if mode.bytewise { 1 } else { write.len().max(1) };
-            for bytes in write.chunks(parts) {
-                self.send(rank, bytes);
-            }
+        for bytes in writes {
+            self.send(rank, &bytes);
         }
         Ok(())
     }

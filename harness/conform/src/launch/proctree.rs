@@ -49,6 +49,7 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
         all.live.remove(&launcher);
+        reap_dead(&all.live);
         for pid in unmarked_orphans(&all.live) {
             let suspects = || all.live.keys().copied().collect();
             all.strays.entry(pid).or_insert_with(suspects);
@@ -65,18 +66,26 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Children of ours that no launch has marked, and that are not of our own process group as what this program or its
-/// host starts for itself would be.
+/// Children of ours that no launch has marked.
 fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
-    let own_group = rustix::process::getpgrp();
-    let foreign = |pid: i32| {
-        Pid::from_raw(pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
-    };
-    own_children()
-        .into_iter()
+    orphans_of_launches()
         .filter(|pid| !live.contains_key(pid) && parent(*pid).is_some_and(|(_, zombie)| !zombie))
-        .filter(|pid| foreign(*pid) && !live.values().any(|mark| carries(*pid, mark)))
+        .filter(|pid| !live.values().any(|mark| carries(*pid, mark)))
         .collect()
+}
+
+/// Children of ours that are not of our own process group, as what this program or its host starts for itself would be:
+/// launchers, and what was left to us.
+fn orphans_of_launches() -> impl Iterator<Item = i32> {
+    let own_group = rustix::process::getpgrp();
+    own_children().into_iter().filter(move |pid| {
+        Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
+    })
+}
+
+/// Reaps orphans that have ended by themselves: a long campaign would otherwise fill the table of processes.
+fn reap_dead(live: &HashMap<i32, String>) {
+    reap(&mut orphans_of_launches().filter(|pid| !live.contains_key(pid)).collect());
 }
 
 fn end_orphans(mut orphans: HashSet<i32>) {
@@ -106,11 +115,7 @@ fn until_gone(mut gone: impl FnMut() -> bool) {
 pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
     let live = registry(|all| all.live.clone());
     let others = |pid: i32| live.iter().any(|(l, mark)| *l != launcher && (*l == pid || carries(pid, mark)));
-    let orphans = own_children().into_iter().filter(|pid| *pid != launcher && !others(*pid));
-    let own_group = rustix::process::getpgrp();
-    let orphans = orphans.filter(|pid| {
-        Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
-    });
+    let orphans = orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid));
     let mut all: HashSet<i32> = descendants(launcher).into_iter().collect();
     for orphan in orphans {
         all.extend(descendants(orphan));

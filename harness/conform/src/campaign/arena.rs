@@ -8,15 +8,15 @@ use pmi_reference::Config;
 
 use super::drive::{Played, drive};
 use super::session::Session;
-use super::symptom::{Symptom, leak, symptoms};
+use super::symptom::{Symptom, is_order, leak, symptoms};
 use super::witness::{self, Witness};
 use crate::event::What;
-use crate::launch::{Environment, Implementation, Patience, ProcessPeer};
+use crate::launch::{Environment, Implementation, Patience, ProcessPeer, death};
 use crate::play::MemoryPeer;
 use crate::requirement::Catalogue;
 
 /// How long a proven silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
-const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(15) };
+const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(6) };
 
 /// How long processes that a launcher has left behind may take to go.
 const GOING: Duration = Duration::from_millis(500);
@@ -52,6 +52,9 @@ pub struct Arena {
     wait: Duration,
     /// The slowest answer of late, in microseconds.
     slowest: AtomicU64,
+    /// The kernel tells how processes ended that are not our children.
+    tells: bool,
+    /// Tells it elsewhere.
     witness: Option<Witness>,
 }
 
@@ -88,11 +91,12 @@ impl Arena {
             Target::Memory(_) => Vec::new(),
             Target::Processes(implementation, _) => implementation.template().to_vec(),
         };
-        let witness = match &mut target {
-            Target::Memory(_) => None,
-            Target::Processes(implementation, _) => witness::install(implementation)?,
+        let (tells, witness) = match &mut target {
+            Target::Memory(_) => (false, None),
+            Target::Processes(_, environment) if death::is_told(&environment.agent) => (true, None),
+            Target::Processes(implementation, _) => (false, witness::install(implementation)?),
         };
-        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), witness })
+        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), tells, witness })
     }
 
     /// Where a server's state shows nothing, a silence is believed after many times what answers take.
@@ -118,7 +122,14 @@ impl Stage for Arena {
                 if pace == Pace::Hasty {
                     peer.set_patience(HASTE);
                 }
-                let played = drive(session, &mut peer, command, wait);
+                if self.tells {
+                    peer.watch_deaths();
+                }
+                let mut played = drive(session, &mut peer, command, wait);
+                if played.crashed.as_ref().is_none_or(is_order) {
+                    played.crashed =
+                        peer.deaths().into_iter().find(|death| !is_order(death)).or(played.crashed);
+                }
                 // A launcher that ends its proxies by force ends the witness instead.
                 let looks = played.exit.is_some() && self.witness.is_none();
                 let left = if looks { left(&peer) } else { Vec::new() };

@@ -26,11 +26,16 @@ const END: &str = "the end of the connection";
 /// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
 const ORDERS: [i32; 4] = [1, 2, 9, 15];
 
+/// Whether a process was told to end.
+pub(super) fn is_order((_, signal): &(String, i32)) -> bool {
+    ORDERS.contains(signal)
+}
+
 /// Everything that is wrong, the worst first, one of each bucket.
 pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     let mut all = Vec::new();
     let last = last_action(played);
-    let crashed = played.crashed.as_ref().filter(|(_, signal)| !ORDERS.contains(signal));
+    let crashed = played.crashed.as_ref().filter(|death| !is_order(death));
     if let Some((name, signal)) = crashed {
         let name = program_in(name);
         let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
@@ -62,7 +67,8 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
             continue;
         }
-        let kind = kind_before(played, finding.proc, finding.seq);
+        let kind =
+            answer_kind(&finding.seen).unwrap_or_else(|| kind_before(played, finding.proc, finding.seq));
         let sort = if finding.seen == SILENCE { "hang" } else { "rule" };
         let what = format!("{}: expected {}; seen: {}", finding.requirement, finding.expected, finding.seen);
         let mut found = symptom(&[sort, &finding.requirement, &kind], what);
@@ -185,6 +191,12 @@ fn last_action(played: &Played) -> String {
     "start".into()
 }
 
+/// The command of a response that a finding shows.
+fn answer_kind(seen: &str) -> Option<String> {
+    let name = seen.strip_prefix("\"cmd=")?.split([' ', '"']).next()?;
+    Some(Operation::from_response_cmd(name.as_bytes())?.request_cmd().to_owned())
+}
+
 /// The kind of the last request of a process before an event; `pipelined` if others had no answer yet.
 fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
     let events = &played.events[..played.events.len().min(seq as usize)];
@@ -243,6 +255,15 @@ mod tests {
             ("\n", "no-command"),
         ] {
             assert_eq!(kind(bytes.as_bytes()), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_is_told_by_its_own_command() {
+        assert_eq!(answer_kind("\"cmd=universe_size rc=0 size=-1\"").as_deref(), Some("get_universe_size"));
+        assert_eq!(answer_kind("\"cmd=finalize_ack\""), Some("finalize".into()));
+        for other in ["silence", "PMI_RANK=1", "\"cmd=other\""] {
+            assert_eq!(answer_kind(other), None, "{other}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Stands between Hydra's mpiexec and its proxies, so that a proxy's death is seen: mpiexec reaps it, and what it says
+//! Stands between Hydra's mpiexec and its proxies where the kernel does not tell of a proxy's death: mpiexec reaps it, and what it says
 //! about it is the same for a crash and for an end in good order.
 //!
 //! mpiexec looks for its proxy in the folder that it was started from. A link to it in a folder of ours therefore

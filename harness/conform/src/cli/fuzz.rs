@@ -93,11 +93,7 @@ fn stage(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn 
 }
 
 fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Arena, Scope)> {
-    let environment = Environment {
-        binary: std::env::current_exe()
-            .context("cannot find this program's own file, which is also the agent")?,
-        interrupted: Arc::clone(interrupted),
-    };
+    let environment = Environment::new(Arc::clone(interrupted))?;
     let mut implementation = match server {
         None => Implementation::reference(&environment.binary),
         Some(server) => Implementation::from_argument(server).with_context(|| server.to_owned())?,

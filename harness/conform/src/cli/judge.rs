@@ -45,11 +45,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    let environment = Environment {
-        binary: std::env::current_exe()
-            .context("cannot find this program's own file, which is also the agent")?,
-        interrupted: Arc::clone(&interrupted),
-    };
+    let environment = Environment::new(Arc::clone(&interrupted))?;
     let implementation = match (&args.server, args.memory || args.client.is_some()) {
         (_, true) => None,
         (None, false) if args.library.is_some() => None,

@@ -102,6 +102,8 @@ struct Rank {
     offered: bool,
     /// It has gone on after a message that is none; do not repeat it.
     goes_on: bool,
+    /// It has sent what is no request, or a request ahead: which answer belongs to which of the pending is open.
+    astray: bool,
 }
 
 impl Default for Rank {
@@ -125,6 +127,7 @@ impl Default for Rank {
             spawns: false,
             offered: false,
             goes_on: false,
+            astray: false,
         }
     }
 }
@@ -143,6 +146,9 @@ struct Group {
     ranks: HashMap<u32, Rank>,
     /// A client of the group broke the protocol, asked for an abort or died: the program may be aborted now.
     excused: bool,
+    /// A client sent what is no request, or a request ahead. RFC 13 does not say what a server makes of that: it may
+    /// count for a barrier, or have put a value.
+    unclear: bool,
 }
 
 /// See the module's documentation.
@@ -159,6 +165,8 @@ pub struct Monitor {
     /// Names of which two ranks asked for something at once: nobody can tell in which order it was done.
     contested: HashSet<Vec<u8>>,
     spawned: u32,
+    /// A spawn request could not be read: who has been started for which is open.
+    unclear_spawns: bool,
     /// The upstream of a proxy has said something by order of the scenario.
     scripted: bool,
     seq: u64,
@@ -261,6 +269,24 @@ impl Monitor {
         self.groups.get(&p.group).is_some_and(|g| g.excused)
     }
 
+    /// What a process has sent can be taken in more than one way from here on.
+    fn goes_astray(&mut self, p: Proc) {
+        self.rank(p).astray = true;
+        let group = self.group(p.group);
+        group.excused = true;
+        group.unclear = true;
+    }
+
+    /// What is no request is waiting for whatever comes of it.
+    fn unknown_sent(&mut self, p: Proc) {
+        self.goes_astray(p);
+        self.rank(p).pending.push_back(Pending::Unknown);
+    }
+
+    fn unclear(&self, p: Proc) -> bool {
+        (p.group != 0 && self.unclear_spawns) || self.groups.get(&p.group).is_some_and(|g| g.unclear)
+    }
+
     fn server(&mut self, p: Proc, requirement: &str, expected: impl Into<String>, seen: impl Into<String>) {
         self.find(Party::Server, p, requirement, expected.into(), seen.into());
     }
@@ -307,6 +333,39 @@ mod tests {
         }
         let found = monitor.take_findings().into_iter().filter(|f| f.party == Party::Server);
         found.map(|f| f.requirement).collect()
+    }
+
+    const JOINED: [(u32, bool, &str); 4] = [
+        (0, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+        (0, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+        (0, false, "cmd=get_my_kvsname"),
+        (0, true, "cmd=my_kvsname kvsname=k"),
+    ];
+
+    #[test]
+    fn who_asks_ahead_gets_its_answers_in_any_order() {
+        let barrier = (0, false, "cmd=barrier_in");
+        let get = (0, false, "cmd=get_appnum");
+        let (out, number) = ((0, true, "cmd=barrier_out"), (0, true, "cmd=appnum appnum=0"));
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let mismatch = "rfc13.wire.response-matches-request";
+        assert_eq!(found(&[get, out]), [mismatch]);
+        assert_eq!(found(&[barrier, get, number]), Vec::<String>::new());
+        // Once every request has had its answer, it is strict again.
+        assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
+        // What goes to another process unasked has no excuse.
+        assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn what_is_no_request_may_still_have_put_a_value() {
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let (get, got) = ((0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=v"));
+        assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
+        let (put, done) = ((0, false, "cmd=put key=a value=v"), (0, true, "cmd=put_result rc=0"));
+        assert_eq!(found(&[put, done, get, got]), Vec::<String>::new());
+        // It may also get no answer at all.
+        assert_eq!(found(&[put, get, got]), Vec::<String>::new());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 
+use super::death::Mortal;
 use super::implementation::Implementation;
 use super::{idle, proctree};
 use crate::agent::{self, Hello};
@@ -45,10 +46,31 @@ const TURN: Duration = Duration::from_millis(20);
 
 /// What all launches of a run share.
 pub struct Environment {
-    /// This binary, which is also the agent.
+    /// This binary.
     pub binary: PathBuf,
+    /// The agent: this binary, or the program of that name beside it, which starts faster.
+    pub agent: PathBuf,
     /// Set when the run is to end at once.
     pub interrupted: Arc<AtomicBool>,
+}
+
+impl Environment {
+    /// The environment of a run by this program; `interrupted` ends it.
+    ///
+    /// # Errors
+    ///
+    /// The program's own file cannot be found.
+    pub fn new(interrupted: Arc<AtomicBool>) -> io::Result<Self> {
+        let binary = std::env::current_exe().map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("cannot find this program's own file, which is also the agent: {e}"),
+            )
+        })?;
+        let beside = binary.with_file_name(agent::NAME);
+        let agent = if beside.is_file() { beside } else { binary.clone() };
+        Ok(Self { binary, agent, interrupted })
+    }
 }
 
 struct Rank {
@@ -84,7 +106,7 @@ struct Lines {
 pub struct ProcessPeer {
     scratch: tempfile::TempDir,
     mark: String,
-    binary: PathBuf,
+    agent: PathBuf,
     interrupted: Arc<AtomicBool>,
     listener: UnixListener,
     /// Agents that have connected and not yet said who they are.
@@ -113,6 +135,8 @@ pub struct ProcessPeer {
     /// Who wrote last, and when.
     wrote: Option<(Proc, Instant)>,
     job_told: bool,
+    /// The processes that hold the other ends, if their deaths are watched.
+    makers: Option<Vec<Mortal>>,
 }
 
 /// How long a proven silence must last where an answer is expected.
@@ -152,7 +176,7 @@ impl ProcessPeer {
         let mark = scratch.path().to_string_lossy().into_owned();
         let listener = UnixListener::bind(scratch.path().join(agent::SOCKET))?;
         listener.set_nonblocking(true)?;
-        let agent = make_agent(&environment.binary, scratch.path(), 0)?;
+        let agent = make_agent(&environment.agent, scratch.path(), 0)?;
         let command = implementation.command(ranks, nodes, &agent);
         let (out, out_writer) = io::pipe()?;
         let (err, err_writer) = io::pipe()?;
@@ -191,7 +215,7 @@ impl ProcessPeer {
         let peer = Self {
             scratch,
             mark,
-            binary: environment.binary.clone(),
+            agent: environment.agent.clone(),
             interrupted: Arc::clone(&environment.interrupted),
             listener,
             unknown: Vec::new(),
@@ -214,6 +238,7 @@ impl ProcessPeer {
             patience: Patience::default(),
             wrote: None,
             job_told: false,
+            makers: None,
         };
         Ok((peer, command))
     }
@@ -221,6 +246,16 @@ impl ProcessPeer {
     /// Changes how long a proven silence must last: who tries again where it counts can do with less.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
+    }
+
+    /// Watches the deaths of the processes that the ranks are connected to. To be called before any has reported.
+    pub(crate) fn watch_deaths(&mut self) {
+        self.makers = Some(Vec::new());
+    }
+
+    /// Which of the watched have died of a signal, and of which.
+    pub(crate) fn deaths(&self) -> Vec<(String, i32)> {
+        self.makers.iter().flatten().filter_map(Mortal::killed_by).collect()
     }
 
     /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
@@ -384,6 +419,12 @@ impl ProcessPeer {
         if let Some(fd) = &fd {
             // Without it we might block; a write that does not fit is kept and tried again.
             let _ = nonblocking(fd);
+            if let (Some(makers), Some(pid)) = (&mut self.makers, maker(fd))
+                && pid != self.launcher_pid
+                && !makers.iter().any(|m| m.is(pid))
+            {
+                makers.extend(Mortal::new(pid));
+            }
         }
         let ended_by_server = fd.is_none();
         let rank = Rank {
@@ -544,10 +585,8 @@ impl ProcessPeer {
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
-            let maker =
-                rustix::net::sockopt::socket_peercred(pmi).map(|cred| cred.pid.as_raw_nonzero().get());
             rank.unwritten.is_empty()
-                && maker.is_ok_and(|pid| servers.contains(&pid))
+                && maker(pmi).is_some_and(|pid| servers.contains(&pid))
                 && (starved || unread(pmi.as_fd()) == Some(0))
         });
         let informed = self
@@ -570,6 +609,12 @@ impl ProcessPeer {
 /// Variables of our own whose names begin like the protocol's.
 pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
+}
+
+/// The process that made a connection, where the kernel tells.
+fn maker(pmi: impl AsFd) -> Option<i32> {
+    let cred = rustix::net::sockopt::socket_peercred(pmi).ok()?;
+    Some(cred.pid.as_raw_nonzero().get())
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
@@ -604,11 +649,11 @@ pub(crate) fn scratch_folder() -> io::Result<tempfile::TempDir> {
     })
 }
 
-fn make_agent(binary: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> {
+fn make_agent(agent: &Path, scratch: &Path, group: u32) -> io::Result<PathBuf> {
     let folder = agent::folder(scratch, group);
     std::fs::create_dir_all(&folder)?;
     let path = folder.join(agent::NAME);
-    match std::os::unix::fs::symlink(binary, &path) {
+    match std::os::unix::fs::symlink(agent, &path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(path),
     }
@@ -698,7 +743,7 @@ impl Peer for ProcessPeer {
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {
-        match make_agent(&self.binary, self.scratch.path(), group) {
+        match make_agent(&self.agent, self.scratch.path(), group) {
             Ok(path) => path.into_os_string().into_vec(),
             Err(_) => Vec::new(),
         }

@@ -25,11 +25,12 @@ impl Monitor {
             self.rank(p).pieces = std::mem::take(&mut pieces);
             match line {
                 Ok(line) => self.request_line(p, line),
-                Err(_) => {
-                    self.rank(p).pending.push_back(Pending::Unknown);
-                    self.group(p.group).excused = true;
-                }
+                Err(_) => self.unknown_sent(p),
             }
+        }
+        // The beginning of a request that was sent ahead.
+        if !framer.partial().is_empty() && !self.rank(p).pending.is_empty() {
+            self.goes_astray(p);
         }
         self.rank(p).to_server = framer;
     }
@@ -52,7 +53,7 @@ impl Monitor {
                 self.request(p, request, line);
             }
             Err(error) => {
-                self.rank(p).pending.push_back(Pending::Unknown);
+                self.unknown_sent(p);
                 let rule = Self::request_rule(line, &error);
                 self.client(p, &rule, format!("a request of RFC 13 ({error})"), show(line));
             }
@@ -133,6 +134,9 @@ impl Monitor {
         let finalized = rank.finalized && !(op == Operation::Abort && (rank.refused || rank.unreadable));
         let offered = rank.offered;
         rank.offered |= op == Operation::Init;
+        if waits {
+            self.goes_astray(p);
+        }
         if finalized {
             self.client(p, "rfc13.finalize.last", "no request after finalize", show(line));
         } else if op == Operation::Abort && offered {
@@ -274,9 +278,9 @@ impl Monitor {
                 self.spawn_sent(p, request);
             }
             Err(error) => {
-                let rank = self.rank(p);
-                rank.spawn = None;
-                rank.pending.push_back(Pending::Unknown);
+                self.rank(p).spawn = None;
+                self.unknown_sent(p);
+                self.unclear_spawns = true;
                 let id = Self::spawn_rule(&error.fault);
                 self.client(p, id, format!("a spawn request of RFC 13 ({error})"), show(line));
             }

@@ -28,7 +28,7 @@ impl Monitor {
             group.size = number("PMI_SIZE").filter(|n| (1..=asked).contains(n)).unwrap_or(asked);
         }
         let size = group.size;
-        if size == 0 {
+        if size == 0 || (p.group != 0 && self.unclear_spawns) {
             // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
             return;
         }

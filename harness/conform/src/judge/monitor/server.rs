@@ -112,6 +112,9 @@ impl Monitor {
             Err(error) => return self.bad_response(p, &error, line),
         };
         let op = response.operation();
+        if self.rank(p).astray {
+            return self.answer_astray(p, &response, line);
+        }
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, however many commands it has";
@@ -141,6 +144,19 @@ impl Monitor {
                     self.rank(p).pending.pop_front();
                 }
             }
+        }
+    }
+
+    /// Takes a response for the first of the pending requests that it fits.
+    fn answer_astray(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+        let rank = self.rank(p);
+        let place = |op| rank.pending.iter().position(|pending| pending.op() == op);
+        let place = place(Some(response.operation())).or_else(|| place(None));
+        let pending = place.and_then(|i| rank.pending.remove(i));
+        // Every request has had its answer: from here on it is clear again what belongs together.
+        rank.astray = !rank.pending.is_empty();
+        if let Some(pending) = pending.filter(|pending| pending.op().is_some()) {
+            self.answer(p, pending, response, line);
         }
     }
 
@@ -277,7 +293,7 @@ impl Monitor {
         if key == b"PMI_process_mapping" {
             return self.mapping_answered(p, ok, value, line);
         }
-        if self.group(p.group).guessed.contains(key) {
+        if self.group(p.group).guessed.contains(key) || self.unclear(p) {
             return;
         }
         // A spawned process has left round 0 by being started: see spawn_sent.
@@ -460,7 +476,7 @@ impl Monitor {
             (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.entered < round)).collect();
         let left_for_good = group.ranks.values().any(|r| r.finalized || r.gone);
         self.rank(p).left = round;
-        if ok && !missing.is_empty() {
+        if ok && !missing.is_empty() && !self.unclear(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             let expected = format!("nobody leaves barrier {round} before all have entered it");
             let seen = format!("{} while rank {ranks} has not entered", show(line));

@@ -1,0 +1,104 @@
+//! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+
+/// A process whose end is of interest.
+pub(super) struct Mortal {
+    pid: i32,
+    /// As the kernel calls it, 15 bytes at most.
+    name: String,
+    pidfd: OwnedFd,
+}
+
+impl Mortal {
+    /// `None` if there is no such process.
+    pub(super) fn new(pid: i32) -> Option<Self> {
+        let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned();
+        Some(Self { pid, name, pidfd })
+    }
+
+    pub(super) fn is(&self, pid: i32) -> bool {
+        self.pid == pid
+    }
+
+    /// Its name and the signal that it died of.
+    pub(super) fn killed_by(&self) -> Option<(String, i32)> {
+        let signal = match wait_status(&self.pidfd) {
+            Some(status) => libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            // An orphan that was left to us and that nobody has reaped.
+            None => rustix::process::waitid(
+                WaitId::PidFd(self.pidfd.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
+            )
+            .ok()
+            .flatten()
+            .and_then(|status| status.terminating_signal()),
+        };
+        signal.map(|signal| (self.name.clone(), signal))
+    }
+}
+
+/// `struct pidfd_info` in its first form.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+/// Asks for, and says that there is, `exit_code`.
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+
+/// How a process ended that has been reaped, as wait tells it.
+fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
+    const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
+    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    // SAFETY: the operation's number holds the size of what it reads and writes.
+    unsafe {
+        rustix::ioctl::ioctl(pidfd, rustix::ioctl::Updater::<GET_INFO, _>::new(&mut info)).ok()?;
+    }
+    (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
+}
+
+/// Tries whether the kernel tells: `program` is asked for its version.
+pub(crate) fn is_told(program: &Path) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return false };
+    let pidfd = Pid::from_raw(child.id() as i32)
+        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    child.wait().is_ok() && pidfd.is_some_and(|pidfd| wait_status(&pidfd).is_some())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    #[test]
+    fn a_child_of_another_is_told_of_where_the_kernel_does() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid: i32 = line.trim().parse().unwrap();
+        let mortal = Mortal::new(pid).unwrap();
+        assert!(mortal.killed_by().is_none(), "it lives");
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::ABORT).unwrap();
+        child.wait().unwrap();
+        let told = is_told(Path::new("/bin/true"));
+        assert_eq!(mortal.killed_by().map(|(_, signal)| signal), told.then_some(6));
+    }
+}

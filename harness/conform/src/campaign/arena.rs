@@ -8,7 +8,7 @@ use pmi_reference::Config;
 
 use super::drive::{Played, drive};
 use super::session::Session;
-use super::symptom::{Symptom, is_order, leak, symptoms};
+use super::symptom::{Symptom, consequence, leak, symptoms};
 use super::witness::{self, Witness};
 use crate::event::What;
 use crate::launch::{Environment, Implementation, Patience, ProcessPeer, death};
@@ -126,10 +126,8 @@ impl Stage for Arena {
                     peer.watch_deaths();
                 }
                 let mut played = drive(session, &mut peer, command, wait);
-                if played.crashed.as_ref().is_none_or(is_order) {
-                    played.crashed =
-                        peer.deaths().into_iter().find(|death| !is_order(death)).or(played.crashed);
-                }
+                // Who was told to end, or wrote to one that had died, did not die first.
+                played.crashed = peer.deaths().into_iter().chain(played.crashed).min_by_key(consequence);
                 // A launcher that ends its proxies by force ends the witness instead.
                 let looks = played.exit.is_some() && self.witness.is_none();
                 let left = if looks { left(&peer) } else { Vec::new() };

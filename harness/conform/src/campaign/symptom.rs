@@ -26,16 +26,23 @@ const END: &str = "the end of the connection";
 /// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
 const ORDERS: [i32; 4] = [1, 2, 9, 15];
 
-/// Whether a process was told to end.
-pub(super) fn is_order((_, signal): &(String, i32)) -> bool {
-    ORDERS.contains(signal)
+/// SIGPIPE.
+const BROKEN_PIPE: i32 = 13;
+
+/// How likely it is that a process died since another had: 0 for the least.
+pub(super) fn consequence((_, signal): &(String, i32)) -> u8 {
+    match *signal {
+        signal if ORDERS.contains(&signal) => 2,
+        BROKEN_PIPE => 1,
+        _ => 0,
+    }
 }
 
 /// Everything that is wrong, the worst first, one of each bucket.
 pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     let mut all = Vec::new();
     let last = last_action(played);
-    let crashed = played.crashed.as_ref().filter(|death| !is_order(death));
+    let crashed = played.crashed.as_ref().filter(|(_, signal)| !ORDERS.contains(signal));
     if let Some((name, signal)) = crashed {
         let name = program_in(name);
         let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");

@@ -70,7 +70,7 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
 fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
     orphans_of_launches()
         .filter(|pid| !live.contains_key(pid) && parent(*pid).is_some_and(|(_, zombie)| !zombie))
-        .filter(|pid| !live.values().any(|mark| carries(*pid, mark)))
+        .filter(|pid| mark_of(*pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried)))
         .collect()
 }
 
@@ -114,7 +114,11 @@ fn until_gone(mut gone: impl FnMut() -> bool) {
 /// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch.
 pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
     let live = registry(|all| all.live.clone());
-    let others = |pid: i32| live.iter().any(|(l, mark)| *l != launcher && (*l == pid || carries(pid, mark)));
+    let others = |pid: i32| {
+        live.contains_key(&pid)
+            || mark_of(pid)
+                .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
+    };
     let orphans = orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid));
     let mut all: HashSet<i32> = descendants(launcher).into_iter().collect();
     for orphan in orphans {
@@ -123,19 +127,24 @@ pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
     all.into_iter().collect()
 }
 
-/// Whether a process was started with the mark of a run in its environment. A zombie has no environment any more, and one
-/// that is starting another program has none to read for a moment: that is waited for.
+/// Whether a process was started with the mark of a run in its environment.
 fn carries(pid: i32, mark: &str) -> bool {
-    let wanted = format!("{MARK}={mark}");
+    mark_of(pid).is_some_and(|carried| carried == mark)
+}
+
+/// The mark of a run in a process's environment. A zombie has no environment any more, and one that is starting another
+/// program has none to read for a moment: that is waited for.
+fn mark_of(pid: i32) -> Option<String> {
     for _ in 0..100 {
-        match fs::read(format!("/proc/{pid}/environ")) {
-            Ok(env) if env.is_empty() && is_between_programs(pid) => {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            env => return env.is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == wanted.as_bytes())),
+        let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        if env.is_empty() && is_between_programs(pid) {
+            std::thread::sleep(Duration::from_micros(200));
+            continue;
         }
+        let value = |var: &[u8]| var.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        return env.split(|b| *b == 0).find_map(value).and_then(|mark| String::from_utf8(mark).ok());
     }
-    false
+    None
 }
 
 /// Whether a process is alive and the end of its environment is not set.

@@ -8,6 +8,9 @@ use super::{COMPLETE, LINE_LIMIT, Monitor, Pending, is_ambiguous, request_rule, 
 use crate::event::Proc;
 use crate::judge::kvs::Expected;
 
+/// The key under which the server itself provides the process mapping.
+const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
+
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
@@ -201,6 +204,11 @@ impl Monitor {
             }
         };
         if matches!(error, ResponseError::Message(_)) {
+            // What should not have been put may come back.
+            if line.starts_with(b"cmd=get_result ") && self.unclear(p) {
+                self.rank(p).pending.pop_front();
+                return;
+            }
             return self.unreadable(p, &id, &expected, show(line));
         }
         self.rank(p).pending.pop_front();
@@ -290,7 +298,7 @@ impl Monitor {
     }
 
     fn get_answered(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>, line: &[u8]) {
-        if key == b"PMI_process_mapping" {
+        if key == MAPPING_KEY {
             return self.mapping_answered(p, ok, value, line);
         }
         if self.group(p.group).guessed.contains(key) || self.unclear(p) {
@@ -337,6 +345,10 @@ impl Monitor {
 
     fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        // A client has put one of its own, against the rules.
+        if self.group(p.group).kvs.contains(MAPPING_KEY) || self.unclear(p) {
+            return;
+        }
         if ok && value.is_none() {
             return self.server(p, COMPLETE, "success comes with the value of the key", show(line));
         }

@@ -840,7 +840,10 @@ impl Player<'_> {
                 self.peer.kill(p, *signal);
                 Ok(())
             }
-            ProcessAction::Ends(_) | ProcessAction::Copes | ProcessAction::SameOutput => {
+            ProcessAction::Ends(_)
+            | ProcessAction::Over
+            | ProcessAction::Copes
+            | ProcessAction::SameOutput => {
                 Err(Stop::Scenario("what a client under test comes to".into()))
             }
             ProcessAction::JobExit(_) | ProcessAction::Logged => {

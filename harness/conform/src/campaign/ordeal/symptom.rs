@@ -1,0 +1,227 @@
+//! What is wrong with what a program or a library did, and the bucket it belongs in: who, what, after which answer to which
+//! request.
+//!
+//! Whoever has been told nonsense may fail as it likes. It must not crash, it must end, and what it still says must be PMI. Who
+//! waits for what we owe does not hang, nor does who waits for a process that we have led astray.
+
+use pmi_wire::{Body, LineFramer, Operation, Request, Response, ValueReading};
+
+use super::super::session::{Line, Piece};
+use super::super::symptom::{Symptom, kind, slug, symptom};
+use super::{Ordeal, Step};
+use crate::event::{Event, Exit, Proc, What};
+use crate::judge::{Finding, Severity};
+use crate::lang::UnderTest;
+use crate::play::Outcome;
+use crate::requirement::Catalogue;
+use crate::run::HANG;
+
+/// Longest line that is read.
+const LINE_LIMIT: usize = 1 << 20;
+
+/// Everything that is wrong, the worst first, one of each bucket.
+pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Symptom> {
+    let who = if ordeal.tests == UnderTest::Client { "client" } else { "library" };
+    let events = &outcome.events;
+    let mut all = Vec::new();
+    if let Some((name, signal)) = &outcome.crashed {
+        let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
+        let dead = events.iter().find_map(|e| match e.what {
+            What::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
+            _ => None,
+        });
+        let after = dead.map_or("start".to_owned(), |(proc, seq)| Trail::of(events, proc, seq).concerned());
+        all.push(symptom(
+            &["crash", who, signal_name, &after],
+            format!("{name} died of signal {signal} ({signal_name}); last out of the ordinary was {after}"),
+        ));
+    }
+    for finding in &outcome.findings {
+        let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
+        if hang && is_excused(finding, ordeal, events) || is_ours(finding, ordeal) {
+            continue;
+        }
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+            continue;
+        }
+        let after =
+            finding.proc.map_or("start".to_owned(), |p| Trail::of(events, p, finding.seq).concerned());
+        let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
+        let what = format!(
+            "{}: expected {}; seen: {}; last out of the ordinary was {after}",
+            finding.requirement, finding.expected, finding.seen
+        );
+        let sort = if hang { "hang" } else { "rule" };
+        let mut found = match &requirement {
+            None => symptom(&[sort, who, &after], what),
+            Some(id) => symptom(&[sort, who, id, &after], what),
+        };
+        found.requirement = requirement;
+        all.push(found);
+    }
+    let mut seen = std::collections::HashSet::new();
+    all.retain(|s| seen.insert(s.bucket.clone()));
+    all
+}
+
+/// Of a library, what it did not come back from is the last thing that its scenario found.
+fn is_hang(finding: &Finding, outcome: &Outcome) -> bool {
+    finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
+}
+
+/// Whether what somebody waits for is for us to do, or for a process that we have kept from doing it.
+fn is_excused(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
+    let killed = events.iter().any(|e| matches!(e.what, What::Ended { ours: true, .. }));
+    if killed || misleads(ordeal) {
+        return true;
+    }
+    let mut procs: Vec<Proc> = events
+        .iter()
+        .filter_map(|e| match e.what {
+            What::Started { proc, .. } => Some(proc),
+            _ => None,
+        })
+        .collect();
+    procs.retain(|p| !events.iter().any(|e| matches!(e.what, What::Exited { proc, .. } if proc == *p)));
+    let trail = |p: Proc| Trail::of(events, p, u64::MAX);
+    let Some(own) = finding.proc.map(trail) else { return false };
+    own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && trail(*p).is_owed())
+}
+
+/// Whether something is told that looks right and is not: nobody can know better.
+fn misleads(ordeal: &Ordeal) -> bool {
+    let mut mapping = false;
+    ordeal.steps.iter().any(|step| match step {
+        Step::Else { text, .. } => {
+            if text.starts_with("C:") {
+                mapping = text.contains("PMI_process_mapping");
+            }
+            false
+        }
+        Step::Say { lines, .. } => lines.iter().any(|line| is_plausible(line, mapping)),
+        Step::Head(_) => false,
+    })
+}
+
+fn is_plausible(line: &Line, mapping: bool) -> bool {
+    let mut text = Vec::new();
+    for piece in line {
+        match piece {
+            Piece::Bytes(bytes) => text.extend_from_slice(bytes),
+            // Any letters will do.
+            _ => text.push(b'x'),
+        }
+    }
+    let Ok(response) = Response::parse(&text, ValueReading::ToEndOfLine) else { return false };
+    response.is_success()
+        && match response.body {
+            Body::Get(Some(_)) => !mapping,
+            Body::Kvsname(Some(_)) | Body::Barrier => true,
+            _ => false,
+        }
+}
+
+/// Whether it is our answer that lets somebody out of a barrier.
+fn is_ours(finding: &Finding, ordeal: &Ordeal) -> bool {
+    let early = ["rfc13.api.barrier", "rfc13.barrier.all-in-before-any-out"];
+    early.contains(&finding.requirement.as_str())
+        && finding.seen.contains("before rank")
+        && ordeal
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Else { text, .. } if text.contains("barrier_in")))
+}
+
+/// What a process asked and was answered.
+#[derive(Default)]
+struct Trail {
+    pairs: Vec<(String, &'static str)>,
+    /// A request without an answer.
+    open: Option<(String, Option<Operation>)>,
+    /// The connection is over.
+    closed: bool,
+    /// It was over when the process wanted something of it.
+    cut_off: bool,
+}
+
+impl Trail {
+    fn of(events: &[Event], proc: Proc, until: u64) -> Self {
+        let mut trail = Self::default();
+        let mut framer = LineFramer::new(LINE_LIMIT);
+        for event in events.iter().filter(|e| e.seq <= until) {
+            match &event.what {
+                What::ToServer { proc: by, bytes } if *by == proc => {
+                    let last = bytes.0.strip_suffix(b"\n").unwrap_or(&bytes.0);
+                    let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+                    let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
+                    let request = Request::parse(last, ValueReading::ToEndOfLine).ok();
+                    let op = request.map(|r| r.operation()).or(spawns.then_some(Operation::Spawn));
+                    trail.open = Some((kind(&bytes.0), op));
+                    trail.cut_off |= trail.closed;
+                }
+                What::FromServer { proc: to, bytes } if *to == proc => {
+                    framer.push(&bytes.0);
+                    while let Some(line) = framer.next_line() {
+                        let Some((asked, op)) = trail.open.take() else {
+                            trail.pairs.push(("start".to_owned(), "surplus"));
+                            continue;
+                        };
+                        trail.pairs.push((asked, line.map_or("long", |line| answer(op, line))));
+                    }
+                }
+                What::ClosedByServer { proc: of } | What::Ended { proc: of, .. } if *of == proc => {
+                    trail.closed = true;
+                    if let Some((asked, _)) = trail.open.take() {
+                        let half = if framer.partial().is_empty() { "close" } else { "half" };
+                        trail.pairs.push((asked, half));
+                        trail.cut_off = true;
+                    }
+                }
+                What::ClosedByClient { proc: by } if *by == proc => trail.closed = true,
+                _ => {}
+            }
+        }
+        trail
+    }
+
+    /// Whether it has asked, and is still to be answered by us.
+    fn is_owed(&self) -> bool {
+        self.open.is_some() && !self.closed
+    }
+
+    /// The last answer that was out of the ordinary, else the last one.
+    fn concerned(&self) -> String {
+        let odd = self.pairs.iter().rfind(|(_, answer)| *answer != "ok");
+        let pair = odd.or(self.pairs.last());
+        pair.map_or("start".to_owned(), |(asked, answer)| slug(&format!("{asked}-{answer}")))
+    }
+}
+
+/// What kind of answer a line is.
+fn answer(op: Option<Operation>, line: &[u8]) -> &'static str {
+    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else { return "unreadable" };
+    if Some(response.operation()) != op {
+        return "other";
+    }
+    if !response.is_success() {
+        return "refused";
+    }
+    match response.body {
+        Body::Init(None)
+        | Body::Maxes(None)
+        | Body::Universe(None)
+        | Body::Appnum(None)
+        | Body::Kvsname(None)
+        | Body::Get(None)
+        | Body::Lookup(None)
+        | Body::Spawn(None) => "bare",
+        Body::Maxes(Some(maxes)) if is_odd(&maxes) => "odd",
+        _ => "ok",
+    }
+}
+
+/// Limits below what any process manager has, or far beyond.
+fn is_odd(maxes: &pmi_wire::Maxes) -> bool {
+    [maxes.kvsname_max, maxes.keylen_max, maxes.vallen_max].iter().any(|n| !(16..=1 << 20).contains(n))
+}

@@ -36,13 +36,18 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
             format!("{name} died of signal {signal} ({signal_name}); last out of the ordinary was {after}"),
         ));
     }
+    // What a process does after it has broken a rule follows from that.
+    let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
-        if hang && is_excused(finding, ordeal, events) || is_ours(finding, ordeal) {
+        if hang && is_excused(finding, ordeal, events) || !hang && is_ours(finding, ordeal, events) {
             continue;
         }
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
         if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+            continue;
+        }
+        if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
             continue;
         }
         let after =
@@ -122,15 +127,25 @@ fn is_plausible(line: &Line, mapping: bool) -> bool {
         }
 }
 
-/// Whether it is our answer that lets somebody out of a barrier.
-fn is_ours(finding: &Finding, ordeal: &Ordeal) -> bool {
-    let early = ["rfc13.api.barrier", "rfc13.barrier.all-in-before-any-out"];
-    early.contains(&finding.requirement.as_str())
-        && finding.seen.contains("before rank")
-        && ordeal
-            .steps
-            .iter()
-            .any(|step| matches!(step, Step::Else { text, .. } if text.contains("barrier_in")))
+/// Whether a rule is broken by what we have said: it is our answer that lets somebody out of a barrier, and whoever is told
+/// another name uses it. What nobody has asked for may lie unread while the next request is made.
+fn is_ours(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
+    let answers = |cmd: &str| {
+        let names = |step: &Step| matches!(step, Step::Else { text, .. } if text.starts_with("C:") && text.contains(cmd));
+        ordeal.steps.iter().any(names)
+    };
+    match finding.requirement.as_str() {
+        "rfc13.api.barrier" | "rfc13.barrier.all-in-before-any-out" => {
+            finding.seen.contains("before rank") && answers("barrier_in")
+        }
+        "rfc13.kvs.name-used" => answers("get_my_kvsname"),
+        "rfc13.error.close" | "rfc13.error.abort" => {
+            let trail = finding.proc.map(|p| Trail::of(events, p, finding.seq));
+            let answer = |(_, answer): &(String, &str)| ["unreadable", "other", "long"].contains(answer);
+            trail.is_some_and(|trail| !trail.pairs.iter().any(answer))
+        }
+        _ => false,
+    }
 }
 
 /// What a process asked and was answered.

@@ -59,8 +59,13 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let mut trial = Trial::new(subject, suite, args.timeout, Arc::clone(interrupted));
     let (ranks, changed) = (args.ranks, !args.valid);
     if !is_program {
+        let wire = trial.asks().map_err(anyhow::Error::msg)?;
+        if !wire {
+            note("it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn")?;
+        }
+        let scope = library::Scope { ranks, change: changed, wire };
         return campaign(args, &trial, interrupted, |seed| {
-            Box::new(move |number| library::generate(seed, number, ranks, changed))
+            Box::new(move |number| library::generate(seed, number, scope))
         });
     }
     let traces = if args.replay.is_some() { Vec::new() } else { trial.traces(ranks).map_err(anyhow::Error::msg)? };
@@ -71,6 +76,10 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &trial, interrupted, |seed| {
         Box::new(move |number| program::generate(seed, number, traces, changed))
     })
+}
+
+fn note(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "note: {text}")
 }
 
 fn library_at(path: &Path) -> anyhow::Result<Library> {

@@ -12,12 +12,14 @@ use super::{Ordeal, Step};
 use crate::event::{Event, Exit, Proc, What};
 use crate::judge::{Finding, Severity};
 use crate::lang::UnderTest;
-use crate::play::Outcome;
+use crate::play::{KEPT, Outcome};
 use crate::requirement::Catalogue;
 use crate::run::HANG;
 
 /// Longest line that is read.
 const LINE_LIMIT: usize = 1 << 20;
+/// A line that came without having been asked for.
+const SURPLUS: &str = "surplus";
 
 /// Everything that is wrong, the worst first, one of each bucket.
 pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Symptom> {
@@ -31,6 +33,7 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
             _ => None,
         });
         let after = dead.map_or("start".to_owned(), |(proc, seq)| Trail::of(events, proc, seq).concerned());
+        let after = in_call(events, dead.map(|(proc, _)| proc), u64::MAX) + &after;
         all.push(symptom(
             &["crash", who, signal_name, &after],
             format!("{name} died of signal {signal} ({signal_name}); last out of the ordinary was {after}"),
@@ -52,6 +55,7 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
         }
         let after =
             finding.proc.map_or("start".to_owned(), |p| Trail::of(events, p, finding.seq).concerned());
+        let after = if hang { in_call(events, finding.proc, finding.seq) + &after } else { after };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
         let what = format!(
             "{}: expected {}; seen: {}; last out of the ordinary was {after}",
@@ -68,6 +72,15 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
     let mut seen = std::collections::HashSet::new();
     all.retain(|s| seen.insert(s.bucket.clone()));
     all
+}
+
+/// The call of a library that a process was in.
+fn in_call(events: &[Event], proc: Option<Proc>, until: u64) -> String {
+    let call = events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
+        What::Called { proc: by, function, .. } if Some(*by) == proc => Some(function),
+        _ => None,
+    });
+    call.map_or(String::new(), |function| format!("{function}--"))
 }
 
 /// Of a library, what it did not come back from is the last thing that its scenario found.
@@ -128,7 +141,8 @@ fn is_plausible(line: &Line, mapping: bool) -> bool {
 }
 
 /// Whether a rule is broken by what we have said: it is our answer that lets somebody out of a barrier, and whoever is told
-/// another name uses it. What nobody has asked for may lie unread while the next request is made.
+/// another name uses it. Whoever gets what it has not asked for may have it unread while it makes the next request, or takes
+/// it for the answer to that.
 fn is_ours(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
     let answers = |cmd: &str| {
         let names = |step: &Step| matches!(step, Step::Else { text, .. } if text.starts_with("C:") && text.contains(cmd));
@@ -139,12 +153,7 @@ fn is_ours(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
             finding.seen.contains("before rank") && answers("barrier_in")
         }
         "rfc13.kvs.name-used" => answers("get_my_kvsname"),
-        "rfc13.error.close" | "rfc13.error.abort" => {
-            let trail = finding.proc.map(|p| Trail::of(events, p, finding.seq));
-            let answer = |(_, answer): &(String, &str)| ["unreadable", "other", "long"].contains(answer);
-            trail.is_some_and(|trail| !trail.pairs.iter().any(answer))
-        }
-        _ => false,
+        _ => finding.proc.is_some_and(|p| Trail::of(events, p, finding.seq).has_surplus()),
     }
 }
 
@@ -178,11 +187,12 @@ impl Trail {
                 What::FromServer { proc: to, bytes } if *to == proc => {
                     framer.push(&bytes.0);
                     while let Some(line) = framer.next_line() {
-                        let Some((asked, op)) = trail.open.take() else {
-                            trail.pairs.push(("start".to_owned(), "surplus"));
-                            continue;
-                        };
-                        trail.pairs.push((asked, line.map_or("long", |line| answer(op, line))));
+                        trail.answered(line.ok());
+                    }
+                    // Of a very long write the end is not in the transcript.
+                    if framer.partial().len() >= KEPT {
+                        framer = LineFramer::new(LINE_LIMIT);
+                        trail.answered(None);
                     }
                 }
                 What::ClosedByServer { proc: of } | What::Ended { proc: of, .. } if *of == proc => {
@@ -198,6 +208,19 @@ impl Trail {
             }
         }
         trail
+    }
+
+    /// A line has come, which may be too long to be looked at.
+    fn answered(&mut self, line: Option<&[u8]>) {
+        let pair = match self.open.take() {
+            Some((asked, op)) => (asked, line.map_or("long", |line| answer(op, line))),
+            None => ("start".to_owned(), SURPLUS),
+        };
+        self.pairs.push(pair);
+    }
+
+    fn has_surplus(&self) -> bool {
+        self.pairs.iter().any(|(_, answer)| *answer == SURPLUS)
     }
 
     /// Whether it has asked, and is still to be answered by us.

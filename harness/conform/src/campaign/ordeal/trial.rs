@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::super::arena::{Pace, Stage, Verdict};
 use super::super::drive::Played;
 use super::super::store::ask;
-use super::Ordeal;
 use super::program::Trace;
 use super::symptom::symptoms;
+use super::{Ordeal, library};
 use crate::client::{self, NO_SUCH_REQUEST, Program};
 use crate::event::{Event, Exit, Proc, What};
 use crate::lang::UnderTest;
@@ -74,6 +74,19 @@ impl Trial {
         match traces.is_empty() {
             true => Err(format!("it must end well where nothing is unusual: {why}")),
             false => Ok(traces),
+        }
+    }
+
+    /// Whether a library asks us for something.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be loaded; the message says why.
+    pub fn asks(&self) -> Result<bool, String> {
+        let outcome = self.outcome(&library::sign_of_life(), CALM.max(self.wait))?;
+        match outcome.unjudged {
+            Some(why) => Err(why),
+            None => Ok(outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }))),
         }
     }
 

@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
+use pmi_conform::campaign::differ::Differential;
+use pmi_conform::campaign::generate::{Scope, generate};
 use pmi_conform::campaign::input::Input;
+use pmi_conform::campaign::known::Known;
 use pmi_conform::campaign::ordeal::trial::{Subject, Trial};
 use pmi_conform::campaign::ordeal::{Ordeal, library, program};
 use pmi_conform::campaign::session::Session;
-use pmi_conform::campaign::differ::Differential;
-use pmi_conform::campaign::generate::{Scope, generate};
-use pmi_conform::campaign::known::Known;
 use pmi_conform::campaign::state::State;
 use pmi_conform::campaign::store::{self, Found, TRIES};
 use pmi_conform::campaign::{Make, Options, Outcome, Progress, Watch, run};
@@ -61,14 +61,17 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     if !is_program {
         let wire = trial.asks().map_err(anyhow::Error::msg)?;
         if !wire {
-            note("it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn")?;
+            note(
+                "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
+            )?;
         }
         let scope = library::Scope { ranks, change: changed, wire };
         return campaign(args, &trial, interrupted, |seed| {
             Box::new(move |number| library::generate(seed, number, scope))
         });
     }
-    let traces = if args.replay.is_some() { Vec::new() } else { trial.traces(ranks).map_err(anyhow::Error::msg)? };
+    let traces =
+        if args.replay.is_some() { Vec::new() } else { trial.traces(ranks).map_err(anyhow::Error::msg)? };
     if interrupted.load(Ordering::Relaxed) {
         return Ok(130);
     }
@@ -86,7 +89,8 @@ fn library_at(path: &Path) -> anyhow::Result<Library> {
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
-    let binary = std::env::current_exe().context("cannot find this program's own file, which loads the library")?;
+    let binary =
+        std::env::current_exe().context("cannot find this program's own file, which loads the library")?;
     Ok(Library { path, binary, env: Default::default(), server: None })
 }
 

@@ -93,7 +93,9 @@ fn step_of_client(step: &Step, sink: &mut Sink) {
         }
         (Role::Process, Action::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,
-        (Role::Process, _) => "against a client there are `env`, `kill 9`, `exit`, `ends`, `copes` and `output same`",
+        (Role::Process, _) => {
+            "against a client there are `env`, `kill 9`, `exit`, `ends`, `copes` and `output same`"
+        }
         _ => "against a client there are steps C, S and P",
     };
     sink.error(step.span, wrong);

@@ -18,7 +18,8 @@ const MAX_NODES: u32 = 4_096;
 const PARTIES: &[&str] = &["server", "client", "library"];
 const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
-const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill", "ends", "copes", "output same"];
+const PROCESS_WORDS: &[&str] =
+    &["started", "env", "args", "ended", "exit", "kill", "ends", "copes", "output same"];
 const JOB_WORDS: &[&str] = &["exit", "logged"];
 
 /// Reads a scenario or fragment; `name` is its [`Scenario::name`].

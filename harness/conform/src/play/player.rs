@@ -843,9 +843,7 @@ impl Player<'_> {
             ProcessAction::Ends(_)
             | ProcessAction::Over
             | ProcessAction::Copes
-            | ProcessAction::SameOutput => {
-                Err(Stop::Scenario("what a client under test comes to".into()))
-            }
+            | ProcessAction::SameOutput => Err(Stop::Scenario("what a client under test comes to".into())),
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 Err(Stop::Scenario("a step of the job stands under J".into()))
             }

@@ -175,10 +175,27 @@ const MAPPINGS: &[&str] = &[
     "%s%s%n",
 ];
 
-const NAMES: &[&str] =
-    &["", "=", "a=b", "a b", "/", "..", "../../x", "%s%n", "'\"\\", "\t", "\r", "\0", "kvs\0name", "-", "*", "\u{fffd}"];
+const NAMES: &[&str] = &[
+    "",
+    "=",
+    "a=b",
+    "a b",
+    "/",
+    "..",
+    "../../x",
+    "%s%n",
+    "'\"\\",
+    "\t",
+    "\r",
+    "\0",
+    "kvs\0name",
+    "-",
+    "*",
+    "\u{fffd}",
+];
 
-const MESSAGES: &[&str] = &["", "why", "a b c", "rc=0", "a=b cmd=get_result", "%s%s%n", "\t", "\r", "success"];
+const MESSAGES: &[&str] =
+    &["", "why", "a b c", "rc=0", "a=b cmd=get_result", "%s%s%n", "\t", "\r", "success"];
 
 /// Makes one change; `None` if there is nothing that it could strike.
 pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Rng) -> Option<Vec<Said>> {
@@ -341,6 +358,7 @@ fn absolute(line: &mut Line, proper: &Proper<'_>) {
         }
     }
     line.retain(|piece| *piece != Piece::Fill(Length::of(0)));
+    mutate::tidy(line);
 }
 
 /// An answer as tuples: the value of get_result and msg run to the end of the line.

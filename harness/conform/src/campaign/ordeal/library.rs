@@ -91,7 +91,8 @@ pub(super) fn sign_of_life() -> Ordeal {
 /// Makes one argument of a call odd, or a call come at another time; which change that is. Nothing that the library is told of
 /// the room that it has is untrue.
 fn misuse(calls: &mut Vec<Call>, rng: &mut Rng) -> Option<String> {
-    const TEXTS: &[&str] = &["NULL", "\"\"", "\"a b\"", "\"a=b\"", "\"<fill 64>\"", "\"<fill 256>\"", "\"<fill 5000>\""];
+    const TEXTS: &[&str] =
+        &["NULL", "\"\"", "\"a b\"", "\"a=b\"", "\"<fill 64>\"", "\"<fill 256>\"", "\"<fill 5000>\""];
     let at = rng.usize(..calls.len());
     let function = calls[at].function;
     if rng.u32(0..3) == 0 {
@@ -109,7 +110,7 @@ fn misuse(calls: &mut Vec<Call>, rng: &mut Rng) -> Option<String> {
     arguments[which] = match arguments[which].as_bytes()[0] {
         b'"' => TEXTS[rng.usize(..TEXTS.len())].to_owned(),
         b'&' => "NULL".to_owned(),
-        _ => ["0", "0-1", "0-2147483648"][rng.usize(..3)].to_owned(),
+        _ => ["0", "0-1", "0-1000000000"][rng.usize(..3)].to_owned(),
     };
     Some(format!("argument:{function}"))
 }
@@ -250,5 +251,53 @@ fn drawn(rng: &mut Rng, n: usize, kvs: &str, ranks: u32) -> Call {
 impl Proper<'_> {
     fn line(&self) -> Line {
         super::super::generate::line(self.fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::campaign::input::Input;
+
+    const SCOPE: Scope = Scope { ranks: 4, change: true, wire: true };
+
+    #[test]
+    fn an_ordeal_depends_on_seed_and_number_alone() {
+        for number in 0..200 {
+            assert_eq!(generate(7, number, SCOPE).session, generate(7, number, SCOPE).session);
+        }
+        let other = |n: &u64| generate(7, *n, SCOPE).session != generate(8, *n, SCOPE).session;
+        assert!((0..200).filter(other).count() > 190);
+    }
+
+    #[test]
+    fn every_ordeal_is_a_scenario_and_every_change_strikes() {
+        let mut struck: BTreeMap<String, u32> = BTreeMap::new();
+        for number in 0..3000 {
+            let Generated { session, ingredients } = generate(1, number, SCOPE);
+            let scenario = session.scenario().unwrap_or_else(|| panic!("{}", session.to_scenario("x", &[])));
+            assert_eq!(Ordeal::from_scenario(&scenario), Ok(session), "{number}");
+            for ingredient in ingredients {
+                let (change, _) = ingredient.split_once(':').unwrap();
+                *struck.entry(change.to_owned()).or_default() += 1;
+            }
+        }
+        let all = Change::ALL.iter().map(|change| change.name());
+        let missing: Vec<&str> =
+            all.chain(["argument", "order"]).filter(|name| !struck.contains_key(*name)).collect();
+        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+    }
+
+    #[test]
+    fn what_is_out_of_scope_is_not_drawn() {
+        for number in 0..300 {
+            let quiet = Scope { wire: false, ..SCOPE };
+            let text = generate(3, number, quiet).session.to_scenario("x", &[]);
+            assert!(text.contains("ranks 1\n") && !text.contains("S:") && !text.contains("C:"), "{text}");
+            let plain = generate(3, number, Scope { change: false, ..SCOPE });
+            assert!(plain.ingredients.is_empty());
+        }
     }
 }

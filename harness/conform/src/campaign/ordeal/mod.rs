@@ -225,6 +225,7 @@ fn read_step(step: &crate::lang::ast::Step, source: &Source) -> Option<Step> {
     {
         return Some(Step::Say { whom, lines, mode: *mode });
     }
-    let (_, text) = source.text.get(step.span.start..step.span.end)?.trim().split_once(char::is_whitespace)?;
+    let (_, text) =
+        source.text.get(step.span.start..step.span.end)?.trim().split_once(char::is_whitespace)?;
     Some(Step::Else { whom, text: text.trim().to_owned() })
 }

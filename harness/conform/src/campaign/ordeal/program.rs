@@ -109,7 +109,8 @@ impl Trace {
                 if from_us == 0 { link.asks(&line) } else { link.is_answered(&line) }
             }
         }
-        let mut take = |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
+        let mut take =
+            |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
         let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
         let number = |key: &str| {
             let field = exchanges.iter().flatten().flat_map(|e| &e.answer).find(|f| f.key == key)?;
@@ -235,7 +236,8 @@ impl Maker<'_> {
         let kinds: BTreeSet<(Operation, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
         let kind = *kinds.get(self.rng.usize(..kinds.len().max(1)))?;
-        let same: Vec<usize> = (0..asked.len()).filter(|i| (asked[*i].op, asked[*i].mapping) == kind).collect();
+        let same: Vec<usize> =
+            (0..asked.len()).filter(|i| (asked[*i].op, asked[*i].mapping) == kind).collect();
         let mut at = same[self.rng.usize(..same.len())];
         let mut every = self.rng.u32(0..8) == 0;
         if asked[..at].iter().filter(|e| e.is_named_by(&asked[at])).count() > PASSED {
@@ -247,11 +249,8 @@ impl Maker<'_> {
             self.ingredients.insert(format!("death:{kind}"));
             return Some((at, Target { every: false, done: Done::Kill }));
         }
-        let proper = Proper {
-            mapping: exchange.mapping,
-            fields: &exchange.answer,
-            limits: self.trace.limits,
-        };
+        let proper =
+            Proper { mapping: exchange.mapping, fields: &exchange.answer, limits: self.trace.limits };
         loop {
             let kind_of_change = Change::ALL[self.rng.usize(..Change::ALL.len())];
             if let Some(said) = change(kind_of_change, &proper, self.rng) {
@@ -295,4 +294,108 @@ struct Target {
 enum Done {
     Say(Vec<Said>),
     Kill,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::input::Input;
+    use crate::event::Bytes;
+
+    /// What a small program of so many ranks asks.
+    fn trace(ranks: u32) -> Trace {
+        let exchanges = [
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+            ),
+            ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=k1-0"),
+            ("cmd=get kvsname=k1-0 key=PMI_process_mapping", "cmd=get_result rc=0 value=(vector,(0,1,2))"),
+            ("cmd=put kvsname=k1-0 key=a value=b", "cmd=put_result rc=0"),
+            ("cmd=barrier_in", "cmd=barrier_out rc=0"),
+            ("cmd=get kvsname=k1-0 key=a", "cmd=get_result rc=0 value=from k1-0 itself"),
+            ("cmd=finalize", "cmd=finalize_ack rc=0"),
+        ];
+        let mut events = Vec::new();
+        for (request, response) in exchanges {
+            for rank in 0..ranks {
+                let proc = Proc { group: 0, rank };
+                let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
+                let all = [
+                    What::ToServer { proc, bytes: bytes(request) },
+                    What::FromServer { proc, bytes: bytes(response) },
+                ];
+                events.extend(all.map(|what| Event { seq: 0, time_us: 0, what }));
+            }
+        }
+        Trace::read(&events, ranks).unwrap()
+    }
+
+    #[test]
+    fn a_plain_run_is_read() {
+        let read = trace(2);
+        assert_eq!(read.limits, [256, 64, 1024]);
+        let asked: Vec<String> = read.exchanges[1].iter().map(Exchange::pattern).collect();
+        assert_eq!(asked[3..5], ["cmd=get key=PMI_process_mapping", "cmd=put"]);
+        let name = &read.exchanges[0][2].answer[2];
+        assert_eq!((name.key.as_str(), &name.value), ("kvsname", &vec![Piece::Kvs]));
+        let value = &read.exchanges[0][6].answer[2].value;
+        assert_eq!(*value, ["from ".into(), Piece::Kvs, " itself".into()]);
+        assert!(Trace::read(&[], 2).is_none());
+    }
+
+    #[test]
+    fn an_ordeal_depends_on_seed_and_number_alone() {
+        let traces = [trace(1), trace(2)];
+        for number in 0..200 {
+            let make = || generate(7, number, &traces, true).session;
+            assert_eq!(make(), make());
+        }
+        let other =
+            |n: &u64| generate(7, *n, &traces, true).session != generate(8, *n, &traces, true).session;
+        assert!((0..200).filter(other).count() > 190);
+    }
+
+    #[test]
+    fn every_ordeal_is_a_scenario_and_every_change_strikes() {
+        let traces = [trace(1), trace(3)];
+        let mut struck: BTreeMap<String, u32> = BTreeMap::new();
+        for number in 0..3000 {
+            let Generated { session, ingredients } = generate(1, number, &traces, true);
+            let scenario = session.scenario().unwrap_or_else(|| panic!("{}", session.to_scenario("x", &[])));
+            assert_eq!(Ordeal::from_scenario(&scenario), Ok(session), "{number}");
+            for ingredient in ingredients {
+                let (change, _) = ingredient.split_once(':').unwrap();
+                *struck.entry(change.to_owned()).or_default() += 1;
+            }
+        }
+        let all = Change::ALL.iter().map(|change| change.name());
+        let missing: Vec<&str> =
+            all.chain(["vary", "serve", "death"]).filter(|name| !struck.contains_key(*name)).collect();
+        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+    }
+
+    #[test]
+    fn a_lawful_server_says_nothing_of_its_own() {
+        for number in 0..300 {
+            let ordeal = generate(3, number, &[trace(2)], false).session;
+            assert!(ordeal.steps.iter().all(|step| matches!(step, Step::Head(_))), "{ordeal:?}");
+        }
+    }
+
+    #[test]
+    fn a_later_request_is_reached_past_earlier_ones() {
+        let trace = trace(1);
+        let mut rng = rng(1, 1);
+        let mut maker =
+            Maker { trace: &trace, rng: &mut rng, steps: Vec::new(), ingredients: BTreeSet::new() };
+        let target = || Target { every: false, done: Done::Say(vec![Said::Close]) };
+        let next = maker.write(Some(0), 0, 3, target());
+        maker.write(Some(0), next, 6, target());
+        let mut text = String::new();
+        maker.steps.iter().for_each(|step| step.write(&mut text));
+        let expected = "0  C: cmd=get key=PMI_process_mapping\n0  S: close\n0  C: cmd=get\n0  S: close\n";
+        assert_eq!(text, expected);
+    }
 }

@@ -33,9 +33,10 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
             _ => None,
         });
         let after = dead.map_or("start".to_owned(), |(proc, seq)| Trail::of(events, proc, seq).concerned());
-        let after = in_call(events, dead.map(|(proc, _)| proc), u64::MAX) + &after;
+        let call = in_call(events, dead.map(|(proc, _)| proc), u64::MAX);
+        let parts: Vec<&str> = ["crash", who, signal_name].into_iter().chain(call).chain([&*after]).collect();
         all.push(symptom(
-            &["crash", who, signal_name, &after],
+            &parts,
             format!("{name} died of signal {signal} ({signal_name}); last out of the ordinary was {after}"),
         ));
     }
@@ -55,17 +56,16 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
         }
         let after =
             finding.proc.map_or("start".to_owned(), |p| Trail::of(events, p, finding.seq).concerned());
-        let after = if hang { in_call(events, finding.proc, finding.seq) + &after } else { after };
+        let call = in_call(events, finding.proc, finding.seq).filter(|_| hang);
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
         let what = format!(
             "{}: expected {}; seen: {}; last out of the ordinary was {after}",
             finding.requirement, finding.expected, finding.seen
         );
         let sort = if hang { "hang" } else { "rule" };
-        let mut found = match &requirement {
-            None => symptom(&[sort, who, &after], what),
-            Some(id) => symptom(&[sort, who, id, &after], what),
-        };
+        let id = requirement.as_deref().filter(|_| !hang);
+        let parts: Vec<&str> = [sort, who].into_iter().chain(id).chain(call).chain([&*after]).collect();
+        let mut found = symptom(&parts, what);
         found.requirement = requirement;
         all.push(found);
     }
@@ -75,12 +75,11 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
 }
 
 /// The call of a library that a process was in.
-fn in_call(events: &[Event], proc: Option<Proc>, until: u64) -> String {
-    let call = events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
-        What::Called { proc: by, function, .. } if Some(*by) == proc => Some(function),
+fn in_call(events: &[Event], proc: Option<Proc>, until: u64) -> Option<&str> {
+    events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
+        What::Called { proc: by, function, .. } if Some(*by) == proc => Some(function.as_str()),
         _ => None,
-    });
-    call.map_or(String::new(), |function| format!("{function}--"))
+    })
 }
 
 /// Of a library, what it did not come back from is the last thing that its scenario found.
@@ -262,4 +261,97 @@ fn answer(op: Option<Operation>, line: &[u8]) -> &'static str {
 /// Limits below what any process manager has, or far beyond.
 fn is_odd(maxes: &pmi_wire::Maxes) -> bool {
     [maxes.kvsname_max, maxes.keylen_max, maxes.vallen_max].iter().any(|n| !(16..=1 << 20).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+    use crate::judge::Party;
+
+    const ZERO: Proc = Proc { group: 0, rank: 0 };
+    const ONE: Proc = Proc { group: 0, rank: 1 };
+
+    fn asks(proc: Proc, line: &str) -> What {
+        What::ToServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    }
+
+    fn told(proc: Proc, line: &str) -> What {
+        What::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    }
+
+    fn events(all: Vec<What>) -> Vec<Event> {
+        let started = [ZERO, ONE].map(|proc| What::Started {
+            proc,
+            env: Default::default(),
+            args: Vec::new(),
+            bad_fd: None,
+        });
+        (0..).zip(started.into_iter().chain(all)).map(|(seq, what)| Event { seq, time_us: 0, what }).collect()
+    }
+
+    fn ordeal(says: &str) -> Ordeal {
+        let steps = vec![
+            Step::Else { whom: None, text: "C: cmd=get".into() },
+            Step::Say { whom: None, lines: vec![vec![says.into()]], mode: Default::default() },
+        ];
+        Ordeal { tests: UnderTest::Client, ranks: 2, steps }
+    }
+
+    fn hang(proc: Proc, events: &[Event]) -> Finding {
+        Finding {
+            requirement: HANG.to_owned(),
+            party: Party::Client,
+            proc: Some(proc),
+            seq: events.len() as u64,
+            line: 1,
+            at_most: None,
+            expected: String::new(),
+            seen: String::new(),
+        }
+    }
+
+    #[test]
+    fn who_waits_for_us_does_not_hang() {
+        let excused = |says: &str, all: Vec<What>| {
+            let events = events(all);
+            is_excused(&hang(ZERO, &events), &ordeal(says), &events)
+        };
+        let get = || asks(ZERO, "cmd=get kvsname=k key=a");
+        let half = What::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
+        // It waits for the rest of the answer; once the connection has ended, it waits for nothing.
+        assert!(excused("cmd=get_res", vec![get(), half.clone()]));
+        assert!(!excused("cmd=get_res", vec![get(), half, What::ClosedByServer { proc: ZERO }]));
+        // It has its answer, and does nothing more; unless another process is kept by us from whatever it waits for.
+        assert!(!excused("no", vec![get(), told(ZERO, "no")]));
+        let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
+        assert!(excused("no", other));
+        // A wrong value that looks right leads astray, a mapping is for the program to read with care.
+        assert!(excused(
+            "cmd=get_result rc=0 value=x",
+            vec![get(), told(ZERO, "cmd=get_result rc=0 value=x")]
+        ));
+        let mut mapping = ordeal("cmd=get_result rc=0 value=x");
+        mapping.steps[0] = Step::Else { whom: None, text: "C: cmd=get key=PMI_process_mapping".into() };
+        let all = events(vec![get(), told(ZERO, "cmd=get_result rc=0 value=x")]);
+        assert!(!is_excused(&hang(ZERO, &all), &mapping, &all));
+    }
+
+    #[test]
+    fn a_bucket_tells_the_request_and_its_answer() {
+        for (answer, expected) in [
+            ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-odd"),
+            ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),
+            ("cmd=maxes rc=0", "get_maxes-bare"),
+            ("cmd=maxes rc=-1", "get_maxes-refused"),
+            ("cmd=appnum rc=0 appnum=0", "get_maxes-other"),
+            ("no", "get_maxes-unreadable"),
+        ] {
+            let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
+            assert_eq!(Trail::of(&all, ZERO, u64::MAX).concerned(), expected, "{answer}");
+        }
+        let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
+        let trail = Trail::of(&all, ZERO, u64::MAX);
+        assert!(trail.has_surplus() && trail.is_owed());
+    }
 }

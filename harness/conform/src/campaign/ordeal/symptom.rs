@@ -141,7 +141,8 @@ fn is_plausible(line: &Line, mapping: bool) -> bool {
 
 /// Whether a rule is broken by what we have said: it is our answer that lets somebody out of a barrier, and whoever is told
 /// another name uses it. Whoever gets what it has not asked for may have it unread while it makes the next request, or takes
-/// it for the answer to that.
+/// it for the answer to that. And what a protocol error is RFC 13 leaves open: an answer that has the command which is due may
+/// be taken for one.
 fn is_ours(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
     let answers = |cmd: &str| {
         let names = |step: &Step| matches!(step, Step::Else { text, .. } if text.starts_with("C:") && text.contains(cmd));
@@ -151,9 +152,19 @@ fn is_ours(finding: &Finding, ordeal: &Ordeal, events: &[Event]) -> bool {
         "rfc13.api.barrier" | "rfc13.barrier.all-in-before-any-out" => {
             finding.seen.contains("before rank") && answers("barrier_in")
         }
-        "rfc13.kvs.name-used" => answers("get_my_kvsname"),
-        _ => finding.proc.is_some_and(|p| Trail::of(events, p, finding.seq).has_surplus()),
+        id if follows_from_names(id) && answers("get_my_kvsname") => true,
+        id => {
+            let Some(trail) = finding.proc.map(|p| Trail::of(events, p, finding.seq)) else { return false };
+            let detects = ["rfc13.error.close", "rfc13.error.abort", "rfc13.init.complete-before-others"];
+            trail.has(&[SURPLUS]) || detects.contains(&id) && !trail.has(&["unreadable", "other", "refused"])
+        }
     }
+}
+
+/// What a request breaks that carries the name that we have told.
+fn follows_from_names(id: &str) -> bool {
+    ["rfc13.kvs.name-used", "rfc13.wire.tuples", "rfc13.wire.newline"].contains(&id)
+        || id.starts_with("rfc13.abnf.")
 }
 
 /// What a process asked and was answered.
@@ -194,15 +205,17 @@ impl Trail {
                         trail.answered(None);
                     }
                 }
-                What::ClosedByServer { proc: of } | What::Ended { proc: of, .. } if *of == proc => {
+                What::ClosedByServer { proc: of } if *of == proc => {
                     trail.closed = true;
-                    if let Some((asked, _)) = trail.open.take() {
-                        let half = if framer.partial().is_empty() { "close" } else { "half" };
-                        trail.pairs.push((asked, half));
-                        trail.cut_off = true;
-                    }
+                    let half = if framer.partial().is_empty() { "close" } else { "half" };
+                    let (asked, cut) =
+                        trail.open.take().map_or(("between".to_owned(), false), |(asked, _)| (asked, true));
+                    trail.pairs.push((asked, half));
+                    trail.cut_off |= cut;
                 }
-                What::ClosedByClient { proc: by } if *by == proc => trail.closed = true,
+                What::ClosedByClient { proc: by } | What::Ended { proc: by, .. } if *by == proc => {
+                    trail.closed = true;
+                }
                 _ => {}
             }
         }
@@ -218,8 +231,9 @@ impl Trail {
         self.pairs.push(pair);
     }
 
-    fn has_surplus(&self) -> bool {
-        self.pairs.iter().any(|(_, answer)| *answer == SURPLUS)
+    /// Whether some answer was of these kinds.
+    fn has(&self, kinds: &[&str]) -> bool {
+        self.pairs.iter().any(|(_, answer)| kinds.contains(answer))
     }
 
     /// Whether it has asked, and is still to be answered by us.
@@ -237,7 +251,11 @@ impl Trail {
 
 /// What kind of answer a line is.
 fn answer(op: Option<Operation>, line: &[u8]) -> &'static str {
-    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else { return "unreadable" };
+    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
+        let due = op.and_then(Operation::response_cmd).map(|cmd| format!("cmd={cmd}"));
+        let has = |due: String| line.split(u8::is_ascii_whitespace).any(|word| word == due.as_bytes());
+        return if due.is_some_and(has) { "garbled" } else { "unreadable" };
+    };
     if Some(response.operation()) != op {
         return "other";
     }
@@ -345,6 +363,7 @@ mod tests {
             ("cmd=maxes rc=0", "get_maxes-bare"),
             ("cmd=maxes rc=-1", "get_maxes-refused"),
             ("cmd=appnum rc=0 appnum=0", "get_maxes-other"),
+            ("= cmd=maxes rc=0", "get_maxes-garbled"),
             ("no", "get_maxes-unreadable"),
         ] {
             let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
@@ -352,6 +371,6 @@ mod tests {
         }
         let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
         let trail = Trail::of(&all, ZERO, u64::MAX);
-        assert!(trail.has_surplus() && trail.is_owed());
+        assert!(trail.has(&[SURPLUS]) && trail.is_owed());
     }
 }

@@ -146,14 +146,19 @@ fn errant(fault: &str) -> String {
 }
 
 #[rstest]
-#[case("crashes-after-close", "crash--client--SIGSEGV--")]
-#[case("believes-any-mapping", "crash--client--SIG")]
-#[case("waits-after-close", "hang--client--")]
-fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(#[case] fault: &str, #[case] bucket: &str) {
+#[case("crashes-after-close", "60", "crash--client--SIGSEGV--")]
+#[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok")]
+#[case("ignores-failures", "100", "rule--client--rfc13.init.complete-before-others--init-refused")]
+#[case("waits-after-close", "25", "hang--client--")]
+fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
+    #[case] fault: &str,
+    #[case] sessions: &str,
+    #[case] bucket: &str,
+) {
     let folder = tempfile::tempdir().unwrap();
     let client = errant(fault);
     let (status, text) =
-        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "60"]);
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", sessions]);
     assert_eq!(status, 1, "{text}");
     let all = found(&folder.path().join("pmi-conform-fuzz"));
     let told = |finding: &Path| -> serde_json::Value {

@@ -1,6 +1,7 @@
 //! The ways in which an answer is made unusual or wrong.
 
 use fastrand::Rng;
+use pmi_wire::Operation;
 
 use super::super::generate::{Field, Plan, field, line};
 use super::super::mutate::{self, JUNK, LENGTHS, NUMBERS};
@@ -64,6 +65,17 @@ impl Change {
         Self::Pieces,
         Self::Surplus,
     ];
+
+    /// Draws one; a third of them are those that are about the answer to this request.
+    pub(super) fn draw(op: Operation, mapping: bool, rng: &mut Rng) -> Self {
+        let own = match op {
+            Operation::Get if mapping => Self::Mapping,
+            Operation::Maxes => Self::Limits,
+            Operation::Kvsname => Self::Name,
+            _ => Self::Refusal,
+        };
+        if rng.u32(0..3) == 0 { own } else { Self::ALL[rng.usize(..Self::ALL.len())] }
+    }
 
     /// Its name in `avoid`.
     pub(super) fn name(self) -> &'static str {
@@ -210,7 +222,7 @@ pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Rng) -> Opti
         Change::Command => fields.first_mut()?.value = vec![COMMANDS[rng.usize(..COMMANDS.len())].into()],
         Change::Refusal => refuse(fields, rng),
         Change::Limits => limits(fields, rng)?,
-        Change::Mapping if proper.mapping => value(fields, "value")?.value = text(MAPPINGS, rng),
+        Change::Mapping if proper.mapping => value(fields, "value")?.value = mapping(rng),
         Change::Mapping => return None,
         Change::Name => value(fields, "kvsname")?.value = text(NAMES, rng),
         Change::Separator | Change::Bytes => {
@@ -238,6 +250,14 @@ pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Rng) -> Opti
 fn text(choice: &[&str], rng: &mut Rng) -> Line {
     let text = choice[rng.usize(..choice.len())];
     if text.is_empty() { Line::new() } else { vec![text.into()] }
+}
+
+fn mapping(rng: &mut Rng) -> Line {
+    if rng.bool() {
+        return text(MAPPINGS, rng);
+    }
+    let mut number = || NUMBERS[rng.usize(..NUMBERS.len())];
+    vec![format!("(vector,({},{},{}))", number(), number(), number()).as_str().into()]
 }
 
 fn value<'a>(fields: &'a mut [Field], key: &str) -> Option<&'a mut Field> {

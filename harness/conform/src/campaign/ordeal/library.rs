@@ -121,7 +121,7 @@ fn strike(asks: Asks, ranks: u32, steps: &mut Vec<Step>, rng: &mut Rng) -> Strin
     let whom = (ranks > 1 && asks.op != Operation::Barrier && rng.bool()).then(|| rng.u32(..ranks));
     let proper = Proper { mapping: asks.mapping, fields: &asks.answer, limits: LIMITS };
     let (kind, all) = loop {
-        let kind = Change::ALL[rng.usize(..Change::ALL.len())];
+        let kind = Change::draw(asks.op, asks.mapping, rng);
         if let Some(said) = change(kind, &proper, rng) {
             break (kind, said);
         }

@@ -252,7 +252,7 @@ impl Maker<'_> {
         let proper =
             Proper { mapping: exchange.mapping, fields: &exchange.answer, limits: self.trace.limits };
         loop {
-            let kind_of_change = Change::ALL[self.rng.usize(..Change::ALL.len())];
+            let kind_of_change = Change::draw(exchange.op, exchange.mapping, self.rng);
             if let Some(said) = change(kind_of_change, &proper, self.rng) {
                 self.ingredients.insert(format!("{}:{kind}", kind_of_change.name()));
                 return Some((at, Target { every, done: Done::Say(said) }));

@@ -173,7 +173,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     let steps = told(finding)["steps"][1].as_u64().unwrap();
     assert!(steps <= 4, "{steps} steps are left");
 
-    let name = names(&[finding.clone()]).remove(0);
+    let name = names(std::slice::from_ref(finding)).remove(0);
     for (client, wanted) in [(&client, (1, "5 of 5")), (&errant(""), (0, "0 of 5"))] {
         let (status, text) =
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);

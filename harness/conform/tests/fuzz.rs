@@ -137,3 +137,78 @@ fn nothing_is_found_in_the_reference_process_manager() {
     assert_eq!(report["found"], serde_json::json!([]), "{text}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
 }
+
+/// The example `errant`, a program of three requests and more, with a fault.
+fn errant(fault: &str) -> String {
+    let path = Path::new(CONFORM).with_file_name("examples").join("errant");
+    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
+    format!("{} {fault}", path.display())
+}
+
+#[rstest]
+#[case("crashes-after-close", "60", "crash--client--SIGSEGV--")]
+#[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok")]
+#[case("ignores-failures", "100", "rule--client--rfc13.init.complete-before-others--init-refused")]
+#[case("waits-after-close", "25", "hang--client--")]
+fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
+    #[case] fault: &str,
+    #[case] sessions: &str,
+    #[case] bucket: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let client = errant(fault);
+    let (status, text) =
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", sessions]);
+    assert_eq!(status, 1, "{text}");
+    let all = found(&folder.path().join("pmi-conform-fuzz"));
+    let told = |finding: &Path| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap()
+    };
+    let sure = |p: &&PathBuf| told(p)["again_minimal"] == 5;
+    let finding = all.iter().filter(sure).find(|p| names(&[p.to_path_buf()])[0].starts_with(bucket));
+    let finding = finding.unwrap_or_else(|| panic!("{text}"));
+    for file in ["scenario.pmi", "transcript.ndjson", "versions.txt", "command.txt"] {
+        assert!(finding.join(file).is_file(), "{file}: {text}");
+    }
+    let steps = told(finding)["steps"][1].as_u64().unwrap();
+    assert!(steps <= 4, "{steps} steps are left");
+
+    let name = names(std::slice::from_ref(finding)).remove(0);
+    for (client, wanted) in [(&client, (1, "5 of 5")), (&errant(""), (0, "0 of 5"))] {
+        let (status, text) =
+            fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
+        assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
+    }
+    // As a scenario of the suite it is free of mistakes and shows the same.
+    let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
+    assert_eq!(status, 0, "{text}");
+    let scenario = folder.path().join(format!("exported/{name}.pmi"));
+    for (words, wanted) in
+        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &errant("")], 0)]
+    {
+        let output = Command::new(CONFORM).args(words).arg(&scenario).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(wanted), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn nothing_is_found_in_a_clean_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--client", &errant(""), "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
+    let (status, text) = fuzz(folder.path(), &args);
+    assert_eq!(status, 0, "{text}");
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.path().join("r.json")).unwrap()).unwrap();
+    assert_eq!((&report["sessions"], &report["unjudged"]), (&150.into(), &0.into()), "{report}");
+}
+
+#[rstest]
+#[case(&["--client", "/bin/true"], "it must end well where nothing is unusual")]
+#[case(&["--client", "/nonexistent/program"], "--client")]
+#[case(&["--library", "/bin/true"], "cannot be loaded")]
+#[case(&["--library", "/nonexistent/lib.so"], "--library /nonexistent/lib.so")]
+fn what_cannot_be_tested_is_told(#[case] args: &[&str], #[case] expected: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, text) = fuzz(folder.path(), args);
+    assert_eq!((status, text.contains(expected)), (2, true), "{text}");
+}

@@ -59,17 +59,19 @@ pub struct Arena {
 }
 
 /// Where sessions are played.
-pub trait Stage: Sync {
+pub trait Stage<I = Session>: Sync {
     /// Plays a session.
     ///
     /// # Errors
     ///
     /// The implementation cannot be started.
-    fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict>;
+    fn play(&self, session: &I, pace: Pace) -> io::Result<Verdict>;
     /// The implementation in words.
     fn label(&self) -> String;
     /// The command that starts the implementation, with placeholders.
     fn command(&self) -> &[String];
+    /// What is known of the implementation's version, in words.
+    fn version(&self) -> String;
 }
 
 /// A session that was played, and what is wrong with it.
@@ -148,6 +150,10 @@ impl Stage for Arena {
 
     fn command(&self) -> &[String] {
         &self.command
+    }
+
+    fn version(&self) -> String {
+        super::store::version_of(&self.command)
     }
 
     fn label(&self) -> String {

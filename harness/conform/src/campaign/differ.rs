@@ -49,6 +49,10 @@ impl Stage for Differential {
     fn command(&self) -> &[String] {
         self.arenas.first().map_or(&[], Stage::command)
     }
+
+    fn version(&self) -> String {
+        self.arenas.iter().map(Stage::version).collect()
+    }
 }
 
 /// Where servers part.

@@ -23,7 +23,7 @@ const LINE_LIMIT: usize = 1 << 20;
 const SETTLED: Duration = Duration::from_millis(150);
 
 /// What became of a session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Played {
     /// The transcript.
     pub events: Vec<Event>,

@@ -1,6 +1,9 @@
 //! Campaigns: sessions that a generator makes, played against a server until something breaks, and what is done with
 //! what breaks.
 //!
+//! What a session is made of depends on who is under test: [`session`] has those for servers, [`ordeal`] those for
+//! programs and libraries; [`input`] says what a campaign needs of either.
+//!
 //! [`mod@generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
 //! the implementation, which [`arena`] provides, or against several ([`differ`]); [`symptom`] says what is wrong and sorts it into buckets. What is new
 //! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]).
@@ -9,8 +12,10 @@ pub mod arena;
 pub mod differ;
 pub mod drive;
 pub mod generate;
+pub mod input;
 pub mod known;
 mod mutate;
+pub mod ordeal;
 pub mod session;
 pub mod shrink;
 pub mod state;
@@ -25,9 +30,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arena::{Pace, Stage, Verdict};
-use generate::{Generated, Scope, generate};
+use generate::Generated;
+use input::Input;
 use known::{Known, Steering};
-use session::Session;
 use shrink::shrink;
 use state::State;
 use store::{Found, TRIES};
@@ -57,8 +62,6 @@ pub struct Options {
     pub out: PathBuf,
     /// What is known already.
     pub known: Known,
-    /// What may be asked for.
-    pub scope: Scope,
     /// The command line that plays a finding again, up to the name of its folder.
     pub replay: String,
 }
@@ -123,8 +126,9 @@ struct Shared {
 /// Most times of silence that are kept for their median.
 const SILENCES: usize = 100_000;
 
-struct Campaign<'a> {
-    stage: &'a dyn Stage,
+struct Campaign<'a, I> {
+    stage: &'a dyn Stage<I>,
+    make: &'a Make<'a, I>,
     options: &'a Options,
     interrupted: &'a AtomicBool,
     watch: &'a dyn Watch,
@@ -134,9 +138,13 @@ struct Campaign<'a> {
     shared: Mutex<Shared>,
 }
 
+/// Makes the session of a number.
+pub type Make<'a, I> = dyn Fn(u64) -> Generated<I> + Sync + 'a;
+
 /// Runs a campaign from the session that the state names.
-pub fn run(
-    stage: &dyn Stage,
+pub fn run<I: Input>(
+    stage: &dyn Stage<I>,
+    make: &Make<'_, I>,
     options: &Options,
     state: State,
     interrupted: &AtomicBool,
@@ -146,6 +154,7 @@ pub fn run(
     let taken = state.buckets.keys().cloned().collect();
     let campaign = Campaign {
         stage,
+        make,
         options,
         interrupted,
         watch,
@@ -181,7 +190,7 @@ pub fn run(
     Outcome { progress, found, interrupted: interrupted.load(Ordering::Relaxed) }
 }
 
-impl Campaign<'_> {
+impl<I: Input> Campaign<'_, I> {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +227,7 @@ impl Campaign<'_> {
             if self.is_over(first, number) {
                 return;
             }
-            let generated = generate(self.options.seed, number, self.options.scope);
+            let generated = (self.make)(number);
             if self.leaves_out(&generated, number) {
                 continue;
             }
@@ -229,7 +238,7 @@ impl Campaign<'_> {
         }
     }
 
-    fn leaves_out(&self, generated: &Generated, number: u64) -> bool {
+    fn leaves_out(&self, generated: &Generated<I>, number: u64) -> bool {
         let mut shared = self.lock();
         shared.state.next = shared.state.next.max(number + 1);
         let skip = self.options.known.avoids(&generated.ingredients)
@@ -248,7 +257,7 @@ impl Campaign<'_> {
         }
     }
 
-    fn judge(&self, generated: &Generated, number: u64, verdict: Verdict) {
+    fn judge(&self, generated: &Generated<I>, number: u64, verdict: Verdict) {
         if let Some(why) = verdict.played.unjudged.clone().filter(|_| verdict.symptoms.is_empty()) {
             return self.unjudged(why);
         }
@@ -287,7 +296,7 @@ impl Campaign<'_> {
     }
 
     /// How many of so many more runs show a bucket.
-    fn again(&self, session: &Session, bucket: &str, times: u32) -> u32 {
+    fn again(&self, session: &I, bucket: &str, times: u32) -> u32 {
         let shows = |_: &u32| {
             !self.interrupted.load(Ordering::Relaxed)
                 && self.stage.play(session, Pace::Calm).is_ok_and(|v| shows(&v, bucket))
@@ -296,7 +305,7 @@ impl Campaign<'_> {
     }
 
     /// Tries a symptom again, makes its session smaller and stores it.
-    fn examine(&self, symptom: &Symptom, generated: &Generated, number: u64) {
+    fn examine(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
         let bucket = &symptom.bucket;
         let again = self.again(&generated.session, bucket, TRIES);
         if again == 0 {
@@ -326,9 +335,9 @@ impl Campaign<'_> {
             self.lock().taken.remove(bucket);
             return;
         };
-        let steps = [generated.session.steps.len(), minimal.steps.len()];
+        let steps = [generated.session.len(), minimal.len()];
         if bucket.starts_with("hang") {
-            store::tighten(&mut minimal, &verdict.played.unanswered);
+            minimal.tighten(&verdict.played.unanswered);
         }
         let told = verdict.symptoms.iter().find(|s| s.bucket == *bucket).unwrap_or(symptom);
         let found = Found {
@@ -349,10 +358,10 @@ impl Campaign<'_> {
 
     /// Makes a session smaller; also how often the result showed the bucket again, and how many sessions that took. A
     /// candidate of what always showed must show `runs` times in a row.
-    fn smaller(&self, generated: &Generated, bucket: &str, again: u32, runs: usize) -> (Session, u32, usize) {
+    fn smaller(&self, generated: &Generated<I>, bucket: &str, again: u32, runs: usize) -> (I, u32, usize) {
         let mut played = 0;
         let deadline = Instant::now() + SHRINKING_TIME;
-        let mut shows_again = |candidate: &Session| {
+        let mut shows_again = |candidate: &I| {
             let mut run = || {
                 played += 1;
                 Instant::now() < deadline
@@ -368,12 +377,13 @@ impl Campaign<'_> {
         (small, again, played)
     }
 
-    fn keep(&self, found: Found, minimal: &Session, verdict: &Verdict) {
+    fn keep(&self, found: Found, minimal: &I, verdict: &Verdict) {
         let folder = self.options.out.join(&found.bucket);
         let replay =
             format!("{} --replay {}", self.options.replay, shell_words::quote(&folder.to_string_lossy()));
         let events = &verdict.played.events;
-        if let Err(error) = store::store(&folder, &found, minimal, events, self.stage.command(), &replay) {
+        let stored = store::store(&folder, &found, minimal, events, self.stage, &replay);
+        if let Err(error) = stored {
             self.watch.trouble(&format!("{}: {error}", folder.display()));
         }
         let mut shared = self.lock();

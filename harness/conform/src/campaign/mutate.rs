@@ -76,7 +76,7 @@ impl Mutation {
 }
 
 /// Numbers that are read as something else, or not at all.
-const NUMBERS: &[&str] = &[
+pub(super) const NUMBERS: &[&str] = &[
     "0",
     "1",
     "2",
@@ -104,7 +104,7 @@ const NUMBERS: &[&str] = &[
 ];
 
 /// Where buffers of implementations are known or likely to end.
-const LENGTHS: &[i64] = &[
+pub(super) const LENGTHS: &[i64] = &[
     0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 255, 256, 257, 511, 512, 1023, 1024, 1025, 2047, 2048, 4095,
     4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537,
 ];
@@ -165,7 +165,7 @@ const COMMANDS: &[&str] = &[
     "get_result",
 ];
 
-const JUNK: &[&[u8]] = &[
+pub(super) const JUNK: &[&[u8]] = &[
     b"",
     b" ",
     b"=",
@@ -288,7 +288,7 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
     Some(op.request_cmd().to_owned())
 }
 
-fn any_length(rng: &mut Rng) -> Length {
+pub(super) fn any_length(rng: &mut Rng) -> Length {
     match rng.u32(0..2) {
         0 => Length::of(LENGTHS[rng.usize(..LENGTHS.len())]),
         _ => {
@@ -298,7 +298,7 @@ fn any_length(rng: &mut Rng) -> Length {
     }
 }
 
-fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
+pub(super) fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     let m = rng.usize(..messages.len());
     let message = &mut messages[m];
     let i = rng.usize(..message.len());
@@ -333,7 +333,7 @@ fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     }
 }
 
-fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
     let i = rng.usize(..fields.len());
     let length = any_length(rng);
@@ -346,7 +346,7 @@ fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     let numeric = |f: &&mut Field| match &f.value[..] {
         // A server does well to believe how many processes it is to start, and a machine would not like it.
         [Piece::Bytes(b)] => f.key != "nprocs" && b.iter().all(u8::is_ascii_digit),
@@ -358,7 +358,7 @@ fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
+pub(super) fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     let m = rng.usize(..messages.len());
     let times = [31, 32, 63, 64, 99, 100, 101, 128, 500][rng.usize(..9)];
     for i in 0..times {
@@ -366,7 +366,7 @@ fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     }
 }
 
-fn separator(line: &mut Line, rng: &mut Rng) {
+pub(super) fn separator(line: &mut Line, rng: &mut Rng) {
     const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
     let places: Vec<(usize, usize)> = positions(line, |b| matches!(b, b' ' | b'='));
     let text = OTHERS[rng.usize(..OTHERS.len())].as_bytes();
@@ -383,7 +383,7 @@ fn separator(line: &mut Line, rng: &mut Rng) {
     tidy(line);
 }
 
-fn bytes(line: &mut Line, rng: &mut Rng) {
+pub(super) fn bytes(line: &mut Line, rng: &mut Rng) {
     for _ in 0..rng.usize(1..4) {
         let places = positions(line, |b| !b.is_ascii_digit());
         if places.is_empty() {
@@ -447,7 +447,7 @@ fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()>
     Some(())
 }
 
-fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
+pub(super) fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
     let places = positions(line, |_| true);
     if places.is_empty() {
         return (line.clone(), Line::new());

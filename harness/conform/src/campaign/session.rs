@@ -324,7 +324,7 @@ fn captures(op: Operation) -> &'static str {
     }
 }
 
-fn show_line(line: &[Piece]) -> String {
+pub(super) fn show_line(line: &[Piece]) -> String {
     let mut text = String::new();
     for piece in line {
         match piece {
@@ -334,8 +334,8 @@ fn show_line(line: &[Piece]) -> String {
             Piece::Fill(length) => text += &format!("<fill {}>", show_length(*length)),
         }
     }
-    let reserved = ["close", "empty", "silence", "one of"].contains(&text.trim())
-        || ["partial", "bytewise"].iter().any(|mode| text.starts_with(mode))
+    let reserved = ["close", "empty", "silence", "right", "one of"].contains(&text.trim())
+        || ["partial", "bytewise", "every"].iter().any(|mode| text.starts_with(mode))
         || text.starts_with('#');
     if reserved {
         let first = text.remove(0);
@@ -395,7 +395,7 @@ fn read_step(step: &crate::lang::ast::Step) -> Option<Step> {
     })
 }
 
-fn read_line(template: &Template) -> Option<Line> {
+pub(super) fn read_line(template: &Template) -> Option<Line> {
     let mut line = Line::new();
     for piece in &template.pieces {
         match piece {

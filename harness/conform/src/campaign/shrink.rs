@@ -1,41 +1,28 @@
 //! Makes a session smaller as long as it shows the same.
 
+use super::input::Input;
 use super::mutate::tidy;
-use super::session::{Base, Length, Line, Piece, Session, Step};
+use super::session::{Base, Length, Line, Piece};
 
 /// Shrinks `session`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
 /// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
 /// only says something where it is the bytes that matter.
-pub fn shrink(
-    session: Session,
-    budget: usize,
-    bytes: bool,
-    shows: &mut dyn FnMut(&Session) -> bool,
-) -> Session {
+pub fn shrink<I: Input>(session: I, budget: usize, bytes: bool, shows: &mut dyn FnMut(&I) -> bool) -> I {
     let mut shrinker = Shrinker { best: session, left: budget, bytes, shows };
     loop {
-        let before = weight(&shrinker.best);
+        let before = shrinker.best.weight();
         shrinker.cut_tail();
         shrinker.drop_steps();
         shrinker.drop_ranks();
         shrinker.simplify_lines();
-        if weight(&shrinker.best) >= before || shrinker.left == 0 {
+        if shrinker.best.weight() >= before || shrinker.left == 0 {
             return shrinker.best;
         }
     }
 }
 
-/// What shrinking makes less.
-fn weight(session: &Session) -> usize {
-    let step = |step: &Step| match step {
-        Step::Write { lines, .. } => 10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>(),
-        Step::Join | Step::Leave => 5,
-        _ => 10,
-    };
-    session.ranks as usize * 100 + session.steps.iter().map(step).sum::<usize>()
-}
-
-fn line_weight(line: &Line) -> usize {
+/// What shrinking makes less of a line.
+pub(super) fn line_weight(line: &Line) -> usize {
     line.iter()
         .map(|piece| match piece {
             Piece::Bytes(bytes) => bytes.len(),
@@ -48,18 +35,17 @@ fn line_weight(line: &Line) -> usize {
         .sum()
 }
 
-struct Shrinker<'a> {
-    best: Session,
+struct Shrinker<'a, I> {
+    best: I,
     left: usize,
     bytes: bool,
-    shows: &'a mut dyn FnMut(&Session) -> bool,
+    shows: &'a mut dyn FnMut(&I) -> bool,
 }
 
-impl Shrinker<'_> {
+impl<I: Input> Shrinker<'_, I> {
     /// Tries a candidate; takes it if it shows the same.
-    fn try_one(&mut self, mut candidate: Session) -> bool {
-        candidate.realign();
-        if self.left == 0 || candidate == self.best || !candidate.is_sound() {
+    fn try_one(&mut self, mut candidate: I) -> bool {
+        if self.left == 0 || !candidate.settle() || candidate == self.best {
             return false;
         }
         self.left -= 1;
@@ -73,10 +59,10 @@ impl Shrinker<'_> {
     /// Finds the shortest beginning by halving.
     fn cut_tail(&mut self) {
         let mut low = 0;
-        while low < self.best.steps.len() {
-            let middle = low + (self.best.steps.len() - low) / 2;
+        while low < self.best.len() {
+            let middle = low + (self.best.len() - low) / 2;
             let mut candidate = self.best.clone();
-            candidate.steps.truncate(middle);
+            candidate.drop_steps(middle..candidate.len());
             if !self.try_one(candidate) {
                 low = middle + 1;
             }
@@ -88,12 +74,12 @@ impl Shrinker<'_> {
 
     /// Leaves out runs of steps, long ones first.
     fn drop_steps(&mut self) {
-        let mut size = self.best.steps.len().max(1).div_ceil(2);
+        let mut size = self.best.len().max(1).div_ceil(2);
         loop {
             let mut at = 0;
-            while at < self.best.steps.len() && self.left > 0 {
+            while at < self.best.len() && self.left > 0 {
                 let mut candidate = self.best.clone();
-                candidate.steps.drain(at..(at + size).min(candidate.steps.len()));
+                candidate.drop_steps(at..(at + size).min(candidate.len()));
                 if !self.try_one(candidate) {
                     at += size;
                 }
@@ -107,34 +93,19 @@ impl Shrinker<'_> {
 
     /// Leaves out ranks with all that they do; the others move up.
     fn drop_ranks(&mut self) {
-        let mut rank = self.best.ranks;
-        while rank > 0 && self.best.ranks > 1 {
+        let mut rank = self.best.ranks();
+        while rank > 0 && self.best.ranks() > 1 {
             rank -= 1;
             let mut candidate = self.best.clone();
-            candidate.ranks -= 1;
-            candidate.steps.retain(|step| step.rank() != Some(rank));
-            for step in &mut candidate.steps {
-                match step {
-                    Step::Write { rank: r, .. }
-                    | Step::Await { rank: r, .. }
-                    | Step::Close { rank: r }
-                    | Step::Exit { rank: r, .. }
-                    | Step::Kill { rank: r, .. }
-                        if *r > rank =>
-                    {
-                        *r -= 1;
-                    }
-                    _ => {}
-                }
-            }
+            candidate.drop_rank(rank);
             self.try_one(candidate);
         }
     }
 
     fn simplify_lines(&mut self) {
         let mut at = 0;
-        while at < self.best.steps.len() && self.left > 0 {
-            if matches!(self.best.steps[at], Step::Write { .. }) {
+        while at < self.best.len() && self.left > 0 {
+            if self.lines(at).is_some() {
                 self.drop_lines(at);
                 let lines = self.lines(at).map_or(0, |l| l.len());
                 for line in 0..lines {
@@ -147,15 +118,12 @@ impl Shrinker<'_> {
     }
 
     fn lines(&self, at: usize) -> Option<&Vec<Line>> {
-        match self.best.steps.get(at) {
-            Some(Step::Write { lines, .. }) => Some(lines),
-            _ => None,
-        }
+        self.best.lines(at)
     }
 
-    fn with_lines(&self, at: usize, change: impl FnOnce(&mut Vec<Line>)) -> Session {
+    fn with_lines(&self, at: usize, change: impl FnOnce(&mut Vec<Line>)) -> I {
         let mut candidate = self.best.clone();
-        if let Some(Step::Write { lines, .. }) = candidate.steps.get_mut(at) {
+        if let Some(lines) = candidate.lines_mut(at) {
             change(lines);
         }
         candidate
@@ -276,7 +244,7 @@ impl Shrinker<'_> {
 mod tests {
     use super::*;
     use crate::campaign::generate::{Scope, generate};
-    use crate::campaign::session::Answer;
+    use crate::campaign::session::{Answer, Session, Step};
 
     fn text(session: &Session) -> String {
         session.to_scenario("x", &[])
@@ -341,7 +309,7 @@ mod tests {
         };
         let small = shrink(session.clone(), 200, true, &mut |s| length(s) >= 1025);
         assert_eq!(length(&small), 1025);
-        assert_eq!(weight(&small), 100 + 10 + 2 + 3 + 10);
+        assert_eq!(small.weight(), 100 + 10 + 2 + 3 + 10);
         let mut calls = 0;
         shrink(session, 7, true, &mut |_| {
             calls += 1;

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::session::{Answer, Base, Limit, Line, Piece, Session, Step};
+use super::arena::Stage;
+use super::input::Input;
+use super::session::{Base, Limit, Line, Piece, Session, Step};
 use crate::event::Event;
 
 /// The file that tells what a finding's folder holds.
@@ -18,8 +20,6 @@ pub const FINDING: &str = "finding.json";
 pub const SCENARIO: &str = "scenario.pmi";
 /// Plays the session without us.
 const SCRIPT: &str = include_str!("replay.py");
-/// Cited where the monitor knows no requirement: what a server has to do about what is no message.
-const NO_CRASH: &str = "rfc13.error.close";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,45 +66,55 @@ impl Found {
 /// # Errors
 ///
 /// Whatever writing files brings.
-pub fn store(
+pub fn store<I: Input>(
     folder: &Path,
     found: &Found,
-    session: &Session,
+    session: &I,
     events: &[Event],
-    command: &[String],
+    stage: &dyn Stage<I>,
     replay: &str,
 ) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let write = |name: &str, text: &str| fs::write(folder.join(name), text);
+    let command = stage.command();
     write(SCENARIO, &scenario(found, session))?;
-    write("session.json", &format!("{:#}\n", session_json(session)))?;
-    write("replay.py", SCRIPT)?;
-    let launch = plain_command(command);
-    let script = format!(
-        "#!/bin/sh\n# {}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-         cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
-        found.bucket,
-        shell_words::join(&launch)
-    );
-    write("replay.sh", &script)?;
-    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
+    session.store_script(folder, &found.bucket, command)?;
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
     for event in events {
         serde_json::to_writer(&mut transcript, event)?;
         transcript.write_all(b"\n")?;
     }
     transcript.flush()?;
-    write("versions.txt", &versions(command))?;
+    write("versions.txt", &versions(&stage.version()))?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(command)))?;
     // Last, so that a folder that has it is whole.
     write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))
 }
 
 /// The session as a scenario of the suite.
-pub fn scenario(found: &Found, session: &Session) -> String {
+pub fn scenario<I: Input>(found: &Found, session: &I) -> String {
     let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
     let summary: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    session.to_scenario(&summary, &[found.requirement.as_deref().unwrap_or(NO_CRASH)])
+    session.to_scenario(&summary, &[found.requirement.as_deref().unwrap_or(I::CITED)])
+}
+
+/// Writes a script that plays a session against a server and needs nothing of ours.
+pub(super) fn store_script(
+    session: &Session,
+    folder: &Path,
+    bucket: &str,
+    command: &[String],
+) -> io::Result<()> {
+    fs::write(folder.join("session.json"), format!("{:#}\n", session_json(session)))?;
+    fs::write(folder.join("replay.py"), SCRIPT)?;
+    let launch = plain_command(command);
+    let script = format!(
+        "#!/bin/sh\n# {bucket}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
+         cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
+        shell_words::join(&launch)
+    );
+    fs::write(folder.join("replay.sh"), script)?;
+    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))
 }
 
 /// The command as a script can use it. A bare proxy is started by the mpiexec that belongs to it.
@@ -122,20 +132,22 @@ fn plain_command(command: &[String]) -> Vec<String> {
     }
 }
 
-fn versions(command: &[String]) -> String {
-    let ask = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-        output.map_or(String::new(), |o| {
-            String::from_utf8_lossy(&o.stdout).lines().take(4).collect::<Vec<_>>().join("\n")
-        })
-    };
+/// What a program says, its first lines.
+pub(super) fn ask(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    output.map_or(String::new(), |o| {
+        String::from_utf8_lossy(&o.stdout).lines().take(8).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// What the launcher of a command says of its version.
+pub(super) fn version_of(command: &[String]) -> String {
     let launcher = plain_command(command).first().cloned().unwrap_or_default();
-    format!(
-        "pmi-conform {}\n{}\n{launcher}: {}\n",
-        env!("CARGO_PKG_VERSION"),
-        ask("uname", &["-srm"]),
-        ask(&launcher, &["--version"])
-    )
+    format!("{launcher}: {}\n", ask(&launcher, &["--version"]))
+}
+
+fn versions(implementation: &str) -> String {
+    format!("pmi-conform {}\n{}\n{implementation}", env!("CARGO_PKG_VERSION"), ask("uname", &["-srm"]))
 }
 
 fn session_json(session: &Session) -> Value {
@@ -179,21 +191,12 @@ fn line_json(line: &Line) -> Value {
     Value::Array(line.iter().map(piece).collect())
 }
 
-/// Lets the scenario say at which steps an answer was due that did not come.
-pub fn tighten(session: &mut Session, unanswered: &[(usize, pmi_wire::Operation)]) {
-    for (index, op) in unanswered {
-        if let Some(Step::Await { answer, .. }) = session.steps.get_mut(*index) {
-            *answer = Answer::Due(*op);
-        }
-    }
-}
-
 /// Reads what a folder holds.
 ///
 /// # Errors
 ///
 /// A file is missing or says something else; the message names it.
-pub fn read(folder: &Path) -> Result<(Found, Session), String> {
+pub fn read<I: Input>(folder: &Path) -> Result<(Found, I), String> {
     let at = |name: &str, e: &dyn std::fmt::Display| format!("{}: {e}", folder.join(name).display());
     let text = fs::read_to_string(folder.join(FINDING)).map_err(|e| at(FINDING, &e))?;
     let found: Found = serde_json::from_str(&text).map_err(|e| at(FINDING, &e))?;
@@ -204,14 +207,14 @@ pub fn read(folder: &Path) -> Result<(Found, Session), String> {
 ///
 /// # Errors
 ///
-/// It cannot be read, or has steps that sessions do not have.
-pub fn read_session(path: &Path) -> Result<Session, String> {
+/// It cannot be read, tests somebody else, or has steps that sessions do not have.
+pub fn read_session<I: Input>(path: &Path) -> Result<I, String> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
     let source = std::sync::Arc::new(crate::lang::ast::Source { path: name.clone(), text });
     let scenario = crate::lang::parse(source, "replayed")
         .map_err(|errors| errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))?;
-    Session::from_scenario(&scenario).map_err(|line| {
+    I::from_scenario(&scenario).map_err(|line| {
         format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}")
     })
 }

@@ -87,7 +87,7 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     all
 }
 
-fn symptom(parts: &[&str], what: String) -> Symptom {
+pub(super) fn symptom(parts: &[&str], what: String) -> Symptom {
     let bucket = parts.iter().map(|p| slug(p)).collect::<Vec<_>>().join("--");
     Symptom { bucket, what, requirement: None }
 }

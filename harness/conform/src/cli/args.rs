@@ -336,6 +336,12 @@ pub(super) struct Fuzz {
     /// Look for differences between these implementations instead, two or more
     #[arg(long, value_name = "CMD", num_args = 2.., conflicts_with_all = ["server", "family"], help_heading = "What is tested")]
     pub(super) differential: Vec<String>,
+    /// The program under test, as for judging: what its server answers is made unusual and wrong
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "differential", "library", "has", "lacks"], help_heading = "What is tested")]
+    pub(super) client: Option<String>,
+    /// The library under test, as for judging: calls of it, and wrong answers to what it asks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "differential", "has", "lacks"], help_heading = "What is tested")]
+    pub(super) library: Option<PathBuf>,
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
@@ -359,9 +365,9 @@ pub(super) struct Fuzz {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Campaign")]
     pub(super) workers: Option<usize>,
     /// Most ranks of a session
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
     pub(super) ranks: u32,
-    /// Make no mistakes: sessions are as RFC 13 has them
+    /// Make no mistakes: sessions are as RFC 13 has them, if unusual
     #[arg(long, help_heading = "Campaign")]
     pub(super) valid: bool,
     /// Longest wait for an answer, in seconds

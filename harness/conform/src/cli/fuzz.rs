@@ -10,13 +10,19 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
 use pmi_conform::campaign::differ::Differential;
-use pmi_conform::campaign::generate::Scope;
+use pmi_conform::campaign::generate::{Scope, generate};
+use pmi_conform::campaign::input::Input;
 use pmi_conform::campaign::known::Known;
+use pmi_conform::campaign::ordeal::trial::{Subject, Trial};
+use pmi_conform::campaign::ordeal::{Ordeal, library, program};
+use pmi_conform::campaign::session::Session;
 use pmi_conform::campaign::state::State;
 use pmi_conform::campaign::store::{self, Found, TRIES};
-use pmi_conform::campaign::{Options, Outcome, Progress, Watch, run};
+use pmi_conform::campaign::{Make, Options, Outcome, Progress, Watch, run};
+use pmi_conform::client::Program;
 use pmi_conform::lang::ast::Need;
 use pmi_conform::launch::{Environment, Implementation, need};
+use pmi_conform::library::Library;
 use pmi_conform::suite::Suite;
 use serde_json::json;
 
@@ -31,10 +37,72 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
+    if args.client.is_some() || args.library.is_some() {
+        return trial(args, &interrupted);
+    }
     let (arena, scope) = stage(args, &interrupted)?;
-    let arena = &*arena;
+    campaign(args, &*arena, &interrupted, |seed| Box::new(move |number| generate(seed, number, scope)))
+}
+
+/// A campaign against a program or a library: what is drawn is what its server says.
+fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
+    let subject = match (&args.client, &args.library) {
+        (Some(command), _) => {
+            let program = Program::new(command, args.ranks);
+            Subject::Program(Box::new(program.map_err(|what| anyhow::anyhow!("--client: {what}"))?))
+        }
+        (None, Some(path)) => Subject::Library(Box::new(library_at(path)?)),
+        (None, None) => anyhow::bail!("--client or --library"),
+    };
+    let suite = Suite::embedded().map_err(told)?;
+    let is_program = matches!(subject, Subject::Program(_));
+    let mut trial = Trial::new(subject, suite, args.timeout, Arc::clone(interrupted));
+    let (ranks, changed) = (args.ranks, !args.valid);
+    if !is_program {
+        let wire = trial.asks().map_err(anyhow::Error::msg)?;
+        if !wire {
+            note(
+                "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
+            )?;
+        }
+        let scope = library::Scope { ranks, change: changed, wire };
+        return campaign(args, &trial, interrupted, |seed| {
+            Box::new(move |number| library::generate(seed, number, scope))
+        });
+    }
+    let traces =
+        if args.replay.is_some() { Vec::new() } else { trial.traces(ranks).map_err(anyhow::Error::msg)? };
+    if interrupted.load(Ordering::Relaxed) {
+        return Ok(130);
+    }
+    let traces = &traces;
+    campaign(args, &trial, interrupted, |seed| {
+        Box::new(move |number| program::generate(seed, number, traces, changed))
+    })
+}
+
+fn note(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "note: {text}")
+}
+
+fn library_at(path: &Path) -> anyhow::Result<Library> {
+    std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
+    // Without a slash, the loader would look elsewhere.
+    let path = std::path::absolute(path)?;
+    let binary =
+        std::env::current_exe().context("cannot find this program's own file, which loads the library")?;
+    Ok(Library { path, binary, env: Default::default(), server: None })
+}
+
+/// Runs a campaign, or plays a finding again. `make` makes the sessions of a seed.
+fn campaign<'a, I: Input>(
+    args: &Fuzz,
+    arena: &dyn Stage<I>,
+    interrupted: &AtomicBool,
+    make: impl FnOnce(u64) -> Box<Make<'a, I>>,
+) -> anyhow::Result<u8> {
     if let Some(path) = &args.replay {
-        return replay(arena, path, &interrupted);
+        return replay(arena, path, interrupted);
     }
     let state = match State::read(&args.out).map_err(anyhow::Error::msg)? {
         Some(_) if !args.resume => anyhow::bail!(
@@ -56,12 +124,11 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
         workers: args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         out: args.out.clone(),
         known: known.unwrap_or_default(),
-        scope,
         replay: command_line(args),
     };
     let shown = Shown::new();
     shown.line(&format!("{}, seed {}, from session {}", arena.label(), state.seed, state.next));
-    let outcome = run(arena, &options, state, &interrupted, &shown);
+    let outcome = run(arena, &*make(options.seed), &options, state, interrupted, &shown);
     shown.bar.finish_and_clear();
     let status = status(&outcome);
     for (format, file) in &args.report {
@@ -130,6 +197,8 @@ fn command_line(args: &Fuzz) -> String {
         words.extend(args.differential.iter().cloned());
     }
     words.extend(args.server.iter().flat_map(|s| ["--server".to_owned(), s.clone()]));
+    words.extend(args.client.iter().flat_map(|c| ["--client".to_owned(), c.clone()]));
+    words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     shell_words::join(words)
 }
@@ -228,7 +297,7 @@ fn summary(outcome: &Outcome, args: &Fuzz) -> String {
 }
 
 /// Plays a finding, or a session in a scenario file, again.
-fn replay(arena: &dyn Stage, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
+fn replay<I: Input>(arena: &dyn Stage<I>, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let (bucket, session) = if path.is_dir() {
         let (found, session) = store::read(path).map_err(anyhow::Error::msg)?;
         (Some(found.bucket), session)
@@ -259,22 +328,29 @@ fn replay(arena: &dyn Stage, path: &Path, interrupted: &AtomicBool) -> anyhow::R
 fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let mut written = 0;
+    let copy = |finding: &Path| -> Result<(String, String), String> {
+        // Whom a finding is about is written in its scenario.
+        if let Ok((found, session)) = store::read::<Session>(finding) {
+            return Ok((store::scenario(&found, &session), found.bucket));
+        }
+        let (found, ordeal) = store::read::<Ordeal>(finding)?;
+        Ok((store::scenario(&found, &ordeal), found.bucket))
+    };
     let entries = std::fs::read_dir(out).with_context(|| out.display().to_string())?;
     let mut folders: Vec<_> =
         entries.flatten().map(|e| e.path()).filter(|p| p.join(store::FINDING).is_file()).collect();
     folders.sort();
     for finding in folders {
-        let (found, session) = store::read(&finding).map_err(anyhow::Error::msg)?;
-        let file = folder.join(format!("{}.pmi", found.bucket));
-        std::fs::write(&file, store::scenario(&found, &session))
-            .with_context(|| file.display().to_string())?;
+        let (text, bucket) = copy(&finding).map_err(anyhow::Error::msg)?;
+        let file = folder.join(format!("{bucket}.pmi"));
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
         written += 1;
     }
     say(&format!("{written} scenarios written to {}\n", folder.display()))?;
     Ok(0)
 }
 
-fn json_report(arena: &dyn Stage, options: &Options, outcome: &Outcome) -> String {
+fn json_report<I>(arena: &dyn Stage<I>, options: &Options, outcome: &Outcome) -> String {
     let progress = &outcome.progress;
     let report = json!({
         "format": 1,

@@ -12,6 +12,7 @@ mod verdict;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -27,6 +28,9 @@ use crate::verdict::Verdict;
 use actor::{Actor, Why};
 use script::Script;
 use stage::{Stage, proc_of};
+
+/// Why a program that never makes a request has nothing to do with what is said to it.
+pub(crate) const NO_SUCH_REQUEST: &str = "the program makes no such request";
 
 /// A program under test.
 #[derive(Debug)]
@@ -72,6 +76,11 @@ impl Program {
         let executable = Executable::new(&words).map_err(|e| e.to_string())?;
         executable.resolve().map_err(|e| e.to_string())?;
         Ok(Self { label: command.to_owned(), command: words, ranks, plain: Mutex::default() })
+    }
+
+    /// The file that is executed, if it is there.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        Executable::new(&self.command).ok()?.resolve().ok()
     }
 
     /// Starts it under a scenario's server and waits for its end.
@@ -194,7 +203,7 @@ pub fn play(
         let text = scenario.source.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
         let wanted = text.split_once("C:").map_or(text, |(_, wanted)| wanted).trim();
         let wanted = wanted.trim_start_matches("every ");
-        return Err((Verdict::NotApplicable, format!("the program makes no such request: {wanted}")));
+        return Err((Verdict::NotApplicable, format!("{NO_SUCH_REQUEST}: {wanted}")));
     }
     Ok(verdict::outcome(&script, played, plain, interrupted.load(Ordering::Relaxed)))
 }

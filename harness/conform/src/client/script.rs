@@ -40,6 +40,8 @@ pub(super) enum Act {
 pub(super) enum Expected {
     /// It ends by itself, with such a status.
     Exit(ExitPattern),
+    /// It ends somehow, by itself or with its program.
+    Over,
     /// It ends by itself, with status 0 only if its output is that of a plain run.
     Copes,
     /// Its output is that of a plain run.
@@ -151,12 +153,20 @@ impl Script {
         self.places.iter().filter(move |place| concerns(&place.who, p))
     }
 
+    /// The name of a group's keyval space, as the server gives it unless a variation or a fault makes it another.
+    fn kvsname(&self, group: u32) -> Vec<u8> {
+        format!("{}-{group}", self.config.kvs_prefix).into_bytes()
+    }
+
     /// What is done at the requests of a process, in order.
     pub(super) fn rules(&self, p: ProcId, size: u32) -> Vec<Rule> {
         let mut rules: Vec<Rule> = Vec::new();
         for place in self.of(p) {
             let mut scope = place.scope.clone();
             scope.enter(p.rank, size);
+            if scope.var("kvs").is_err() {
+                scope.set("kvs", self.kvsname(p.group));
+            }
             let begin = |trigger| Rule { trigger, acts: Vec::new(), line: place.line, scope };
             match &place.entry {
                 Entry::Trigger(request, every) => rules.push(begin(Some((request.clone(), *every)))),
@@ -308,6 +318,7 @@ fn entry(step: &Step) -> Option<Entry> {
         (Role::Process, Action::Process(action)) => match action {
             ProcessAction::Kill(_) => Entry::Act(Act::Kill),
             ProcessAction::Ends(pattern) => Entry::Expect(Expected::Exit(*pattern)),
+            ProcessAction::Over => Entry::Expect(Expected::Over),
             ProcessAction::Copes => Entry::Expect(Expected::Copes),
             ProcessAction::SameOutput => Entry::Expect(Expected::SameOutput),
             ProcessAction::Env(name, value) => {

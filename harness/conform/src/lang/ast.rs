@@ -364,6 +364,8 @@ pub enum ProcessAction {
     Ends(ExitPattern),
     /// `P: copes`, of a client under test: it ends by itself, with status 0 only if its output is that of a plain run.
     Copes,
+    /// `P: ends`, of a client under test: it ends somehow, by itself or with its program.
+    Over,
     /// `P: output same`, of a client under test: its standard output is that of a plain run.
     SameOutput,
     /// `J: exit STATUS`: the job ends, with this status.

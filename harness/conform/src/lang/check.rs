@@ -37,6 +37,11 @@ const UNKNOWN: u32 = 1_000;
 
 const PREDEFINED: &[&str] = &["rank", "size", "agent"];
 
+/// Against a client, `$kvs` is the name of the keyval space that its server gives it.
+fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
+    if scenario.tests == UnderTest::Client { vec!["kvs".to_owned()] } else { Vec::new() }
+}
+
 /// Everything that is wrong in a file that [`super::parse`] could read, in file order.
 ///
 /// A fragment is checked by itself and again wherever it is used, there for what only its user can know: which names
@@ -47,7 +52,7 @@ pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
         scenario,
         sink: Sink::new(Arc::clone(&scenario.source)),
         source: Arc::clone(&scenario.source),
-        bound: Vec::new(),
+        bound: bound_from_the_start(scenario),
         groups: 0,
         fragments: Vec::new(),
         depth: 0,

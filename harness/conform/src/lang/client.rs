@@ -34,7 +34,7 @@ pub(super) fn check(scenario: &Scenario, sink: &mut Sink) {
     if !expects && !scenario.is_fragment() {
         let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
         sink.error(span, "nothing is expected of the client").help(
-            "say what it comes to: `* P: exit 0`, `* P: exit nonzero`, `* P: copes`, `* P: output same`",
+            "say what it comes to: `* P: exit 0`, `* P: exit nonzero`, `* P: ends`, `* P: copes`, `* P: output same`",
         );
     }
 }
@@ -58,8 +58,8 @@ fn steps(body: &[Stmt], with: &mut impl FnMut(&Step)) {
 }
 
 fn is_expectation(action: &Action) -> bool {
-    use ProcessAction::{Copes, Ends, SameOutput};
-    matches!(action, Action::Process(Ends(_) | Copes | SameOutput))
+    use ProcessAction::{Copes, Ends, Over, SameOutput};
+    matches!(action, Action::Process(Ends(_) | Over | Copes | SameOutput))
 }
 
 /// What makes sense against a client only.
@@ -69,6 +69,7 @@ fn misplaced(step: &Step, sink: &mut Sink) {
         Action::Right => "right",
         Action::Message { mode, .. } if every(mode) => "every",
         Action::Process(ProcessAction::Copes) => "copes",
+        Action::Process(ProcessAction::Over) => "ends",
         Action::Process(ProcessAction::SameOutput) => "output same",
         _ => return,
     };
@@ -92,7 +93,9 @@ fn step_of_client(step: &Step, sink: &mut Sink) {
         }
         (Role::Process, Action::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,
-        (Role::Process, _) => "against a client there are `env`, `kill 9`, `exit`, `copes` and `output same`",
+        (Role::Process, _) => {
+            "against a client there are `env`, `kill 9`, `exit`, `ends`, `copes` and `output same`"
+        }
         _ => "against a client there are steps C, S and P",
     };
     sink.error(step.span, wrong);

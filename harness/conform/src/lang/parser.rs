@@ -18,7 +18,8 @@ const MAX_NODES: u32 = 4_096;
 const PARTIES: &[&str] = &["server", "client", "library"];
 const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
-const PROCESS_WORDS: &[&str] = &["started", "env", "args", "ended", "exit", "kill", "copes", "output same"];
+const PROCESS_WORDS: &[&str] =
+    &["started", "env", "args", "ended", "exit", "kill", "ends", "copes", "output same"];
 const JOB_WORDS: &[&str] = &["exit", "logged"];
 
 /// Reads a scenario or fragment; `name` is its [`Scenario::name`].
@@ -640,6 +641,7 @@ impl<'a> Parser<'a> {
             "env" => return self.env(rest, argument),
             "args" => return Some(ProcessAction::Args(template::read(self.text, argument, &mut self.sink))),
             "copes" => ProcessAction::Copes,
+            "ends" => ProcessAction::Over,
             "output" if self.of(argument) == "same" => return Some(ProcessAction::SameOutput),
             "exit" if self.scenario.tests == UnderTest::Client => {
                 return self.status(argument).map(ProcessAction::Ends);

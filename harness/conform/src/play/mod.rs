@@ -12,5 +12,6 @@ mod upstream;
 pub use memory::MemoryPeer;
 pub use peer::{Incoming, Peer};
 pub use player::{Limits, Outcome, play};
+pub(crate) use recorder::KEPT;
 pub use recorder::{EventSink, Recorder};
 pub(crate) use scope::fill;

@@ -840,9 +840,10 @@ impl Player<'_> {
                 self.peer.kill(p, *signal);
                 Ok(())
             }
-            ProcessAction::Ends(_) | ProcessAction::Copes | ProcessAction::SameOutput => {
-                Err(Stop::Scenario("what a client under test comes to".into()))
-            }
+            ProcessAction::Ends(_)
+            | ProcessAction::Over
+            | ProcessAction::Copes
+            | ProcessAction::SameOutput => Err(Stop::Scenario("what a client under test comes to".into())),
             ProcessAction::JobExit(_) | ProcessAction::Logged => {
                 Err(Stop::Scenario("a step of the job stands under J".into()))
             }

@@ -20,7 +20,7 @@ impl EventSink for () {
 const KEEP_ALL: usize = 8 << 20;
 
 /// Most bytes of one read or write that are kept in the transcript; the monitor sees all of them.
-const KEEP: usize = 64 * 1024;
+pub(crate) const KEPT: usize = 64 * 1024;
 
 /// Most findings of one scenario.
 const FINDINGS: usize = 1000;
@@ -74,7 +74,7 @@ impl<'a> Recorder<'a> {
         | What::FromProxy { text: bytes, .. }
         | What::ToProxy { text: bytes, .. } = &mut event.what
         {
-            bytes.0.truncate(KEEP.min(self.room));
+            bytes.0.truncate(KEPT.min(self.room));
             bytes.0.shrink_to_fit();
             self.room -= bytes.0.len();
         }

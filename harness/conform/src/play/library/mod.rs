@@ -40,6 +40,8 @@ const LINE_LIMIT: usize = 1 << 20;
 const BLOCK_LIMIT: usize = 10_000;
 /// How a program ends that aborts itself.
 const SIGABRT: i32 = 6;
+/// First part of the names of keyval spaces that the reference server gives.
+pub(crate) const KVS_PREFIX: &str = "library-kvs-";
 /// Descriptor that a process gets for PMI_FD where the scenario names none.
 const PMI_FD: &str = "7";
 
@@ -53,7 +55,7 @@ pub(crate) fn play(
     sink: &mut dyn EventSink,
 ) -> Outcome {
     let requires: Vec<String> = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let config = Config { nodes: scenario.nodes, kvs_prefix: "library-kvs-".to_owned(), ..Config::default() };
+    let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
     let mut server = MemoryPeer::launch(config, scenario.ranks);
     let agent = server.agent(1);
     let mut player = Player {

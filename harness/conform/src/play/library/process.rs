@@ -105,6 +105,7 @@ impl Player<'_> {
             }
             ProcessAction::Args(_)
             | ProcessAction::Ends(_)
+            | ProcessAction::Over
             | ProcessAction::Copes
             | ProcessAction::SameOutput
             | ProcessAction::JobExit(_)

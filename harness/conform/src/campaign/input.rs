@@ -1,0 +1,140 @@
+//! What a campaign needs of its sessions, whoever is under test: to write and read them as scenarios, and to make
+//! them smaller.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use pmi_wire::Operation;
+
+use super::session::{Answer, Line, Session, Step};
+use super::shrink::line_weight;
+use super::store;
+use crate::lang::ast::Scenario;
+
+/// A session as data: ranks, and steps of which any may be left out.
+pub trait Input: Clone + PartialEq + Send + Sync {
+    /// The requirement that a stored scenario cites where the judge knows none.
+    const CITED: &'static str;
+
+    /// Writes it as a scenario file.
+    fn to_scenario(&self, summary: &str, requires: &[&str]) -> String;
+    /// Reads a scenario that [`Self::to_scenario`] could have written.
+    ///
+    /// # Errors
+    ///
+    /// The line of the first step that is of another kind.
+    fn from_scenario(scenario: &Scenario) -> Result<Self, usize>;
+    /// Number of processes.
+    fn ranks(&self) -> u32;
+    /// Number of steps.
+    fn len(&self) -> usize;
+    /// Whether nothing is left.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Leaves out steps.
+    fn drop_steps(&mut self, steps: Range<usize>);
+    /// Leaves out a rank with all that concerns it alone; the others move up.
+    fn drop_rank(&mut self, rank: u32);
+    /// The messages that a step writes, if it writes any.
+    fn lines(&self, step: usize) -> Option<&Vec<Line>>;
+    /// The same, to be changed.
+    fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Line>>;
+    /// What shrinking makes less.
+    fn weight(&self) -> usize;
+    /// Makes the rest fit what was left out; false if it cannot be played.
+    fn settle(&mut self) -> bool;
+    /// Notes at which steps an answer was due that did not come.
+    fn tighten(&mut self, unanswered: &[(usize, Operation)]);
+    /// Writes a script that plays it and needs nothing of ours.
+    ///
+    /// # Errors
+    ///
+    /// Whatever writing files brings.
+    fn store_script(&self, folder: &Path, bucket: &str, command: &[String]) -> io::Result<()>;
+}
+
+impl Input for Session {
+    /// What a server has to do about what is no message.
+    const CITED: &'static str = "rfc13.error.close";
+
+    fn to_scenario(&self, summary: &str, requires: &[&str]) -> String {
+        self.to_scenario(summary, requires)
+    }
+
+    fn from_scenario(scenario: &Scenario) -> Result<Self, usize> {
+        Self::from_scenario(scenario)
+    }
+
+    fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn drop_steps(&mut self, steps: Range<usize>) {
+        self.steps.drain(steps);
+    }
+
+    fn drop_rank(&mut self, rank: u32) {
+        self.ranks -= 1;
+        self.steps.retain(|step| step.rank() != Some(rank));
+        for step in &mut self.steps {
+            match step {
+                Step::Write { rank: r, .. }
+                | Step::Await { rank: r, .. }
+                | Step::Close { rank: r }
+                | Step::Exit { rank: r, .. }
+                | Step::Kill { rank: r, .. }
+                    if *r > rank =>
+                {
+                    *r -= 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn lines(&self, step: usize) -> Option<&Vec<Line>> {
+        match self.steps.get(step) {
+            Some(Step::Write { lines, .. }) => Some(lines),
+            _ => None,
+        }
+    }
+
+    fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Line>> {
+        match self.steps.get_mut(step) {
+            Some(Step::Write { lines, .. }) => Some(lines),
+            _ => None,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        let step = |step: &Step| match step {
+            Step::Write { lines, .. } => 10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>(),
+            Step::Join | Step::Leave => 5,
+            _ => 10,
+        };
+        self.ranks as usize * 100 + self.steps.iter().map(step).sum::<usize>()
+    }
+
+    fn settle(&mut self) -> bool {
+        self.realign();
+        self.is_sound()
+    }
+
+    fn tighten(&mut self, unanswered: &[(usize, Operation)]) {
+        for (index, op) in unanswered {
+            if let Some(Step::Await { answer, .. }) = self.steps.get_mut(*index) {
+                *answer = Answer::Due(*op);
+            }
+        }
+    }
+
+    fn store_script(&self, folder: &Path, bucket: &str, command: &[String]) -> io::Result<()> {
+        store::store_script(self, folder, bucket, command)
+    }
+}

@@ -149,7 +149,7 @@ fn errant(fault: &str) -> String {
 #[case("crashes-after-close", "60", "crash--client--SIGSEGV--")]
 #[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok")]
 #[case("ignores-failures", "100", "rule--client--rfc13.init.complete-before-others--init-refused")]
-#[case("waits-after-close", "25", "hang--client--")]
+#[case("waits-after-close", "60", "hang--client--")]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
     #[case] sessions: &str,

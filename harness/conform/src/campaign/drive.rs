@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::{Body, LineFramer, Maxes, Operation, Response, ValueReading};
 
-use super::session::{Answer, Base, Length, Limit, Line, Piece, Session, Step};
+use super::session::{Answer, Base, Length, Limit, Line, Piece, Says, Session, Step};
+use super::upstream::Side;
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Monitor, Party};
 use crate::play::{Incoming, Peer, Recorder, fill};
@@ -81,6 +82,7 @@ struct Driver<'a> {
     groups: u32,
     spawning: bool,
     programs: u32,
+    upstream: Side,
     played: Played,
 }
 
@@ -101,6 +103,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
         groups: 0,
         spawning: false,
         programs: 0,
+        upstream: Side::default(),
         played: Played {
             events: Vec::new(),
             findings: Vec::new(),
@@ -115,6 +118,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
             silences: Vec::new(),
         },
     };
+    driver.peer.hold(session.holds());
     driver.recorder.record(What::Launched { command, ranks: session.ranks, nodes: 1 });
     if driver.start(session.ranks).is_ok() {
         for (index, step) in session.steps.iter().enumerate() {
@@ -128,7 +132,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
     let mut played = driver.played;
     played.events = driver.recorder.events;
     played.findings = driver.recorder.findings;
-    played.findings.retain(|f| f.party == Party::Server);
+    played.findings.retain(|f| f.party == Party::Server && driver.upstream.judges(f));
     played
 }
 
@@ -197,7 +201,34 @@ impl Driver<'_> {
                 self.peer.kill(proc, *signal);
                 Ok(())
             }
+            Step::Passed { .. } => self.until(|side| side.take_passed() || side.is_over()),
+            Step::Upstream { to, says } => {
+                let text = match says {
+                    Says::Words { lines, partial } => match self.bytes(lines, *partial) {
+                        Some(text) => text,
+                        None => return Err(Over),
+                    },
+                    Says::Usual | Says::Close => Vec::new(),
+                };
+                let Some(command) = self.upstream.command(*to, says, text) else { return Ok(()) };
+                self.peer.upstream(command);
+                // What comes next comes after it has been said.
+                self.until(|side| side.has_said() || side.is_over())
+            }
         }
+    }
+
+    /// Lets things happen at the upstream's side until it is done, or nothing more happens.
+    fn until(&mut self, mut done: impl FnMut(&mut Side) -> bool) -> Result<(), Over> {
+        let deadline = Instant::now() + self.wait;
+        while !done(&mut self.upstream) {
+            match self.peer.next(deadline, true) {
+                Incoming::Event(what) => self.take(what)?,
+                Incoming::Interrupted => return self.interrupted(),
+                Incoming::Idle | Incoming::Deadline => break,
+            }
+        }
+        Ok(())
     }
 
     /// The same request by every rank.
@@ -330,6 +361,10 @@ impl Driver<'_> {
             if proof == SilenceProof::Idle {
                 self.played.silences.push(start.elapsed());
             }
+            if self.upstream.owes() {
+                // It may be we who keep it waiting.
+                return if due { Err(Over) } else { Ok(()) };
+            }
             self.recorder.record(What::NoAnswer { proc, proof });
             if let Some(op) = self.link(proc).asked.first().copied().flatten() {
                 self.played.unanswered.push((index, op));
@@ -345,6 +380,7 @@ impl Driver<'_> {
 
     fn take_and_bind(&mut self, what: What, binds: bool) -> Result<(), Over> {
         self.recorder.record(what.clone());
+        self.upstream.observe(self.recorder.events.len() as u64 - 1, &what);
         match what {
             What::FromServer { proc, bytes } => {
                 self.received += bytes.0.len();

@@ -11,11 +11,13 @@ pub mod drive;
 pub mod generate;
 pub mod known;
 mod mutate;
+mod replies;
 pub mod session;
 pub mod shrink;
 pub mod state;
 pub mod store;
 pub mod symptom;
+mod upstream;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -252,19 +252,7 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
             plan[at] = Plan::Step(Step::Write { rank, lines, partial: false });
         }
         Mutation::Junk => {
-            let line = match rng.u32(0..3) {
-                0 => vec![Piece::Bytes(
-                    (0..rng.usize(1..40))
-                        .map(|_| match rng.u8(..) {
-                            b'\n' => 0,
-                            b => b,
-                        })
-                        .collect(),
-                )],
-                1 => vec![Piece::Fill(any_length(rng))],
-                _ => vec![Piece::Bytes(JUNK[rng.usize(..JUNK.len())].to_vec())],
-            };
-            let line = line.into_iter().filter(|p| *p != Piece::Bytes(Vec::new())).collect();
+            let line = junk(rng);
             plan.insert(at, Plan::Step(Step::Await { rank, answer: Answer::Perhaps }));
             plan.insert(at, Plan::Step(Step::Write { rank, lines: vec![line], partial: false }));
         }
@@ -288,7 +276,24 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
     Some(op.request_cmd().to_owned())
 }
 
-fn any_length(rng: &mut Rng) -> Length {
+/// A line that is no message.
+pub(super) fn junk(rng: &mut Rng) -> Line {
+    let line = match rng.u32(0..3) {
+        0 => vec![Piece::Bytes(
+            (0..rng.usize(1..40))
+                .map(|_| match rng.u8(..) {
+                    b'\n' => 0,
+                    b => b,
+                })
+                .collect(),
+        )],
+        1 => vec![Piece::Fill(any_length(rng))],
+        _ => vec![Piece::Bytes(JUNK[rng.usize(..JUNK.len())].to_vec())],
+    };
+    line.into_iter().filter(|p| *p != Piece::Bytes(Vec::new())).collect()
+}
+
+pub(super) fn any_length(rng: &mut Rng) -> Length {
     match rng.u32(0..2) {
         0 => Length::of(LENGTHS[rng.usize(..LENGTHS.len())]),
         _ => {
@@ -298,7 +303,7 @@ fn any_length(rng: &mut Rng) -> Length {
     }
 }
 
-fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
+pub(super) fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     let m = rng.usize(..messages.len());
     let message = &mut messages[m];
     let i = rng.usize(..message.len());
@@ -333,7 +338,7 @@ fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     }
 }
 
-fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
     let i = rng.usize(..fields.len());
     let length = any_length(rng);
@@ -346,7 +351,7 @@ fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     let numeric = |f: &&mut Field| match &f.value[..] {
         // A server does well to believe how many processes it is to start, and a machine would not like it.
         [Piece::Bytes(b)] => f.key != "nprocs" && b.iter().all(u8::is_ascii_digit),
@@ -358,7 +363,7 @@ fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
+pub(super) fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     let m = rng.usize(..messages.len());
     let times = [31, 32, 63, 64, 99, 100, 101, 128, 500][rng.usize(..9)];
     for i in 0..times {
@@ -366,7 +371,7 @@ fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     }
 }
 
-fn separator(line: &mut Line, rng: &mut Rng) {
+pub(super) fn separator(line: &mut Line, rng: &mut Rng) {
     const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
     let places: Vec<(usize, usize)> = positions(line, |b| matches!(b, b' ' | b'='));
     let text = OTHERS[rng.usize(..OTHERS.len())].as_bytes();
@@ -383,7 +388,7 @@ fn separator(line: &mut Line, rng: &mut Rng) {
     tidy(line);
 }
 
-fn bytes(line: &mut Line, rng: &mut Rng) {
+pub(super) fn bytes(line: &mut Line, rng: &mut Rng) {
     for _ in 0..rng.usize(1..4) {
         let places = positions(line, |b| !b.is_ascii_digit());
         if places.is_empty() {
@@ -447,7 +452,7 @@ fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()>
     Some(())
 }
 
-fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
+pub(super) fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
     let places = positions(line, |_| true);
     if places.is_empty() {
         return (line.clone(), Line::new());
@@ -529,7 +534,7 @@ pub(super) fn settle(plan: Vec<Plan>) -> Vec<Step> {
             }
         }
         // Where the start went wrong, the names have no value: something stands in for them.
-        if let Some(Step::Write { lines, .. }) = steps.last_mut() {
+        if let Some(lines) = steps.last_mut().and_then(Step::lines_mut) {
             stand_in(lines, kvs, limits);
         }
     }

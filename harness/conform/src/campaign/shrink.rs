@@ -1,7 +1,7 @@
 //! Makes a session smaller as long as it shows the same.
 
 use super::mutate::tidy;
-use super::session::{Base, Length, Line, Piece, Session, Step};
+use super::session::{Base, Length, Line, Piece, Says, Session, Step};
 
 /// Shrinks `session`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
 /// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
@@ -28,7 +28,9 @@ pub fn shrink(
 /// What shrinking makes less.
 fn weight(session: &Session) -> usize {
     let step = |step: &Step| match step {
-        Step::Write { lines, .. } => 10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>(),
+        Step::Write { lines, .. } | Step::Upstream { says: Says::Words { lines, .. }, .. } => {
+            10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>()
+        }
         Step::Join | Step::Leave => 5,
         _ => 10,
     };
@@ -134,7 +136,7 @@ impl Shrinker<'_> {
     fn simplify_lines(&mut self) {
         let mut at = 0;
         while at < self.best.steps.len() && self.left > 0 {
-            if matches!(self.best.steps[at], Step::Write { .. }) {
+            if self.best.steps[at].lines().is_some() {
                 self.drop_lines(at);
                 let lines = self.lines(at).map_or(0, |l| l.len());
                 for line in 0..lines {
@@ -147,15 +149,12 @@ impl Shrinker<'_> {
     }
 
     fn lines(&self, at: usize) -> Option<&Vec<Line>> {
-        match self.best.steps.get(at) {
-            Some(Step::Write { lines, .. }) => Some(lines),
-            _ => None,
-        }
+        self.best.steps.get(at)?.lines()
     }
 
     fn with_lines(&self, at: usize, change: impl FnOnce(&mut Vec<Line>)) -> Session {
         let mut candidate = self.best.clone();
-        if let Some(Step::Write { lines, .. }) = candidate.steps.get_mut(at) {
+        if let Some(lines) = candidate.steps.get_mut(at).and_then(Step::lines_mut) {
             change(lines);
         }
         candidate

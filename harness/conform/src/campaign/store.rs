@@ -77,15 +77,24 @@ pub fn store(
     fs::create_dir_all(folder)?;
     let write = |name: &str, text: &str| fs::write(folder.join(name), text);
     write(SCENARIO, &scenario(found, session))?;
-    write("session.json", &format!("{:#}\n", session_json(session)))?;
-    write("replay.py", SCRIPT)?;
-    let launch = plain_command(command);
-    let script = format!(
-        "#!/bin/sh\n# {}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-         cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
-        found.bucket,
-        shell_words::join(&launch)
-    );
+    let script = match session_json(session) {
+        Some(json) => {
+            write("session.json", &format!("{json:#}\n"))?;
+            write("replay.py", SCRIPT)?;
+            let launch = plain_command(command);
+            format!(
+                "#!/bin/sh\n# {}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
+                 cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
+                found.bucket,
+                shell_words::join(&launch)
+            )
+        }
+        None => format!(
+            "#!/bin/sh\n# {}\n# In this session we speak as the upstream of the proxy, and only pmi-conform can do that: this script needs it.\n\
+             exec {replay}\n",
+            found.bucket
+        ),
+    };
     write("replay.sh", &script)?;
     fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
@@ -138,11 +147,11 @@ fn versions(command: &[String]) -> String {
     )
 }
 
-fn session_json(session: &Session) -> Value {
-    let steps: Vec<Value> = session
-        .steps
-        .iter()
-        .map(|step| match step {
+/// The session for the script; `None` if it has what the script cannot do.
+fn session_json(session: &Session) -> Option<Value> {
+    let steps = session.steps.iter().map(|step| {
+        Some(match step {
+            Step::Passed { .. } | Step::Upstream { .. } => return None,
             Step::Join => json!({"step": "join"}),
             Step::Leave => json!({"step": "leave"}),
             Step::Write { rank, lines, partial } => {
@@ -154,8 +163,9 @@ fn session_json(session: &Session) -> Value {
             Step::Exit { rank, status } => json!({"step": "exit", "rank": rank, "number": status}),
             Step::Kill { rank, signal } => json!({"step": "kill", "rank": rank, "number": signal}),
         })
-        .collect();
-    json!({"ranks": session.ranks, "steps": steps})
+    });
+    let steps: Vec<Value> = steps.collect::<Option<_>>()?;
+    Some(json!({"ranks": session.ranks, "steps": steps}))
 }
 
 fn line_json(line: &Line) -> Value {

@@ -177,6 +177,8 @@ fn last_action(played: &Played) -> String {
     for event in events.iter().rev() {
         match &event.what {
             What::ToServer { bytes, .. } => return kind(&bytes.0),
+            What::ToProxy { text, scripted: true, .. } => return super::upstream::kind(&text.0),
+            What::ClosedByUpstream { .. } => return "upstream-close".into(),
             What::ClosedByClient { .. } => return "close".into(),
             What::Ended { ours: true, .. } => return "exit".into(),
             _ => {}

@@ -115,6 +115,7 @@ fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> an
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
         mutate: !args.valid,
+        upstream: implementation.has_upstream(),
     };
     let catalogue = Suite::embedded().map_err(told)?.catalogue;
     let target = Target::Processes(Box::new(implementation), environment);

@@ -103,6 +103,15 @@ fn the_script_shows_a_crash_without_us() {
 }
 
 #[test]
+fn a_session_of_an_upstream_is_for_bare_proxies() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# A.\nrequires rfc13.error.close\nneeds upstream\n\nproxy:0  U: cmd=get_result\n";
+    fs::write(folder.path().join("s.pmi"), text).unwrap();
+    let (status, text) = fuzz(folder.path(), &["--replay", "s.pmi"]);
+    assert!(status == 2 && text.contains("must be a bare hydra_pmi_proxy"), "{status}: {text}");
+}
+
+#[test]
 fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed("crash");

@@ -212,13 +212,16 @@ impl Driver<'_> {
                 };
                 let Some(command) = self.upstream.command(*to, says, text) else { return Ok(()) };
                 self.peer.upstream(command);
-                // What comes next comes after it has been said.
-                self.until(|side| side.has_said() || side.is_over())
+                if matches!(says, Says::Usual) {
+                    return Ok(());
+                }
+                // What comes next comes after the proxy has heard it, so that what it leads to is not laid to that.
+                self.until(|_| false)
             }
         }
     }
 
-    /// Lets things happen at the upstream's side until it is done, or nothing more happens.
+    /// Lets things happen until the upstream's side is done, or nothing more happens.
     fn until(&mut self, mut done: impl FnMut(&mut Side) -> bool) -> Result<(), Over> {
         let deadline = Instant::now() + self.wait;
         while !done(&mut self.upstream) {

@@ -20,6 +20,10 @@ pub const SCENARIO: &str = "scenario.pmi";
 const SCRIPT: &str = include_str!("replay.py");
 /// Cited where the monitor knows no requirement: what a server has to do about what is no message.
 const NO_CRASH: &str = "rfc13.error.close";
+/// The same where we were a proxy's upstream: what a proxy has to do about what it cannot read, ...
+const UPSTREAM_TEXT: &str = "hydra.upstream.bad-text";
+/// ... and about an upstream that is gone.
+const UPSTREAM_LOST: &str = "hydra.upstream.lost";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +117,12 @@ pub fn store(
 pub fn scenario(found: &Found, session: &Session) -> String {
     let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
     let summary: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    session.to_scenario(&summary, &[found.requirement.as_deref().unwrap_or(NO_CRASH)])
+    let broken = found.requirement.as_deref().unwrap_or_else(|| match session.needs_upstream() {
+        true if found.bucket.ends_with("--upstream-close") => UPSTREAM_LOST,
+        true => UPSTREAM_TEXT,
+        false => NO_CRASH,
+    });
+    session.to_scenario(&summary, &[broken])
 }
 
 /// The command as a script can use it. A bare proxy is started by the mpiexec that belongs to it.

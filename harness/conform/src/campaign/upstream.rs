@@ -27,8 +27,6 @@ pub(super) struct Side {
     held: BTreeMap<u64, Option<Operation>>,
     /// Requests that we have answered in our own words.
     answered: BTreeSet<u64>,
-    /// Something was ordered that has not been reported as said.
-    ordered: bool,
     over: bool,
     /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says.
     unlawful: Option<u64>,
@@ -45,11 +43,6 @@ impl Side {
     /// The connection to the proxy is no more.
     pub(super) fn is_over(&self) -> bool {
         self.over
-    }
-
-    /// Whether what was ordered has been done.
-    pub(super) fn has_said(&self) -> bool {
-        !self.ordered
     }
 
     /// Whether a request waits for an answer that only a step could give.
@@ -73,14 +66,8 @@ impl Side {
                 // What it leads to is the proxy's business: in a barrier, perhaps nothing.
                 UpstreamCommand::Usual(id?)
             }
-            Says::Close => {
-                self.ordered = true;
-                UpstreamCommand::Close(0)
-            }
-            Says::Words { .. } => {
-                self.ordered = true;
-                UpstreamCommand::Answer { proxy: 0, to: id, text: Bytes(text) }
-            }
+            Says::Close => UpstreamCommand::Close(0),
+            Says::Words { .. } => UpstreamCommand::Answer { proxy: 0, to: id, text: Bytes(text) },
         })
     }
 
@@ -96,7 +83,6 @@ impl Side {
                 }
             }
             What::ToProxy { answers, text, scripted: true, .. } => {
-                self.ordered = false;
                 let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
                 // What is for all of its processes answers whatever they wait for.
                 if text.0.starts_with(b"cmd=barrier_out") {
@@ -109,7 +95,7 @@ impl Side {
             }
             What::ClosedByUpstream { .. } => {
                 self.unlawful.get_or_insert(seq);
-                (self.ordered, self.over) = (false, true);
+                self.over = true;
             }
             What::ProxyEnded { group: 0, .. } | What::JobExited { .. } => self.over = true,
             _ => {}
@@ -250,9 +236,9 @@ mod tests {
         assert_eq!(side.command(Some(1), &Says::Usual, Vec::new()), Some(UpstreamCommand::Usual(7)));
         let answer = UpstreamCommand::Answer { proxy: 0, to: Some(9), text: Bytes(b"x".to_vec()) };
         assert_eq!(side.command(None, &words, b"x".to_vec()), Some(answer));
-        assert!(side.owes() && !side.has_said());
+        assert!(side.owes());
         side.observe(2, &told(Some(9), "x"));
-        assert!(!side.owes() && side.has_said());
+        assert!(!side.owes());
         side.observe(3, &What::ProxyEnded { group: 0, proxy: 0, exit: crate::event::Exit::Code(0) });
         assert_eq!(side.command(None, &Says::Close, Vec::new()), None);
     }

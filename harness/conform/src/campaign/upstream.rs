@@ -1,12 +1,12 @@
 //! The other side of a bare proxy in a session: what it has passed on, what we have answered in its upstream's place,
 //! and how far it may be held to that.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use pmi_wire::{Operation, Response, ValueReading};
 
 use super::session::Says;
-use crate::event::{Bytes, What};
+use crate::event::{Bytes, Proc, What};
 use crate::hydra::UpstreamCommand;
 use crate::judge::Finding;
 
@@ -28,7 +28,10 @@ pub(super) struct Side {
     /// Requests that we have answered in our own words.
     answered: BTreeSet<u64>,
     over: bool,
-    /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says.
+    /// Processes that have asked and heard nothing since.
+    waiting: HashSet<Proc>,
+    /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says, or
+    /// a process has gone on without the answer that we owe it.
     unlawful: Option<u64>,
 }
 
@@ -74,6 +77,12 @@ impl Side {
     /// Takes note of an event.
     pub(super) fn observe(&mut self, seq: u64, what: &What) {
         match what {
+            What::ToServer { proc, .. } => {
+                if !self.waiting.insert(*proc) && self.owes() {
+                    self.unlawful.get_or_insert(seq);
+                }
+            }
+            What::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
             What::FromProxy { group: 0, proxy: 0, id, text, held } => {
                 if self.passed.len() < REQUESTS {
                     self.passed.push_back(*id);
@@ -151,7 +160,6 @@ pub(super) fn kind(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Proc;
     use crate::judge::Party;
 
     #[test]
@@ -221,6 +229,19 @@ mod tests {
         assert!(side.judges(&finding(5)) && !side.owes());
         side.observe(6, &told(Some(0), proper));
         assert!(!side.judges(&finding(6)), "twice");
+    }
+
+    #[test]
+    fn who_goes_on_without_our_answer_is_not_judged_and_others_are() {
+        let wrote =
+            |rank, text: &str| What::ToServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+        for (rank, lawful) in [(0, false), (1, true)] {
+            let mut side = Side::default();
+            side.observe(0, &wrote(0, "cmd=get kvsname=k key=a\n"));
+            side.observe(1, &passed(0, "cmd=get kvsname=k key=a"));
+            side.observe(2, &wrote(rank, "cmd=get_maxes\n"));
+            assert_eq!(side.judges(&finding(3)), lawful);
+        }
     }
 
     #[test]

@@ -91,6 +91,25 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
 }
 
 #[test]
+fn a_server_that_keeps_megabytes_for_a_put_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = flawed("leak");
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "60", "--valid", "--timeout", "5"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    assert_eq!(
+        (status, names(&found(&folder.path().join("pmi-conform-fuzz")))),
+        (1, vec!["memory--flawed".into()]),
+        "{text}"
+    );
+    for (server, shown) in [(server, 5), (flawed("none"), 0)] {
+        let (status, text) =
+            fuzz(folder.path(), &["--server", &server, "--replay", "pmi-conform-fuzz/memory--flawed"]);
+        assert!(text.ends_with(&format!("memory--flawed: {shown} of 5\n")), "{text}");
+        assert_eq!(status, i32::from(shown > 0), "{text}");
+    }
+}
+
+#[test]
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed("crash");

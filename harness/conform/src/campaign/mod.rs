@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use arena::{Pace, Stage, Verdict};
 use generate::{Generated, Scope, generate};
 use known::{Known, Steering};
-use session::Session;
+use session::{Session, Step};
 use shrink::shrink;
 use state::State;
 use store::{Found, TRIES};
@@ -88,6 +88,8 @@ pub struct Progress {
     pub unjudged: (u64, String),
     /// Middle of the times that it took to know that no answer would come.
     pub silence: Option<Duration>,
+    /// Most bytes by which a process of the server's has grown in a session.
+    pub growth: u64,
 }
 
 /// Is told how a campaign goes.
@@ -260,6 +262,8 @@ impl Campaign<'_> {
             shared.progress.sessions += 1;
             shared.progress.requests += verdict.played.requests as u64;
             shared.state.sessions += 1;
+            let grown = verdict.played.growth.as_ref().map_or(0, |g| g.bytes);
+            shared.progress.growth = shared.progress.growth.max(grown);
             let transitions = arena::transitions(&verdict.played);
             shared.state.transitions.extend(transitions);
             if shared.silences.len() < SILENCES {
@@ -269,8 +273,9 @@ impl Campaign<'_> {
             for symptom in &verdict.symptoms {
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
-                let fatal =
-                    ["crash", "stays", "flood", "differs"].iter().any(|s| symptom.bucket.starts_with(s));
+                let fatal = ["crash", "stays", "flood", "differs", "memory"]
+                    .iter()
+                    .any(|s| symptom.bucket.starts_with(s));
                 if known {
                     ended_as_known |= fatal;
                     *shared.state.buckets.entry(symptom.bucket.clone()).or_default() += 1;
@@ -322,6 +327,9 @@ impl Campaign<'_> {
         if again_minimal == 0 {
             (minimal, again_minimal) = (generated.session.clone(), again);
         }
+        if let Some(joined) = self.joined(&minimal, bucket, again_minimal) {
+            minimal = joined;
+        }
         let last =
             (0..TRIES).find_map(|_| self.stage.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
         let Some(verdict) = last else {
@@ -364,10 +372,20 @@ impl Campaign<'_> {
             if again == TRIES { (0..runs).all(|_| run()) } else { (0..2 * runs).any(|_| run()) }
         };
         // A broken rule is told with its message; what crashes a server may be a single byte.
-        let bytes = !["rule", "hang", "differs"].iter().any(|sort| bucket.starts_with(sort));
+        let bytes = !["rule", "hang", "differs", "memory"].iter().any(|sort| bucket.starts_with(sort));
         let small = shrink(generated.session.clone(), SHRINKING, bytes, &mut shows_again);
         let again = self.again(&small, bucket, TRIES);
         (small, again, played)
+    }
+
+    /// The session behind a start in good order, which a scenario needs as its control, if it shows the same there.
+    fn joined(&self, session: &Session, bucket: &str, again: u32) -> Option<Session> {
+        if session.steps.contains(&Step::Join) {
+            return None;
+        }
+        let mut joined = session.clone();
+        joined.steps.insert(0, Step::Join);
+        (self.again(&joined, bucket, TRIES) >= again).then_some(joined)
     }
 
     fn keep(&self, found: Found, minimal: &Session, verdict: &Verdict) {

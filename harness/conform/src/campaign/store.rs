@@ -95,8 +95,9 @@ pub fn store(
         }
         None => format!(
             "#!/bin/sh\n# {}\n# In this session we speak as the upstream of the proxy, and only pmi-conform can do that: this script needs it.\n\
-             exec {replay}\n",
-            found.bucket
+             exec {}\n",
+            found.bucket,
+            replay.replace(&*shell_words::quote(&folder.to_string_lossy()), "\"$(dirname \"$0\")\"")
         ),
     };
     write("replay.sh", &script)?;

@@ -136,8 +136,8 @@ fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
 pub(super) fn kind(text: &[u8]) -> String {
     let sort = || {
         let Some(lines) = text.strip_suffix(b"\n") else { return "partial".to_owned() };
-        let last = lines.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-        let mut words = last.split(|b| *b == b' ');
+        let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
+        let mut words = first.split(|b| *b == b' ');
         let cmd = match words.next().and_then(|word| word.strip_prefix(b"cmd=")) {
             Some(b"keyval_cache") => {
                 let bare = words.any(|word| !word.is_empty() && !word.contains(&b'='));
@@ -149,7 +149,7 @@ pub(super) fn kind(text: &[u8]) -> String {
         let Some(name) = Operation::from_response_cmd(cmd).and_then(Operation::response_cmd) else {
             return "unknown-command".to_owned();
         };
-        match Response::parse(last, ValueReading::ToEndOfLine) {
+        match Response::parse(first, ValueReading::ToEndOfLine) {
             Ok(_) => name.to_owned(),
             Err(_) => format!("bad-{name}"),
         }
@@ -169,6 +169,7 @@ mod tests {
             ("cmd=get_result rc=0 value=x", "upstream-partial"),
             ("rc=0 value=x\n", "upstream-no-command"),
             ("\n", "upstream-no-command"),
+            ("\ncmd=barrier_out\n", "upstream-no-command"),
             ("cmd=frob\n", "upstream-unknown-command"),
             ("cmd=keyval_cache a=1 b=2\n", "upstream-keyval_cache"),
             ("cmd=keyval_cache a=1 b\n", "upstream-bad-keyval_cache"),

@@ -293,6 +293,7 @@ fn json_report(arena: &dyn Stage, options: &Options, outcome: &Outcome) -> Strin
         "left_out": progress.skipped,
         "requests": progress.requests,
         "transitions": progress.transitions,
+        "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
         "found": outcome.found,
         "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed},

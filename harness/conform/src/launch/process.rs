@@ -1,6 +1,6 @@
 //! An implementation in real processes, one launch for one scenario.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::agent::{self, Hello};
 use crate::event::{Bytes, Exit, Proc, What};
 use crate::hydra::UpstreamCommand;
 use crate::hydra::script::{self, Talk};
-use crate::play::{Incoming, Peer};
+use crate::play::{Incoming, Memory, Peer};
 
 /// Longest line of output that is kept.
 const OUTPUT_LINE: usize = 1024;
@@ -108,6 +108,8 @@ pub struct ProcessPeer {
     kept_lines: usize,
     queue: VecDeque<What>,
     agents: HashSet<i32>,
+    /// Processes of the server's that have made the connections of ours.
+    makers: BTreeSet<i32>,
     quiet_since: Instant,
     patience: Patience,
     /// Who wrote last, and when.
@@ -210,6 +212,7 @@ impl ProcessPeer {
             kept_lines: 0,
             queue: VecDeque::new(),
             agents: HashSet::new(),
+            makers: BTreeSet::new(),
             quiet_since: Instant::now(),
             patience: Patience::default(),
             wrote: None,
@@ -384,6 +387,7 @@ impl ProcessPeer {
         if let Some(fd) = &fd {
             // Without it we might block; a write that does not fit is kept and tried again.
             let _ = nonblocking(fd);
+            self.makers.extend(proctree::maker(fd));
         }
         let ended_by_server = fd.is_none();
         let rank = Rank {
@@ -695,6 +699,10 @@ impl Peer for ProcessPeer {
         if let Some(upstream) = &mut self.upstream {
             upstream.say(&command);
         }
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        self.makers.iter().filter_map(|pid| proctree::memory(*pid)).collect()
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

@@ -148,6 +148,30 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
 }
 
 #[test]
+fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
+    let corpus = folder.path().join("pmi-conform-fuzz/corpus");
+    let kept = || fs::read_dir(&corpus).unwrap().count();
+    let (status, text) = go(&["--sessions", "40"]);
+    let first = kept();
+    assert!(status == 0 && first > 10 && text.contains(&format!("corpus {first}, ")), "{first}: {text}");
+    let (status, text) = go(&["--sessions", "40", "--resume"]);
+    assert!(status == 0 && kept() > first, "{text}");
+    // What the suite tests of single ranks is a beginning as well.
+    let (_, text) = go(&["--sessions", "1", "--corpus", "pmi-conform-fuzz/corpus", "--out", "other"]);
+    let all = fs::read_dir(folder.path().join("other/corpus")).unwrap().count();
+    assert!(all >= kept(), "{all}: {text}");
+    fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  C: cmd=put\n").unwrap();
+    let (status, text) = go(&["--corpus", "none.pmi", "--out", "third"]);
+    assert!(status == 2 && text.contains("none of the 1 scenarios is a session"), "{text}");
+    let damaged = fs::read_dir(&corpus).unwrap().next().unwrap().unwrap().path();
+    fs::write(&damaged, "0 C: <").unwrap();
+    let (status, text) = go(&["--resume"]);
+    assert!(status == 2 && text.contains(damaged.file_name().unwrap().to_str().unwrap()), "{status}: {text}");
+}
+
+#[test]
 fn nothing_is_found_in_the_reference_process_manager() {
     let folder = tempfile::tempdir().unwrap();
     let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif"];

@@ -98,7 +98,7 @@ pub(super) fn field(key: &str, value: impl Into<Piece>) -> Field {
 }
 
 /// The random numbers of one session.
-fn rng(seed: u64, number: u64) -> Rng {
+pub(super) fn rng(seed: u64, number: u64) -> Rng {
     // So that neighbouring seeds and numbers have nothing in common (the finalizer of SplitMix64).
     let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

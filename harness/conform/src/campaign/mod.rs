@@ -3,9 +3,11 @@
 //!
 //! [`mod@generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
 //! the implementation, which [`arena`] provides, or against several ([`differ`]); [`symptom`] says what is wrong and sorts it into buckets. What is new
-//! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]).
+//! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]). Sessions that get further than others are kept
+//! ([`corpus`]), and more are made of them.
 
 pub mod arena;
+pub mod corpus;
 pub mod differ;
 pub mod drive;
 pub mod generate;
@@ -27,6 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arena::{Pace, Stage, Verdict};
+use corpus::Corpus;
 use generate::{Generated, Scope, generate};
 use known::{Known, Steering};
 use session::{Session, Step};
@@ -43,6 +46,9 @@ const SHRINKING_TIME: Duration = Duration::from_secs(20);
 
 /// A bucket that did not show again so often is not tried again.
 const UNCONFIRMED: u32 = 3;
+
+/// Sorts of symptoms behind which a session shows nothing more.
+const FATAL: [&str; 5] = ["crash", "stays", "flood", "differs", "memory"];
 
 /// How a campaign goes.
 #[derive(Debug, Clone)]
@@ -61,6 +67,8 @@ pub struct Options {
     pub known: Known,
     /// What may be asked for.
     pub scope: Scope,
+    /// Sessions from which others are made, at the beginning.
+    pub corpus: Corpus,
     /// The command line that plays a finding again, up to the name of its folder.
     pub replay: String,
 }
@@ -78,6 +86,8 @@ pub struct Progress {
     pub requests: u64,
     /// Transitions of the model.
     pub transitions: usize,
+    /// Sessions from which others are made.
+    pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
     /// The same of known buckets.
@@ -117,6 +127,7 @@ pub struct Outcome {
 struct Shared {
     state: State,
     steering: Steering,
+    corpus: Corpus,
     progress: Progress,
     /// Buckets that some worker looks at or has stored.
     taken: BTreeSet<String>,
@@ -158,6 +169,7 @@ pub fn run(
         start: Instant::now(),
         shared: Mutex::new(Shared {
             steering: Steering::default(),
+            corpus: options.corpus.clone(),
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
             state,
             taken,
@@ -197,6 +209,7 @@ impl Campaign<'_> {
         progress.silence = shared.silences.get(shared.silences.len() / 2).copied();
         progress.time = self.start.elapsed();
         progress.transitions = shared.state.transitions.len();
+        progress.corpus = shared.corpus.len();
         progress
     }
 
@@ -222,7 +235,9 @@ impl Campaign<'_> {
             if self.is_over(first, number) {
                 return;
             }
-            let generated = generate(self.options.seed, number, self.options.scope);
+            let options = self.options;
+            let varied = self.lock().corpus.vary(options.seed, number, options.scope);
+            let generated = varied.unwrap_or_else(|| generate(options.seed, number, options.scope));
             if self.leaves_out(&generated, number) {
                 continue;
             }
@@ -257,6 +272,7 @@ impl Campaign<'_> {
             return self.unjudged(why);
         }
         let mut fresh = Vec::new();
+        let mut trouble = None;
         {
             let mut shared = self.lock();
             shared.progress.sessions += 1;
@@ -264,8 +280,12 @@ impl Campaign<'_> {
             shared.state.sessions += 1;
             let grown = verdict.played.growth.as_ref().map_or(0, |g| g.bytes);
             shared.progress.growth = shared.progress.growth.max(grown);
-            let transitions = arena::transitions(&verdict.played);
-            shared.state.transitions.extend(transitions);
+            let before = shared.state.transitions.len();
+            shared.state.transitions.extend(arena::transitions(&verdict.played));
+            let ends = |s: &Symptom| FATAL.iter().any(|sort| s.bucket.starts_with(sort));
+            if shared.state.transitions.len() > before && !verdict.symptoms.iter().any(ends) {
+                trouble = shared.corpus.keep(number, generated).err();
+            }
             if shared.silences.len() < SILENCES {
                 shared.silences.extend(&verdict.played.silences);
             }
@@ -273,9 +293,7 @@ impl Campaign<'_> {
             for symptom in &verdict.symptoms {
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
-                let fatal = ["crash", "stays", "flood", "differs", "memory"]
-                    .iter()
-                    .any(|s| symptom.bucket.starts_with(s));
+                let fatal = ends(symptom);
                 if known {
                     ended_as_known |= fatal;
                     *shared.state.buckets.entry(symptom.bucket.clone()).or_default() += 1;
@@ -287,6 +305,9 @@ impl Campaign<'_> {
                 }
             }
             shared.steering.book(&generated.ingredients, ended_as_known);
+        }
+        if let Some(error) = trouble {
+            self.watch.trouble(&error);
         }
         for symptom in fresh {
             self.examine(&symptom, generated, number);

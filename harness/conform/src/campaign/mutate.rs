@@ -541,7 +541,7 @@ pub(super) fn settle(plan: Vec<Plan>) -> Vec<Step> {
     steps
 }
 
-fn stand_in(lines: &mut [Line], kvs: bool, limits: bool) {
+pub(super) fn stand_in(lines: &mut [Line], kvs: bool, limits: bool) {
     for line in lines {
         for piece in &mut *line {
             match piece {

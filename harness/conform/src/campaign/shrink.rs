@@ -26,7 +26,7 @@ pub fn shrink(
 }
 
 /// What shrinking makes less.
-fn weight(session: &Session) -> usize {
+pub(super) fn weight(session: &Session) -> usize {
     let step = |step: &Step| match step {
         Step::Write { lines, .. } | Step::Upstream { says: Says::Words { lines, .. }, .. } => {
             10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>()

@@ -19,7 +19,7 @@ pub const SCENARIO: &str = "scenario.pmi";
 /// Plays the session without us.
 const SCRIPT: &str = include_str!("replay.py");
 /// Cited where the monitor knows no requirement: what a server has to do about what is no message.
-const NO_CRASH: &str = "rfc13.error.close";
+pub(super) const NO_CRASH: &str = "rfc13.error.close";
 /// The same where we were a proxy's upstream: what a proxy has to do about what it cannot read, ...
 const UPSTREAM_TEXT: &str = "hydra.upstream.bad-text";
 /// ... and about an upstream that is gone.
@@ -226,12 +226,18 @@ pub fn read(folder: &Path) -> Result<(Found, Session), String> {
 ///
 /// It cannot be read, or has steps that sessions do not have.
 pub fn read_session(path: &Path) -> Result<Session, String> {
+    Ok(read_scenario(path)?.0)
+}
+
+/// The same, with the scenario's summary.
+pub(super) fn read_scenario(path: &Path) -> Result<(Session, String), String> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
     let source = std::sync::Arc::new(crate::lang::ast::Source { path: name.clone(), text });
     let scenario = crate::lang::parse(source, "replayed")
         .map_err(|errors| errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))?;
-    Session::from_scenario(&scenario).map_err(|line| {
+    let session = Session::from_scenario(&scenario).map_err(|line| {
         format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}")
-    })
+    })?;
+    Ok((session, scenario.summary))
 }

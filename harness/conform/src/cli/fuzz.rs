@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
+use pmi_conform::campaign::corpus::{self, Corpus};
 use pmi_conform::campaign::differ::Differential;
 use pmi_conform::campaign::generate::Scope;
 use pmi_conform::campaign::known::Known;
@@ -57,6 +58,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
         out: args.out.clone(),
         known: known.unwrap_or_default(),
         scope,
+        corpus: corpus(args)?,
         replay: command_line(args),
     };
     let shown = Shown::new();
@@ -73,6 +75,20 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     }
     say(&summary(&outcome, args))?;
     Ok(status)
+}
+
+/// The sessions from which others are made: those of the campaign's folder, and those that the user gives.
+fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
+    let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER)).map_err(anyhow::Error::msg)?;
+    if let Some(folder) = &args.corpus {
+        let others = corpus.import(folder).map_err(anyhow::Error::msg)?;
+        anyhow::ensure!(
+            !corpus.is_empty(),
+            "{}: none of the {others} scenarios is a session, made of single steps of single ranks of a server's",
+            folder.display()
+        );
+    }
+    Ok(corpus)
 }
 
 /// The server under test, or several, and what may be asked of all of them.
@@ -197,13 +213,14 @@ fn progress_line(progress: &Progress) -> String {
     let seconds = progress.time.as_secs_f64().max(0.001);
     let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.0?}"));
     format!(
-        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, buckets: {} new, {} known{silence}",
+        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, corpus {}, buckets: {} new, {} known{silence}",
         seconds,
         progress.sessions,
         progress.sessions as f64 / seconds,
         progress.requests as f64 / seconds,
         progress.skipped,
         progress.transitions,
+        progress.corpus,
         progress.new.len(),
         progress.known.len(),
     )
@@ -293,6 +310,7 @@ fn json_report(arena: &dyn Stage, options: &Options, outcome: &Outcome) -> Strin
         "left_out": progress.skipped,
         "requests": progress.requests,
         "transitions": progress.transitions,
+        "corpus": progress.corpus,
         "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
         "found": outcome.found,

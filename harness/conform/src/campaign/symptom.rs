@@ -24,7 +24,7 @@ const SILENCE: &str = "silence";
 const END: &str = "the end of the connection";
 
 /// No process of a server's may grow by more in one session, however much it was sent. Sessions rarely send more than some
-/// hundred kilobytes; Hydra's processes grow by less than one megabyte in them.
+/// hundred kilobytes; Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
 /// Nor by more than this and ...
 const GROWTH_BASE: u64 = 32 << 20;

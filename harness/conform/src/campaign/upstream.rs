@@ -78,7 +78,8 @@ impl Side {
     pub(super) fn observe(&mut self, seq: u64, what: &What) {
         match what {
             What::ToServer { proc, .. } => {
-                if !self.waiting.insert(*proc) && self.owes() {
+                let goes_on = !self.waiting.insert(*proc);
+                if goes_on && self.owes() {
                     self.unlawful.get_or_insert(seq);
                 }
             }

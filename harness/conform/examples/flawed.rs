@@ -2,7 +2,7 @@
 //!
 //! BUG is `crash` (a get of a missing key, and later a get by the same rank while another waits in a barrier), `swap`
 //! (a get while another rank waits in a barrier answers something else), `hang` (nothing is answered after the 100th
-//! put), or `none`.
+//! put), `leak` (a put costs three megabytes), or `none`.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -30,7 +30,11 @@ impl Flawed {
     /// Sees what a rank wrote.
     fn asked(&mut self, rank: u32, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
-        self.puts += text.matches("cmd=put ").count() as u32;
+        let puts = text.matches("cmd=put ").count();
+        self.puts += puts as u32;
+        if self.bug == "leak" {
+            std::mem::forget(vec![1_u8; puts * (3 << 20)]);
+        }
         if text.contains("cmd=barrier_in") {
             self.waiting.insert(rank);
         }

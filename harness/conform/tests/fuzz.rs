@@ -91,6 +91,25 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
 }
 
 #[test]
+fn a_server_that_keeps_megabytes_for_a_put_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = flawed("leak");
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "60", "--valid", "--timeout", "5"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    assert_eq!(
+        (status, names(&found(&folder.path().join("pmi-conform-fuzz")))),
+        (1, vec!["memory--flawed".into()]),
+        "{text}"
+    );
+    for (server, shown) in [(server, 5), (flawed("none"), 0)] {
+        let (status, text) =
+            fuzz(folder.path(), &["--server", &server, "--replay", "pmi-conform-fuzz/memory--flawed"]);
+        assert!(text.ends_with(&format!("memory--flawed: {shown} of 5\n")), "{text}");
+        assert_eq!(status, i32::from(shown > 0), "{text}");
+    }
+}
+
+#[test]
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
     let server = flawed("crash");
@@ -100,6 +119,15 @@ fn the_script_shows_a_crash_without_us() {
         Command::new(&script).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{e}: {text}"));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("the command died of SIGABRT"), "{text}");
+}
+
+#[test]
+fn a_session_of_an_upstream_is_for_bare_proxies() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# A.\nrequires rfc13.error.close\nneeds upstream\n\nproxy:0  U: cmd=get_result\n";
+    fs::write(folder.path().join("s.pmi"), text).unwrap();
+    let (status, text) = fuzz(folder.path(), &["--replay", "s.pmi"]);
+    assert!(status == 2 && text.contains("must be a bare hydra_pmi_proxy"), "{status}: {text}");
 }
 
 #[test]
@@ -117,6 +145,30 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let (status, text) =
         fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
     assert!(status == 0 && text.contains("seed 1, from session 40"), "{text}");
+}
+
+#[test]
+fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
+    let corpus = folder.path().join("pmi-conform-fuzz/corpus");
+    let kept = || fs::read_dir(&corpus).unwrap().count();
+    let (status, text) = go(&["--sessions", "40"]);
+    let first = kept();
+    assert!(status == 0 && first > 10 && text.contains(&format!("corpus {first}, ")), "{first}: {text}");
+    let (status, text) = go(&["--sessions", "40", "--resume"]);
+    assert!(status == 0 && kept() > first, "{text}");
+    // What the suite tests of single ranks is a beginning as well.
+    let (_, text) = go(&["--sessions", "1", "--corpus", "pmi-conform-fuzz/corpus", "--out", "other"]);
+    let all = fs::read_dir(folder.path().join("other/corpus")).unwrap().count();
+    assert!(all >= kept(), "{all}: {text}");
+    fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  C: cmd=put\n").unwrap();
+    let (status, text) = go(&["--corpus", "none.pmi", "--out", "third"]);
+    assert!(status == 2 && text.contains("none of the 1 scenarios is a session"), "{text}");
+    let damaged = fs::read_dir(&corpus).unwrap().next().unwrap().unwrap().path();
+    fs::write(&damaged, "0 C: <").unwrap();
+    let (status, text) = go(&["--resume"]);
+    assert!(status == 2 && text.contains(damaged.file_name().unwrap().to_str().unwrap()), "{status}: {text}");
 }
 
 #[test]

@@ -144,6 +144,63 @@ fn the_upstream_side_is_seen_and_answered(
     assert_eq!(ran.out.contains("hydra.upstream.requests-kept"), !right, "{}", ran.whole());
 }
 
+/// An answer without `cmd=` is the death of these proxies.
+#[rstest]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+    let scratch = TempDir::new().unwrap();
+    let proxy = peer(name);
+    let proxy = proxy.to_str().unwrap();
+    let bucket = "crash--hydra_pmi_proxy--SIGSEGV--upstream-no-command";
+    // What is not ours to look at here.
+    let avoid = [
+        "token",
+        "separator",
+        "length",
+        "number",
+        "count",
+        "order",
+        "repeat",
+        "half",
+        "pipeline",
+        "early-close",
+        "wrong-kvs",
+        "junk",
+        "bytes",
+    ]
+    .map(|mutation| format!("{mutation}:*"));
+    let known =
+        format!("[[known]]\nbucket = \"rule--*\"\n[[known]]\nbucket = \"hang--*\"\navoid = {avoid:?}\n");
+    fs::write(scratch.path().join("known.toml"), known).unwrap();
+    let campaign = [
+        "fuzz",
+        "--server",
+        proxy,
+        "--seed",
+        "2",
+        "--sessions",
+        "60",
+        "--workers",
+        "1",
+        "--known",
+        "known.toml",
+    ];
+    let ran = conform(scratch.path(), &campaign);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    let finding = format!("pmi-conform-fuzz/{bucket}");
+    let ran = conform(scratch.path(), &["fuzz", "--server", proxy, "--replay", &finding]);
+    assert!(ran.out.ends_with(&format!("{bucket}: 5 of 5\n")), "{}", ran.whole());
+    let script = fs::read_to_string(scratch.path().join(&finding).join("replay.sh")).unwrap();
+    assert!(script.contains("only pmi-conform can do that"), "{script}");
+    assert!(!scratch.path().join(&finding).join("replay.py").exists());
+    // As a scenario of the suite it shows the same.
+    conform(scratch.path(), &["fuzz", "--export", "found"]);
+    let scenario = format!("found/{bucket}.pmi");
+    assert_eq!(conform(scratch.path(), &["check", &scenario]).status, 0);
+    let ran = conform(scratch.path(), &["--server", proxy, &scenario]);
+    assert!(ran.status == 1 && ran.out.contains("died of signal 11"), "{}", ran.whole());
+}
+
 #[test]
 fn what_needs_an_upstream_does_not_apply_elsewhere() {
     let scratch = TempDir::new().unwrap();

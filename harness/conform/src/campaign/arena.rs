@@ -114,6 +114,15 @@ impl Stage for Arena {
             Pace::Calm => 2 * self.wait,
             Pace::Hasty => self.hasty_wait(),
         };
+        let upstream = match &self.target {
+            Target::Memory(_) => false,
+            Target::Processes(implementation, _) => implementation.has_upstream(),
+        };
+        if session.needs_upstream() && !upstream {
+            return Err(io::Error::other(
+                "the session speaks as the upstream of a proxy, so the server must be a bare hydra_pmi_proxy",
+            ));
+        }
         let (played, left) = match &self.target {
             Target::Memory(config) => {
                 let mut peer = MemoryPeer::launch(config.clone(), session.ranks);

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::{Body, LineFramer, Maxes, Operation, Response, ValueReading};
 
-use super::session::{Answer, Base, Length, Limit, Line, Piece, Session, Step};
+use super::session::{Answer, Base, Length, Limit, Line, Piece, Says, Session, Step};
+use super::upstream::Side;
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Monitor, Party};
-use crate::play::{Incoming, Peer, Recorder, fill};
+use crate::play::{Incoming, Memory, Peer, Recorder, fill};
 
 /// Most bytes that the implementation may send in one session.
 const FLOOD: usize = 16 << 20;
@@ -21,6 +22,17 @@ const LINE_LIMIT: usize = 1 << 20;
 /// How long it must look as if nothing more would happen before a job that does not end is given up: the processes
 /// that we have let go take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
+
+/// How much a process of the server's has grown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// The program.
+    pub name: String,
+    /// By so many bytes of memory that it holds at the end.
+    pub bytes: u64,
+    /// Bytes that the server was sent meanwhile.
+    pub sent: u64,
+}
 
 /// What became of a session.
 #[derive(Debug, Default)]
@@ -37,6 +49,8 @@ pub struct Played {
     pub stays: Option<SilenceProof>,
     /// It sent more than a server may.
     pub flood: bool,
+    /// The process of the server's that has grown most, of those that talk to ours.
+    pub growth: Option<Growth>,
     /// Why nothing can be said.
     pub unjudged: Option<String>,
     /// Steps at which nothing came although something was asked, and what was asked.
@@ -77,10 +91,12 @@ struct Driver<'a> {
     maxes: Option<Maxes>,
     wait: Duration,
     received: usize,
+    sent: u64,
     /// Process groups that spawn requests have begun, whether the last request goes on, and its `totspawns`.
     groups: u32,
     spawning: bool,
     programs: u32,
+    upstream: Side,
     played: Played,
 }
 
@@ -98,9 +114,11 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
         maxes: None,
         wait,
         received: 0,
+        sent: 0,
         groups: 0,
         spawning: false,
         programs: 0,
+        upstream: Side::default(),
         played: Played {
             events: Vec::new(),
             findings: Vec::new(),
@@ -108,6 +126,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
             exit: None,
             stays: None,
             flood: false,
+            growth: None,
             unjudged: None,
             unanswered: Vec::new(),
             requests: 0,
@@ -115,20 +134,23 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
             silences: Vec::new(),
         },
     };
+    driver.peer.hold(session.holds());
     driver.recorder.record(What::Launched { command, ranks: session.ranks, nodes: 1 });
     if driver.start(session.ranks).is_ok() {
+        let before = driver.peer.memory();
         for (index, step) in session.steps.iter().enumerate() {
             driver.recorder.line = index;
             if driver.step(session.ranks, index, step).is_err() {
                 break;
             }
         }
+        driver.grown(&before);
     }
     driver.settle();
     let mut played = driver.played;
     played.events = driver.recorder.events;
     played.findings = driver.recorder.findings;
-    played.findings.retain(|f| f.party == Party::Server);
+    played.findings.retain(|f| f.party == Party::Server && driver.upstream.judges(f));
     played
 }
 
@@ -197,7 +219,38 @@ impl Driver<'_> {
                 self.peer.kill(proc, *signal);
                 Ok(())
             }
+            Step::Passed { .. } => self.until(|side| side.take_passed() || side.is_over()),
+            Step::Upstream { to, says } => {
+                let text = match says {
+                    Says::Words { lines, partial } => match self.bytes(lines, *partial) {
+                        Some(text) => text,
+                        None => return Err(Over),
+                    },
+                    Says::Usual | Says::Close => Vec::new(),
+                };
+                self.sent += text.len() as u64;
+                let Some(command) = self.upstream.command(*to, says, text) else { return Ok(()) };
+                self.peer.upstream(command);
+                if matches!(says, Says::Usual) {
+                    return Ok(());
+                }
+                // What comes next comes after the proxy has heard it, so that what it leads to is not laid to that.
+                self.until(|_| false)
+            }
         }
+    }
+
+    /// Lets things happen until the upstream's side is done, or nothing more happens.
+    fn until(&mut self, mut done: impl FnMut(&mut Side) -> bool) -> Result<(), Over> {
+        let deadline = Instant::now() + self.wait;
+        while !done(&mut self.upstream) {
+            match self.peer.next(deadline, true) {
+                Incoming::Event(what) => self.take(what)?,
+                Incoming::Interrupted => return self.interrupted(),
+                Incoming::Idle | Incoming::Deadline => break,
+            }
+        }
+        Ok(())
     }
 
     /// The same request by every rank.
@@ -285,7 +338,10 @@ impl Driver<'_> {
                 self.played.requests += 1;
             }
         }
-        self.recorder.record(What::ToServer { proc, bytes: Bytes(bytes.clone()) });
+        self.sent += bytes.len() as u64;
+        let what = What::ToServer { proc, bytes: Bytes(bytes.clone()) };
+        self.upstream.observe(self.recorder.events.len() as u64, &what);
+        self.recorder.record(what);
         self.peer.send(proc, &bytes);
     }
 
@@ -330,6 +386,10 @@ impl Driver<'_> {
             if proof == SilenceProof::Idle {
                 self.played.silences.push(start.elapsed());
             }
+            if self.upstream.owes() {
+                // It may be we who keep it waiting.
+                return if due { Err(Over) } else { Ok(()) };
+            }
             self.recorder.record(What::NoAnswer { proc, proof });
             if let Some(op) = self.link(proc).asked.first().copied().flatten() {
                 self.played.unanswered.push((index, op));
@@ -344,6 +404,7 @@ impl Driver<'_> {
     }
 
     fn take_and_bind(&mut self, what: What, binds: bool) -> Result<(), Over> {
+        self.upstream.observe(self.recorder.events.len() as u64, &what);
         self.recorder.record(what.clone());
         match what {
             What::FromServer { proc, bytes } => {
@@ -388,6 +449,16 @@ impl Driver<'_> {
                 _ => {}
             }
         }
+    }
+
+    /// Looks at the server's memory once more, before its processes may end.
+    fn grown(&mut self, before: &[Memory]) {
+        let sent = self.sent;
+        let growth = |now: Memory| {
+            let then = before.iter().find(|then| then.pid == now.pid)?;
+            Some(Growth { name: now.name, bytes: now.bytes.saturating_sub(then.bytes), sent })
+        };
+        self.played.growth = self.peer.memory().into_iter().filter_map(growth).max_by_key(|g| g.bytes);
     }
 
     /// Lets every process go and waits for the job's end.

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use pmi_wire::Operation;
 
 use super::mutate::{self, Mutation};
+use super::replies;
 use super::session::{Answer, Base, Length, Limit, Line, Piece, Session, Step};
 
 /// What may be asked for.
@@ -20,11 +21,13 @@ pub struct Scope {
     pub names: bool,
     /// Mutations are made.
     pub mutate: bool,
+    /// The server is a proxy, and we are its upstream.
+    pub upstream: bool,
 }
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { ranks: 4, spawn: true, names: true, mutate: true }
+        Self { ranks: 4, spawn: true, names: true, mutate: true, upstream: false }
     }
 }
 
@@ -112,6 +115,8 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
         80..92 => 3,
         _ => 4,
     };
+    let held =
+        (scope.upstream && rng.u32(0..100) < 60).then(|| replies::held(scope.names, scope.spawn, &mut rng));
     let mut model = Model {
         ranks: ranks.min(scope.ranks.max(1)),
         scope,
@@ -121,9 +126,11 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
         visible: Vec::new(),
         fresh: Vec::new(),
         services: 0,
+        held,
+        started: 0,
     };
     model.build();
-    let (ranks, mut plan) = (model.ranks, model.plan);
+    let (ranks, mut plan, started) = (model.ranks, model.plan, model.started);
     let mutations = match rng.u32(0..100) {
         _ if !scope.mutate => 0,
         0..40 => 0,
@@ -131,7 +138,15 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
         _ => 2,
     };
     let mut ingredients = BTreeSet::new();
-    for _ in 0..mutations {
+    let mut others = mutations;
+    if let Some(op) = held {
+        let of_replies = (0..mutations).filter(|_| rng.u32(0..4) > 0).count();
+        others -= of_replies;
+        let exchange = replies::exchange(op, ranks, of_replies, &mut rng);
+        ingredients.extend(exchange.ingredients);
+        plan.splice(started..started, exchange.plan);
+    }
+    for _ in 0..others {
         let mutation = Mutation::ALL[rng.usize(..Mutation::ALL.len())];
         if let Some(kind) = mutate::apply(mutation, &mut plan, ranks, &mut rng) {
             ingredients.insert(format!("{}:{kind}", mutation.name()));
@@ -152,6 +167,10 @@ struct Model<'a> {
     /// Keys put since the last barrier.
     fresh: Vec<(u32, String)>,
     services: u32,
+    /// Requests of this kind are the upstream's, whose steps are made elsewhere.
+    held: Option<Operation>,
+    /// Length of the plan when every rank had begun.
+    started: usize,
 }
 
 /// What one rank does between two barriers.
@@ -164,6 +183,7 @@ impl Model<'_> {
         } else {
             self.explicit_start();
         }
+        self.started = self.plan.len();
         for _ in 0..self.rng.u32(1..4) {
             let work = (0..self.ranks).map(|rank| self.work(rank)).collect();
             self.interleave(work);
@@ -209,6 +229,17 @@ impl Model<'_> {
     }
 
     fn request(&mut self, rank: u32) -> Vec<Plan> {
+        let plain = |op: Operation| ask(rank, op, vec![field("cmd", op.request_cmd())]);
+        let request = self.any_request(rank);
+        match request.first() {
+            Some(Plan::Ask { op, .. }) if self.held == Some(*op) && *op != Operation::Get => {
+                plain(Operation::Universe)
+            }
+            _ => request,
+        }
+    }
+
+    fn any_request(&mut self, rank: u32) -> Vec<Plan> {
         let plain = |op: Operation| ask(rank, op, vec![field("cmd", op.request_cmd())]);
         match self.rng.u32(0..100) {
             0..35 => self.put(rank),
@@ -256,6 +287,9 @@ impl Model<'_> {
             self.fresh.iter().filter(|(r, _)| *r == rank).map(|(_, key)| key.clone()).collect();
         let all: Vec<&String> = self.visible.iter().chain(&own).collect();
         let key = match self.rng.u32(0..10) {
+            // Only what the proxy has by itself.
+            _ if self.held == Some(Operation::Get) && all.is_empty() => return self.put(rank),
+            0 | 1 if self.held == Some(Operation::Get) => all[0].clone(),
             0 => "missing".to_owned(),
             1 => "PMI_process_mapping".to_owned(),
             _ if all.is_empty() => format!("k{}-0", self.rng.u32(..self.ranks)),
@@ -328,6 +362,9 @@ impl Model<'_> {
     }
 
     fn barrier(&mut self) {
+        if self.held == Some(Operation::Barrier) {
+            return;
+        }
         let mut order: Vec<u32> = (0..self.ranks).collect();
         self.rng.shuffle(&mut order);
         for rank in &order {
@@ -444,7 +481,7 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_for_that_is_out_of_scope() {
-        let scope = Scope { ranks: 2, spawn: false, names: false, mutate: false };
+        let scope = Scope { ranks: 2, spawn: false, names: false, mutate: false, upstream: false };
         for number in 0..500 {
             let session = generate(3, number, scope).session;
             let text = session.to_scenario("Generated.", &[]);

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use pmi_wire::Operation;
 
-use super::session::{Answer, Line, Session, Step};
+use super::session::{Answer, Line, Says, Session, Step};
 use super::shrink::line_weight;
 use super::store;
 use crate::lang::ast::Scenario;
 
 /// A session as data: ranks, and steps of which any may be left out.
 pub trait Input: Clone + PartialEq + Send + Sync {
-    /// The requirement that a stored scenario cites where the judge knows none.
-    const CITED: &'static str;
+    /// The requirement that a stored scenario of this bucket cites where the judge knows none.
+    fn cited(&self, bucket: &str) -> &'static str;
 
     /// Writes it as a scenario file.
     fn to_scenario(&self, summary: &str, requires: &[&str]) -> String;
@@ -47,17 +47,20 @@ pub trait Input: Clone + PartialEq + Send + Sync {
     fn settle(&mut self) -> bool;
     /// Notes at which steps an answer was due that did not come.
     fn tighten(&mut self, unanswered: &[(usize, Operation)]);
-    /// Writes a script that plays it and needs nothing of ours.
+    /// The same behind a start in good order, if it has none.
+    fn joined(&self) -> Option<Self>;
+    /// Writes a script that plays it: with nothing of ours if that is possible, else by `replay`.
     ///
     /// # Errors
     ///
     /// Whatever writing files brings.
-    fn store_script(&self, folder: &Path, bucket: &str, command: &[String]) -> io::Result<()>;
+    fn store_script(&self, folder: &Path, bucket: &str, command: &[String], replay: &str) -> io::Result<()>;
 }
 
 impl Input for Session {
-    /// What a server has to do about what is no message.
-    const CITED: &'static str = "rfc13.error.close";
+    fn cited(&self, bucket: &str) -> &'static str {
+        store::cited(self, bucket)
+    }
 
     fn to_scenario(&self, summary: &str, requires: &[&str]) -> String {
         self.to_scenario(summary, requires)
@@ -99,22 +102,18 @@ impl Input for Session {
     }
 
     fn lines(&self, step: usize) -> Option<&Vec<Line>> {
-        match self.steps.get(step) {
-            Some(Step::Write { lines, .. }) => Some(lines),
-            _ => None,
-        }
+        self.steps.get(step)?.lines()
     }
 
     fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Line>> {
-        match self.steps.get_mut(step) {
-            Some(Step::Write { lines, .. }) => Some(lines),
-            _ => None,
-        }
+        self.steps.get_mut(step)?.lines_mut()
     }
 
     fn weight(&self) -> usize {
         let step = |step: &Step| match step {
-            Step::Write { lines, .. } => 10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>(),
+            Step::Write { lines, .. } | Step::Upstream { says: Says::Words { lines, .. }, .. } => {
+                10 + lines.iter().map(|l| 2 + line_weight(l)).sum::<usize>()
+            }
             Step::Join | Step::Leave => 5,
             _ => 10,
         };
@@ -134,7 +133,16 @@ impl Input for Session {
         }
     }
 
-    fn store_script(&self, folder: &Path, bucket: &str, command: &[String]) -> io::Result<()> {
-        store::store_script(self, folder, bucket, command)
+    fn joined(&self) -> Option<Self> {
+        if self.steps.contains(&Step::Join) {
+            return None;
+        }
+        let mut joined = self.clone();
+        joined.steps.insert(0, Step::Join);
+        Some(joined)
+    }
+
+    fn store_script(&self, folder: &Path, bucket: &str, command: &[String], replay: &str) -> io::Result<()> {
+        store::store_script(self, folder, bucket, command, replay)
     }
 }

@@ -6,9 +6,11 @@
 //!
 //! [`mod@generate`] makes sessions from a model of PMI-1 and changes them; [`drive`] plays one against a launch of
 //! the implementation, which [`arena`] provides, or against several ([`differ`]); [`symptom`] says what is wrong and sorts it into buckets. What is new
-//! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]).
+//! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]). Sessions that get further than others are kept
+//! ([`corpus`]), and more are made of them.
 
 pub mod arena;
+pub mod corpus;
 pub mod differ;
 pub mod drive;
 pub mod generate;
@@ -16,11 +18,13 @@ pub mod input;
 pub mod known;
 mod mutate;
 pub mod ordeal;
+mod replies;
 pub mod session;
 pub mod shrink;
 pub mod state;
 pub mod store;
 pub mod symptom;
+mod upstream;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +37,7 @@ use arena::{Pace, Stage, Verdict};
 use generate::Generated;
 use input::Input;
 use known::{Known, Steering};
-use shrink::shrink;
+use shrink::{leave_out, shrink};
 use state::State;
 use store::{Found, TRIES};
 use symptom::Symptom;
@@ -46,6 +50,9 @@ const SHRINKING_TIME: Duration = Duration::from_secs(20);
 
 /// A bucket that did not show again so often is not tried again.
 const UNCONFIRMED: u32 = 3;
+
+/// Sorts of symptoms behind which a session shows nothing more.
+const FATAL: [&str; 5] = ["crash", "stays", "flood", "differs", "memory"];
 
 /// How a campaign goes.
 #[derive(Debug, Clone)]
@@ -79,6 +86,8 @@ pub struct Progress {
     pub requests: u64,
     /// Transitions of the model.
     pub transitions: usize,
+    /// Sessions from which others are made.
+    pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
     /// The same of known buckets.
@@ -89,6 +98,8 @@ pub struct Progress {
     pub unjudged: (u64, String),
     /// Middle of the times that it took to know that no answer would come.
     pub silence: Option<Duration>,
+    /// Most bytes by which a process of the server's has grown in a session.
+    pub growth: u64,
 }
 
 /// Is told how a campaign goes.
@@ -128,7 +139,7 @@ const SILENCES: usize = 100_000;
 
 struct Campaign<'a, I> {
     stage: &'a dyn Stage<I>,
-    make: &'a Make<'a, I>,
+    source: &'a dyn Source<I>,
     options: &'a Options,
     interrupted: &'a AtomicBool,
     watch: &'a dyn Watch,
@@ -138,13 +149,36 @@ struct Campaign<'a, I> {
     shared: Mutex<Shared>,
 }
 
-/// Makes the session of a number.
-pub type Make<'a, I> = dyn Fn(u64) -> Generated<I> + Sync + 'a;
+/// Where sessions come from.
+pub trait Source<I>: Sync {
+    /// Makes the session of a number.
+    fn make(&self, number: u64) -> Generated<I>;
+
+    /// Is told of one that reached what none before it had, and did not end the server.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written down; the message names the file.
+    fn got_further(&self, _number: u64, _generated: &Generated<I>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Number of sessions from which others are made.
+    fn kept(&self) -> usize {
+        0
+    }
+}
+
+impl<I, F: Fn(u64) -> Generated<I> + Sync> Source<I> for F {
+    fn make(&self, number: u64) -> Generated<I> {
+        self(number)
+    }
+}
 
 /// Runs a campaign from the session that the state names.
 pub fn run<I: Input>(
     stage: &dyn Stage<I>,
-    make: &Make<'_, I>,
+    source: &dyn Source<I>,
     options: &Options,
     state: State,
     interrupted: &AtomicBool,
@@ -154,7 +188,7 @@ pub fn run<I: Input>(
     let taken = state.buckets.keys().cloned().collect();
     let campaign = Campaign {
         stage,
-        make,
+        source,
         options,
         interrupted,
         watch,
@@ -202,6 +236,7 @@ impl<I: Input> Campaign<'_, I> {
         progress.silence = shared.silences.get(shared.silences.len() / 2).copied();
         progress.time = self.start.elapsed();
         progress.transitions = shared.state.transitions.len();
+        progress.corpus = self.source.kept();
         progress
     }
 
@@ -227,7 +262,7 @@ impl<I: Input> Campaign<'_, I> {
             if self.is_over(first, number) {
                 return;
             }
-            let generated = (self.make)(number);
+            let generated = self.source.make(number);
             if self.leaves_out(&generated, number) {
                 continue;
             }
@@ -262,22 +297,32 @@ impl<I: Input> Campaign<'_, I> {
             return self.unjudged(why);
         }
         let mut fresh = Vec::new();
+        let mut trouble = None;
         {
             let mut shared = self.lock();
             shared.progress.sessions += 1;
             shared.progress.requests += verdict.played.requests as u64;
             shared.state.sessions += 1;
-            let transitions = arena::transitions(&verdict.played);
-            shared.state.transitions.extend(transitions);
+            let grown = verdict.played.growth.as_ref().map_or(0, |g| g.bytes);
+            shared.progress.growth = shared.progress.growth.max(grown);
+            let before = shared.state.transitions.len();
+            shared.state.transitions.extend(arena::transitions(&verdict.played));
+            let ends = |s: &Symptom| FATAL.iter().any(|sort| s.bucket.starts_with(sort));
+            if shared.state.transitions.len() > before && !verdict.symptoms.iter().any(ends) {
+                trouble = self.source.got_further(number, generated).err();
+            }
             if shared.silences.len() < SILENCES {
                 shared.silences.extend(&verdict.played.silences);
             }
             let mut ended_as_known = false;
             for symptom in &verdict.symptoms {
+                let mut symptom = symptom.clone();
+                if let Some(other) = shared.state.aliases.get(&symptom.bucket) {
+                    symptom.bucket.clone_from(other);
+                }
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
-                let fatal =
-                    ["crash", "stays", "flood", "differs"].iter().any(|s| symptom.bucket.starts_with(s));
+                let fatal = ends(&symptom);
                 if known {
                     ended_as_known |= fatal;
                     *shared.state.buckets.entry(symptom.bucket.clone()).or_default() += 1;
@@ -285,10 +330,13 @@ impl<I: Input> Campaign<'_, I> {
                     let counts = if new { &mut shared.progress.new } else { &mut shared.progress.known };
                     *counts.entry(symptom.bucket.clone()).or_default() += 1;
                 } else if shared.taken.insert(symptom.bucket.clone()) {
-                    fresh.push(symptom.clone());
+                    fresh.push(symptom);
                 }
             }
             shared.steering.book(&generated.ingredients, ended_as_known);
+        }
+        if let Some(error) = trouble {
+            self.watch.trouble(&error);
         }
         for symptom in fresh {
             self.examine(&symptom, generated, number);
@@ -304,8 +352,40 @@ impl<I: Input> Campaign<'_, I> {
         (0..times).filter(shows).count() as u32
     }
 
-    /// Tries a symptom again, makes its session smaller and stores it.
+    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
+    /// which names its bucket, may have nothing to do with it.
+    fn root(&self, symptom: &Symptom, generated: &Generated<I>) -> Option<(Symptom, Generated<I>)> {
+        let (family, _) = symptom.bucket.rsplit_once("--").filter(|(f, _)| f.starts_with("crash"))?;
+        let of_family =
+            |verdict: Verdict| verdict.symptoms.into_iter().find(|s| s.bucket.starts_with(family));
+        let deadline = Instant::now() + SHRINKING_TIME / 2;
+        let session = leave_out(generated.session.clone(), SHRINKING, &mut |candidate| {
+            let play = |_| self.stage.play(candidate, Pace::Hasty).ok().and_then(of_family).is_some();
+            Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) && (0..2).all(play)
+        });
+        let root = self.stage.play(&session, Pace::Calm).ok().and_then(of_family)?;
+        let ingredients = generated.ingredients.clone();
+        (root.bucket != symptom.bucket).then(|| (root, Generated { session, ingredients }))
+    }
+
+    /// Looks into a symptom that is new.
     fn examine(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
+        if let Some((root, smaller)) = self.root(symptom, generated) {
+            let mut shared = self.lock();
+            shared.state.aliases.insert(symptom.bucket.clone(), root.bucket.clone());
+            let known = self.options.known.has(&root.bucket);
+            let fresh = shared.taken.insert(root.bucket.clone());
+            drop(shared);
+            if fresh && !known {
+                self.confirm(&root, &smaller, number);
+            }
+            return;
+        }
+        self.confirm(symptom, generated, number);
+    }
+
+    /// Tries a symptom again, makes its session smaller and stores it.
+    fn confirm(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
         let bucket = &symptom.bucket;
         let again = self.again(&generated.session, bucket, TRIES);
         if again == 0 {
@@ -328,6 +408,9 @@ impl<I: Input> Campaign<'_, I> {
         }
         if again_minimal == 0 {
             (minimal, again_minimal) = (generated.session.clone(), again);
+        }
+        if let Some(joined) = self.joined(&minimal, bucket, again_minimal) {
+            minimal = joined;
         }
         let last =
             (0..TRIES).find_map(|_| self.stage.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
@@ -371,10 +454,15 @@ impl<I: Input> Campaign<'_, I> {
             if again == TRIES { (0..runs).all(|_| run()) } else { (0..2 * runs).any(|_| run()) }
         };
         // A broken rule is told with its message; what crashes a server may be a single byte.
-        let bytes = !["rule", "hang", "differs"].iter().any(|sort| bucket.starts_with(sort));
+        let bytes = !["rule", "hang", "differs", "memory"].iter().any(|sort| bucket.starts_with(sort));
         let small = shrink(generated.session.clone(), SHRINKING, bytes, &mut shows_again);
         let again = self.again(&small, bucket, TRIES);
         (small, again, played)
+    }
+
+    /// The session behind a start in good order, which a scenario needs as its control, if it shows the same there.
+    fn joined(&self, session: &I, bucket: &str, again: u32) -> Option<I> {
+        session.joined().filter(|joined| self.again(joined, bucket, TRIES) >= again)
     }
 
     fn keep(&self, found: Found, minimal: &I, verdict: &Verdict) {

@@ -252,19 +252,7 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
             plan[at] = Plan::Step(Step::Write { rank, lines, partial: false });
         }
         Mutation::Junk => {
-            let line = match rng.u32(0..3) {
-                0 => vec![Piece::Bytes(
-                    (0..rng.usize(1..40))
-                        .map(|_| match rng.u8(..) {
-                            b'\n' => 0,
-                            b => b,
-                        })
-                        .collect(),
-                )],
-                1 => vec![Piece::Fill(any_length(rng))],
-                _ => vec![Piece::Bytes(JUNK[rng.usize(..JUNK.len())].to_vec())],
-            };
-            let line = line.into_iter().filter(|p| *p != Piece::Bytes(Vec::new())).collect();
+            let line = junk(rng);
             plan.insert(at, Plan::Step(Step::Await { rank, answer: Answer::Perhaps }));
             plan.insert(at, Plan::Step(Step::Write { rank, lines: vec![line], partial: false }));
         }
@@ -286,6 +274,23 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
         return None;
     }
     Some(op.request_cmd().to_owned())
+}
+
+/// A line that is no message.
+pub(super) fn junk(rng: &mut Rng) -> Line {
+    let line = match rng.u32(0..3) {
+        0 => vec![Piece::Bytes(
+            (0..rng.usize(1..40))
+                .map(|_| match rng.u8(..) {
+                    b'\n' => 0,
+                    b => b,
+                })
+                .collect(),
+        )],
+        1 => vec![Piece::Fill(any_length(rng))],
+        _ => vec![Piece::Bytes(JUNK[rng.usize(..JUNK.len())].to_vec())],
+    };
+    line.into_iter().filter(|p| *p != Piece::Bytes(Vec::new())).collect()
 }
 
 pub(super) fn any_length(rng: &mut Rng) -> Length {
@@ -529,14 +534,14 @@ pub(super) fn settle(plan: Vec<Plan>) -> Vec<Step> {
             }
         }
         // Where the start went wrong, the names have no value: something stands in for them.
-        if let Some(Step::Write { lines, .. }) = steps.last_mut() {
+        if let Some(lines) = steps.last_mut().and_then(Step::lines_mut) {
             stand_in(lines, kvs, limits);
         }
     }
     steps
 }
 
-fn stand_in(lines: &mut [Line], kvs: bool, limits: bool) {
+pub(super) fn stand_in(lines: &mut [Line], kvs: bool, limits: bool) {
     for line in lines {
         for piece in &mut *line {
             match piece {

@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 
 use pmi_wire::{Operation, Request, ValueReading};
 
+use crate::event::Proc;
 use crate::lang::ast::{
-    Action, BinOp, Expr, Piece as Text, ProcessAction, RankSet, Role, Scenario, Stmt, Template, Who,
+    Action, BinOp, Expr, Piece as Text, ProcessAction, RankSet, Role, Scenario, Stmt, Template,
+    UpstreamAction, Who,
 };
 
 /// One session.
@@ -61,6 +63,35 @@ pub enum Step {
         /// The signal.
         signal: u8,
     },
+    /// The proxy may pass something on to its upstream, which we play. Requests of this kind are left to [`Step::Upstream`]
+    /// to answer, all through the session.
+    Passed {
+        /// The kind.
+        op: Operation,
+    },
+    /// We speak in the upstream's place.
+    Upstream {
+        /// What it is about: so many requests that [`Step::Passed`] has taken before, from 1; the last one if absent.
+        to: Option<u32>,
+        /// What is said.
+        says: Says,
+    },
+}
+
+/// What the upstream of a proxy does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Says {
+    /// These words, to the process that asked.
+    Words {
+        /// The lines.
+        lines: Vec<Line>,
+        /// The last one's newline is left out.
+        partial: bool,
+    },
+    /// What a proper upstream answers.
+    Usual,
+    /// It closes its connection to the proxy.
+    Close,
 }
 
 /// What is waited for.
@@ -146,7 +177,7 @@ impl Step {
     /// Whose step it is; `None` for a step of all ranks.
     pub fn rank(&self) -> Option<u32> {
         match self {
-            Self::Join | Self::Leave => None,
+            Self::Join | Self::Leave | Self::Passed { .. } | Self::Upstream { .. } => None,
             Self::Write { rank, .. }
             | Self::Await { rank, .. }
             | Self::Close { rank }
@@ -155,10 +186,25 @@ impl Step {
         }
     }
 
+    /// The messages that it sends, whoever does.
+    pub fn lines(&self) -> Option<&Vec<Line>> {
+        match self {
+            Self::Write { lines, .. } | Self::Upstream { says: Says::Words { lines, .. }, .. } => Some(lines),
+            _ => None,
+        }
+    }
+
+    /// See [`Self::lines`].
+    pub fn lines_mut(&mut self) -> Option<&mut Vec<Line>> {
+        match self {
+            Self::Write { lines, .. } | Self::Upstream { says: Says::Words { lines, .. }, .. } => Some(lines),
+            _ => None,
+        }
+    }
+
     /// Names that must have a value when the step is reached.
     fn uses(&self) -> impl Iterator<Item = &'static str> {
-        let lines: &[Line] = if let Self::Write { lines, .. } = self { lines } else { &[] };
-        lines.iter().flatten().filter_map(|piece| match piece {
+        self.lines().into_iter().flatten().flatten().filter_map(|piece| match piece {
             Piece::Kvs => Some("kvs"),
             Piece::Fill(Length { base: Base::Limit(limit), .. }) => Some(limit.name()),
             _ => None,
@@ -167,11 +213,33 @@ impl Step {
 }
 
 impl Session {
-    /// Whether every name is bound before it is used, and every rank exists.
+    /// The kinds of requests that its steps answer in the place of a proxy's upstream, by name.
+    pub fn holds(&self) -> Vec<String> {
+        let kinds = self.steps.iter().filter_map(|step| match step {
+            Step::Passed { op } => Some(op.request_cmd().to_owned()),
+            _ => None,
+        });
+        kinds.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether it only can be played to a proxy whose upstream we are.
+    pub fn needs_upstream(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Passed { .. } | Step::Upstream { .. }))
+    }
+
+    /// Whether every name is bound before it is used, and every rank and request that is spoken of exists.
     pub fn is_sound(&self) -> bool {
         let (mut kvs, mut limits) = (false, false);
+        let mut passed = 0;
         self.steps.iter().all(|step| {
             match step {
+                Step::Passed { .. } => passed += 1,
+                Step::Upstream { to, says } => {
+                    let least = to.unwrap_or(u32::from(*says == Says::Usual));
+                    if passed < least {
+                        return false;
+                    }
+                }
                 Step::Join => (kvs, limits) = (true, true),
                 Step::Await { answer: Answer::Due(Operation::Kvsname), .. } => kvs = true,
                 Step::Await { answer: Answer::Due(Operation::Maxes), .. } => limits = true,
@@ -217,6 +285,9 @@ impl Session {
         let spawns = |step: &Step| matches!(step, Step::Write { lines, .. } if lines.iter().any(|l| l.contains(&Piece::Agent)));
         if self.steps.iter().any(spawns) {
             text += "needs spawn\n";
+        }
+        if self.needs_upstream() {
+            text += "needs upstream\n";
         }
         if self.ranks != 1 {
             text += &format!("ranks {}\n", self.ranks);
@@ -310,6 +381,26 @@ fn write_step(text: &mut String, step: &Step) {
             let shown: Vec<String> = lines.iter().map(|line| show_line(line)).collect();
             writeln!(text, "{rank}  C: {mode}{}", shown.join("\n      "))
         }
+        // Whatever else comes first is taken as well: it is what the next answer is about.
+        Step::Passed { op } => writeln!(
+            text,
+            "proxy:0  S: one of\n            pass: {}={}\n            pass: cmd=<any>\n            pass: close\n            \
+             pass: silence",
+            if *op == Operation::Spawn { "mcmd" } else { "cmd" },
+            op.request_cmd()
+        ),
+        Step::Upstream { to, says } => {
+            let to = to.map_or(String::new(), |n| format!("to {n} "));
+            let said = match says {
+                Says::Usual => "usual".to_owned(),
+                Says::Close => "close".to_owned(),
+                Says::Words { lines, partial } => {
+                    let shown: Vec<String> = lines.iter().map(|line| show_line(line)).collect();
+                    format!("{}{}", if *partial { "partial " } else { "" }, shown.join("\n            "))
+                }
+            };
+            writeln!(text, "proxy:0  U: {to}{said}")
+        }
     };
 }
 
@@ -334,8 +425,8 @@ pub(super) fn show_line(line: &[Piece]) -> String {
             Piece::Fill(length) => text += &format!("<fill {}>", show_length(*length)),
         }
     }
-    let reserved = ["close", "empty", "silence", "right", "one of"].contains(&text.trim())
-        || ["partial", "bytewise", "every"].iter().any(|mode| text.starts_with(mode))
+    let reserved = ["close", "empty", "silence", "right", "one of", "usual"].contains(&text.trim())
+        || ["partial", "bytewise", "every", "to "].iter().any(|mode| text.starts_with(mode))
         || text.starts_with('#');
     if reserved {
         let first = text.remove(0);
@@ -371,6 +462,9 @@ fn show_length(length: Length) -> String {
 // ----- from a scenario ---------------------------------------------------------------------------------------------
 
 fn read_step(step: &crate::lang::ast::Step) -> Option<Step> {
+    if let Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
+        return read_upstream_step(step).filter(|_| proxies[..] == [(0, 0)]);
+    }
     let Who::Ranks { group: 0, set: RankSet::Ranges(ranges) } = &step.who else { return None };
     let [(rank, last)] = ranges[..] else { return None };
     if rank != last {
@@ -391,6 +485,26 @@ fn read_step(step: &crate::lang::ast::Step) -> Option<Step> {
             let cmd = fields.iter().find(|f| f.key == "cmd")?.value.literal()?;
             Step::Await { rank, answer: Answer::Due(Operation::from_response_cmd(cmd.as_bytes())?) }
         }
+        _ => return None,
+    })
+}
+
+fn read_upstream_step(step: &crate::lang::ast::Step) -> Option<Step> {
+    Some(match &step.action {
+        Action::OneOf(all) => {
+            let Action::Message { lines, .. } = &all.first()?.action else { return None };
+            let fields = lines.first()?.message_fields();
+            let cmd = fields.iter().find(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?.value.literal()?;
+            Step::Passed { op: Operation::from_request_cmd(cmd.as_bytes())? }
+        }
+        Action::Upstream(action) => match action {
+            UpstreamAction::Answer { to, partial, lines } => {
+                let lines = lines.iter().map(read_line).collect::<Option<_>>()?;
+                Step::Upstream { to: *to, says: Says::Words { lines, partial: *partial } }
+            }
+            UpstreamAction::Usual { to } => Step::Upstream { to: *to, says: Says::Usual },
+            UpstreamAction::Close => Step::Upstream { to: None, says: Says::Close },
+        },
         _ => return None,
     })
 }
@@ -435,6 +549,10 @@ mod tests {
     use super::*;
     use crate::lang::ast::Source;
 
+    fn words(to: Option<u32>, lines: Vec<Line>, partial: bool) -> Step {
+        Step::Upstream { to, says: Says::Words { lines, partial } }
+    }
+
     #[test]
     fn what_is_written_is_read_again() {
         let nasty: Vec<u8> = (0..=255).filter(|b| *b != b'\n').collect();
@@ -466,6 +584,14 @@ mod tests {
                     lines: vec![vec!["execname=".into(), Piece::Agent, Piece::Fill(Length::of(70))]],
                     partial: false,
                 },
+                Step::Passed { op: Operation::Get },
+                words(None, vec![vec!["usual".into()]], false),
+                Step::Upstream { to: Some(1), says: Says::Usual },
+                Step::Passed { op: Operation::Spawn },
+                words(Some(2), vec![vec!["to 1 cmd=".into(), Piece::Kvs], vec![]], true),
+                words(None, vec![vec!["close".into()], vec!["every one\n".into()]], false),
+                words(None, vec![vec![]], true),
+                Step::Upstream { to: None, says: Says::Close },
                 Step::Close { rank: 1 },
                 Step::Exit { rank: 0, status: 3 },
                 Step::Kill { rank: 2, signal: 9 },
@@ -520,5 +646,16 @@ mod tests {
         assert!(!sound(vec![Step::Join, write(1)]));
         let bound = Step::Await { rank: 0, answer: Answer::Due(Operation::Kvsname) };
         assert!(sound(vec![bound, write(0)]));
+        let passed = || Step::Passed { op: Operation::Lookup };
+        let usual = |to| Step::Upstream { to, says: Says::Usual };
+        assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));
+        assert!(!sound(vec![passed(), usual(Some(2))]) && !sound(vec![usual(None), passed()]));
+        assert!(
+            sound(vec![words(None, vec![], false)])
+                && !sound(vec![words(None, vec![vec![Piece::Kvs]], false)])
+        );
+        let session =
+            Session { ranks: 1, steps: vec![passed(), Step::Passed { op: Operation::Get }, passed()] };
+        assert_eq!(session.holds(), ["get", "lookup_name"]);
     }
 }

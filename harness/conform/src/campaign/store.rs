@@ -20,6 +20,12 @@ pub const FINDING: &str = "finding.json";
 pub const SCENARIO: &str = "scenario.pmi";
 /// Plays the session without us.
 const SCRIPT: &str = include_str!("replay.py");
+/// Cited where the monitor knows no requirement: what a server has to do about what is no message.
+pub(super) const NO_CRASH: &str = "rfc13.error.close";
+/// The same where we were a proxy's upstream: what a proxy has to do about what it cannot read, ...
+const UPSTREAM_TEXT: &str = "hydra.upstream.bad-text";
+/// ... and about an upstream that is gone.
+const UPSTREAM_LOST: &str = "hydra.upstream.lost";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +84,7 @@ pub fn store<I: Input>(
     let write = |name: &str, text: &str| fs::write(folder.join(name), text);
     let command = stage.command();
     write(SCENARIO, &scenario(found, session))?;
-    session.store_script(folder, &found.bucket, command)?;
+    session.store_script(folder, &found.bucket, command, replay)?;
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
     for event in events {
         serde_json::to_writer(&mut transcript, event)?;
@@ -95,24 +101,44 @@ pub fn store<I: Input>(
 pub fn scenario<I: Input>(found: &Found, session: &I) -> String {
     let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
     let summary: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    session.to_scenario(&summary, &[found.requirement.as_deref().unwrap_or(I::CITED)])
+    let broken = found.requirement.as_deref().unwrap_or_else(|| session.cited(&found.bucket));
+    session.to_scenario(&summary, &[broken])
 }
 
-/// Writes a script that plays a session against a server and needs nothing of ours.
+/// What a session against a server that crashes it cites.
+pub(super) fn cited(session: &Session, bucket: &str) -> &'static str {
+    match session.needs_upstream() {
+        true if bucket.ends_with("--upstream-close") => UPSTREAM_LOST,
+        true => UPSTREAM_TEXT,
+        false => NO_CRASH,
+    }
+}
+
+/// Writes a script that plays a session against a server and needs nothing of ours, if that is possible.
 pub(super) fn store_script(
     session: &Session,
     folder: &Path,
     bucket: &str,
     command: &[String],
+    replay: &str,
 ) -> io::Result<()> {
-    fs::write(folder.join("session.json"), format!("{:#}\n", session_json(session)))?;
-    fs::write(folder.join("replay.py"), SCRIPT)?;
-    let launch = plain_command(command);
-    let script = format!(
-        "#!/bin/sh\n# {bucket}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-         cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
-        shell_words::join(&launch)
-    );
+    let script = match session_json(session) {
+        Some(json) => {
+            fs::write(folder.join("session.json"), format!("{json:#}\n"))?;
+            fs::write(folder.join("replay.py"), SCRIPT)?;
+            let launch = plain_command(command);
+            format!(
+                "#!/bin/sh\n# {bucket}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
+                 cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
+                shell_words::join(&launch)
+            )
+        }
+        None => format!(
+            "#!/bin/sh\n# {bucket}\n# In this session we speak as the upstream of the proxy, and only pmi-conform can do that: this script needs it.\n\
+             exec {}\n",
+            replay.replace(&*shell_words::quote(&folder.to_string_lossy()), "\"$(dirname \"$0\")\"")
+        ),
+    };
     fs::write(folder.join("replay.sh"), script)?;
     fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))
 }
@@ -150,11 +176,11 @@ fn versions(implementation: &str) -> String {
     format!("pmi-conform {}\n{}\n{implementation}", env!("CARGO_PKG_VERSION"), ask("uname", &["-srm"]))
 }
 
-fn session_json(session: &Session) -> Value {
-    let steps: Vec<Value> = session
-        .steps
-        .iter()
-        .map(|step| match step {
+/// The session for the script; `None` if it has what the script cannot do.
+fn session_json(session: &Session) -> Option<Value> {
+    let steps = session.steps.iter().map(|step| {
+        Some(match step {
+            Step::Passed { .. } | Step::Upstream { .. } => return None,
             Step::Join => json!({"step": "join"}),
             Step::Leave => json!({"step": "leave"}),
             Step::Write { rank, lines, partial } => {
@@ -166,8 +192,9 @@ fn session_json(session: &Session) -> Value {
             Step::Exit { rank, status } => json!({"step": "exit", "rank": rank, "number": status}),
             Step::Kill { rank, signal } => json!({"step": "kill", "rank": rank, "number": signal}),
         })
-        .collect();
-    json!({"ranks": session.ranks, "steps": steps})
+    });
+    let steps: Vec<Value> = steps.collect::<Option<_>>()?;
+    Some(json!({"ranks": session.ranks, "steps": steps}))
 }
 
 fn line_json(line: &Line) -> Value {
@@ -209,12 +236,18 @@ pub fn read<I: Input>(folder: &Path) -> Result<(Found, I), String> {
 ///
 /// It cannot be read, tests somebody else, or has steps that sessions do not have.
 pub fn read_session<I: Input>(path: &Path) -> Result<I, String> {
+    Ok(read_scenario(path)?.0)
+}
+
+/// The same, with the scenario's summary.
+pub(super) fn read_scenario<I: Input>(path: &Path) -> Result<(I, String), String> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
     let source = std::sync::Arc::new(crate::lang::ast::Source { path: name.clone(), text });
     let scenario = crate::lang::parse(source, "replayed")
         .map_err(|errors| errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))?;
-    I::from_scenario(&scenario).map_err(|line| {
+    let session = I::from_scenario(&scenario).map_err(|line| {
         format!("{name}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {name}")
-    })
+    })?;
+    Ok((session, scenario.summary))
 }

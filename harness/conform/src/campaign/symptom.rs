@@ -2,7 +2,7 @@
 
 use pmi_wire::{Operation, Request, ValueReading};
 
-use super::drive::Played;
+use super::drive::{Growth, Played};
 use crate::event::{Proc, SilenceProof, What};
 use crate::judge::Severity;
 use crate::requirement::Catalogue;
@@ -22,6 +22,14 @@ pub struct Symptom {
 const SILENCE: &str = "silence";
 /// The same where the connection ends.
 const END: &str = "the end of the connection";
+
+/// No process of a server's may grow by more in one session, however much it was sent. Sessions rarely send more than some
+/// hundred kilobytes; Hydra's processes grow by less than two megabytes in them.
+const GROWTH: u64 = 256 << 20;
+/// Nor by more than this and ...
+const GROWTH_BASE: u64 = 32 << 20;
+/// ... so many bytes for each that it was sent: what is kept costs headers, copies and tables that double.
+const GROWTH_FACTOR: u64 = 64;
 
 /// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
 const ORDERS: [i32; 4] = [1, 2, 9, 15];
@@ -65,6 +73,10 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         all.push(symptom(&["stays", &last], what));
     }
     let crashed = !all.is_empty();
+    if let Some(Growth { name, bytes, sent }) = played.growth.as_ref().filter(|g| is_too_much(g)) {
+        let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
+        all.push(symptom(&["memory", name], what));
+    }
     for finding in &played.findings {
         // Who is dead does not answer.
         if crashed && [SILENCE, END].contains(&finding.seen.as_str()) {
@@ -85,6 +97,10 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     let mut seen = std::collections::HashSet::new();
     all.retain(|s| seen.insert(s.bucket.clone()));
     all
+}
+
+fn is_too_much(growth: &Growth) -> bool {
+    growth.bytes > GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(growth.sent)))
 }
 
 pub(super) fn symptom(parts: &[&str], what: String) -> Symptom {
@@ -190,6 +206,8 @@ fn last_action(played: &Played) -> String {
     for event in events.iter().rev() {
         match &event.what {
             What::ToServer { bytes, .. } => return kind(&bytes.0),
+            What::ToProxy { text, scripted: true, .. } => return super::upstream::kind(&text.0),
+            What::ClosedByUpstream { .. } => return "upstream-close".into(),
             What::ClosedByClient { .. } => return "close".into(),
             What::Ended { ours: true, .. } => return "exit".into(),
             _ => {}
@@ -249,6 +267,14 @@ pub fn kind(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_is_too_much_beyond_both_bounds() {
+        let grown = |mib: u64, sent| is_too_much(&Growth { name: "s".into(), bytes: mib << 20, sent });
+        assert!(!grown(32, 0) && grown(33, 0));
+        assert!(!grown(90, 1 << 20) && grown(97, 1 << 20));
+        assert!(!grown(256, u64::MAX) && grown(257, u64::MAX));
+    }
 
     #[test]
     fn kinds_of_messages() {

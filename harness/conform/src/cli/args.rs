@@ -379,6 +379,9 @@ pub(super) struct Fuzz {
     /// Go on where the campaign in DIR (--out) ended; what it found is known
     #[arg(long, help_heading = "Campaign")]
     pub(super) resume: bool,
+    /// Make sessions of those in DIR, too: another campaign's corpus, or scenarios of a suite
+    #[arg(long, value_name = "DIR", help_heading = "Campaign")]
+    pub(super) corpus: Option<PathBuf>,
     /// Buckets that are known, and what to leave alone (TOML)
     #[arg(long, value_name = "FILE", help_heading = "Campaign")]
     pub(super) known: Option<PathBuf>,

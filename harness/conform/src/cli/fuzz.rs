@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
+use pmi_conform::campaign::corpus::{self, Corpus, Sessions};
 use pmi_conform::campaign::differ::Differential;
-use pmi_conform::campaign::generate::{Scope, generate};
+use pmi_conform::campaign::generate::Scope;
 use pmi_conform::campaign::input::Input;
 use pmi_conform::campaign::known::Known;
 use pmi_conform::campaign::ordeal::trial::{Subject, Trial};
@@ -18,7 +19,7 @@ use pmi_conform::campaign::ordeal::{Ordeal, library, program};
 use pmi_conform::campaign::session::Session;
 use pmi_conform::campaign::state::State;
 use pmi_conform::campaign::store::{self, Found, TRIES};
-use pmi_conform::campaign::{Make, Options, Outcome, Progress, Watch, run};
+use pmi_conform::campaign::{Options, Outcome, Progress, Source, Watch, run};
 use pmi_conform::client::Program;
 use pmi_conform::lang::ast::Need;
 use pmi_conform::launch::{Environment, Implementation, need};
@@ -41,7 +42,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
         return trial(args, &interrupted);
     }
     let (arena, scope) = stage(args, &interrupted)?;
-    campaign(args, &*arena, &interrupted, |seed| Box::new(move |number| generate(seed, number, scope)))
+    campaign(args, &*arena, &interrupted, |seed| Ok(Box::new(Sessions::new(seed, scope, corpus(args)?))))
 }
 
 /// A campaign against a program or a library: what is drawn is what its server says.
@@ -67,7 +68,7 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         }
         let scope = library::Scope { ranks, change: changed, wire };
         return campaign(args, &trial, interrupted, |seed| {
-            Box::new(move |number| library::generate(seed, number, scope))
+            Ok(Box::new(move |number| library::generate(seed, number, scope)))
         });
     }
     let traces =
@@ -77,7 +78,7 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     }
     let traces = &traces;
     campaign(args, &trial, interrupted, |seed| {
-        Box::new(move |number| program::generate(seed, number, traces, changed))
+        Ok(Box::new(move |number| program::generate(seed, number, traces, changed)))
     })
 }
 
@@ -94,12 +95,12 @@ fn library_at(path: &Path) -> anyhow::Result<Library> {
     Ok(Library { path, binary, env: Default::default(), server: None })
 }
 
-/// Runs a campaign, or plays a finding again. `make` makes the sessions of a seed.
+/// Runs a campaign, or plays a finding again. `source` has the sessions of a seed.
 fn campaign<'a, I: Input>(
     args: &Fuzz,
     arena: &dyn Stage<I>,
     interrupted: &AtomicBool,
-    make: impl FnOnce(u64) -> Box<Make<'a, I>>,
+    source: impl FnOnce(u64) -> anyhow::Result<Box<dyn Source<I> + 'a>>,
 ) -> anyhow::Result<u8> {
     if let Some(path) = &args.replay {
         return replay(arena, path, interrupted);
@@ -128,7 +129,7 @@ fn campaign<'a, I: Input>(
     };
     let shown = Shown::new();
     shown.line(&format!("{}, seed {}, from session {}", arena.label(), state.seed, state.next));
-    let outcome = run(arena, &*make(options.seed), &options, state, interrupted, &shown);
+    let outcome = run(arena, &*source(options.seed)?, &options, state, interrupted, &shown);
     shown.bar.finish_and_clear();
     let status = status(&outcome);
     for (format, file) in &args.report {
@@ -140,6 +141,20 @@ fn campaign<'a, I: Input>(
     }
     say(&summary(&outcome, args))?;
     Ok(status)
+}
+
+/// The sessions from which others are made: those of the campaign's folder, and those that the user gives.
+fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
+    let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER)).map_err(anyhow::Error::msg)?;
+    if let Some(folder) = &args.corpus {
+        let others = corpus.import(folder).map_err(anyhow::Error::msg)?;
+        anyhow::ensure!(
+            !corpus.is_empty(),
+            "{}: none of the {others} scenarios is a session, made of single steps of single ranks of a server's",
+            folder.display()
+        );
+    }
+    Ok(corpus)
 }
 
 /// The server under test, or several, and what may be asked of all of them.
@@ -178,6 +193,7 @@ fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> an
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
         mutate: !args.valid,
+        upstream: implementation.has_upstream(),
     };
     let catalogue = Suite::embedded().map_err(told)?.catalogue;
     let target = Target::Processes(Box::new(implementation), environment);
@@ -261,13 +277,14 @@ fn progress_line(progress: &Progress) -> String {
     let seconds = progress.time.as_secs_f64().max(0.001);
     let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.0?}"));
     format!(
-        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, buckets: {} new, {} known{silence}",
+        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, corpus {}, buckets: {} new, {} known{silence}",
         seconds,
         progress.sessions,
         progress.sessions as f64 / seconds,
         progress.requests as f64 / seconds,
         progress.skipped,
         progress.transitions,
+        progress.corpus,
         progress.new.len(),
         progress.known.len(),
     )
@@ -364,6 +381,8 @@ fn json_report<I>(arena: &dyn Stage<I>, options: &Options, outcome: &Outcome) ->
         "left_out": progress.skipped,
         "requests": progress.requests,
         "transitions": progress.transitions,
+        "corpus": progress.corpus,
+        "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
         "found": outcome.found,
         "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed},

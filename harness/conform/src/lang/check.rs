@@ -431,14 +431,6 @@ impl Checker<'_> {
                     self.pattern(&pieces, Place::Step);
                 }
             }
-            Action::OneOf(alternatives) => {
-                for alternative in alternatives {
-                    if let Some(id) = &alternative.cites {
-                        self.requirement(id);
-                    }
-                    self.passed_on(&alternative.action, alternative.span);
-                }
-            }
             Action::Close | Action::Silence => self.refused(span),
             _ => {}
         }
@@ -566,7 +558,10 @@ impl Checker<'_> {
             }
             self.bound.clone_from(&before);
             let negative = self.negative;
-            self.action(step.role, &alternative.action, alternative.span);
+            match self.is_proxy_step(step) {
+                true => self.passed_on(&alternative.action, alternative.span),
+                false => self.action(step.role, &alternative.action, alternative.span),
+            }
             if alternative.grade != Grade::Pass {
                 self.negative = negative;
             }

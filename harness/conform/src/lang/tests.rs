@@ -412,6 +412,13 @@ fn a_scenario_answers_the_requests_that_it_names() {
 }
 
 #[test]
+fn a_proxy_may_pass_on_one_of_several_requests() {
+    let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  S: one of\n            \
+                  pass: cmd=get\n            pass: mcmd=spawn\n            pass: silence\n";
+    assert_eq!(mistakes(either), "");
+}
+
+#[test]
 fn mistake_rank_and_group_that_do_not_exist() {
     assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: started"));
 }

@@ -1,6 +1,6 @@
 //! An implementation in real processes, one launch for one scenario.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use crate::agent::{self, Hello};
 use crate::event::{Bytes, Exit, Proc, What};
 use crate::hydra::UpstreamCommand;
 use crate::hydra::script::{self, Talk};
-use crate::play::{Incoming, Peer};
+use crate::play::{Incoming, Memory, Peer};
 
 /// Longest line of output that is kept.
 const OUTPUT_LINE: usize = 1024;
@@ -130,13 +130,15 @@ pub struct ProcessPeer {
     kept_lines: usize,
     queue: VecDeque<What>,
     agents: HashSet<i32>,
+    /// Processes of the server's that have made the connections of ours.
+    makers: BTreeSet<i32>,
     quiet_since: Instant,
     patience: Patience,
     /// Who wrote last, and when.
     wrote: Option<(Proc, Instant)>,
     job_told: bool,
-    /// The processes that hold the other ends, if their deaths are watched.
-    makers: Option<Vec<Mortal>>,
+    /// The same without the launcher, if their deaths are watched.
+    deaths: Option<Vec<Mortal>>,
 }
 
 /// How long a proven silence must last where an answer is expected.
@@ -234,11 +236,12 @@ impl ProcessPeer {
             kept_lines: 0,
             queue: VecDeque::new(),
             agents: HashSet::new(),
+            makers: BTreeSet::new(),
             quiet_since: Instant::now(),
             patience: Patience::default(),
             wrote: None,
             job_told: false,
-            makers: None,
+            deaths: None,
         };
         Ok((peer, command))
     }
@@ -250,12 +253,12 @@ impl ProcessPeer {
 
     /// Watches the deaths of the processes that the ranks are connected to. To be called before any has reported.
     pub(crate) fn watch_deaths(&mut self) {
-        self.makers = Some(Vec::new());
+        self.deaths = Some(Vec::new());
     }
 
     /// Which of the watched have died of a signal, and of which.
     pub(crate) fn deaths(&self) -> Vec<(String, i32)> {
-        self.makers.iter().flatten().filter_map(Mortal::killed_by).collect()
+        self.deaths.iter().flatten().filter_map(Mortal::killed_by).collect()
     }
 
     /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
@@ -419,11 +422,13 @@ impl ProcessPeer {
         if let Some(fd) = &fd {
             // Without it we might block; a write that does not fit is kept and tried again.
             let _ = nonblocking(fd);
-            if let (Some(makers), Some(pid)) = (&mut self.makers, maker(fd))
-                && pid != self.launcher_pid
-                && !makers.iter().any(|m| m.is(pid))
-            {
-                makers.extend(Mortal::new(pid));
+            if let Some(pid) = proctree::maker(fd) {
+                self.makers.insert(pid);
+                if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != self.launcher_pid)
+                    && !deaths.iter().any(|m| m.is(pid))
+                {
+                    deaths.extend(Mortal::new(pid));
+                }
             }
         }
         let ended_by_server = fd.is_none();
@@ -586,7 +591,7 @@ impl ProcessPeer {
             let Some(pmi) = &rank.pmi else { return true };
             // Who made the connection is one of them, and it has read all that we wrote.
             rank.unwritten.is_empty()
-                && maker(pmi).is_some_and(|pid| servers.contains(&pid))
+                && proctree::maker(pmi).is_some_and(|pid| servers.contains(&pid))
                 && (starved || unread(pmi.as_fd()) == Some(0))
         });
         let informed = self
@@ -609,12 +614,6 @@ impl ProcessPeer {
 /// Variables of our own whose names begin like the protocol's.
 pub(crate) fn is_ours(name: &OsString) -> bool {
     name.to_string_lossy().starts_with("PMI_CONFORM")
-}
-
-/// The process that made a connection, where the kernel tells.
-fn maker(pmi: impl AsFd) -> Option<i32> {
-    let cred = rustix::net::sockopt::socket_peercred(pmi).ok()?;
-    Some(cred.pid.as_raw_nonzero().get())
 }
 
 /// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`).
@@ -740,6 +739,10 @@ impl Peer for ProcessPeer {
         if let Some(upstream) = &mut self.upstream {
             upstream.say(&command);
         }
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        self.makers.iter().filter_map(|pid| proctree::memory(*pid)).collect()
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

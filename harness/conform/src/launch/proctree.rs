@@ -2,10 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
+
+use crate::play::Memory;
 
 /// Name of the variable that marks everything a run has started.
 pub(crate) const MARK: &str = "PMI_CONFORM_RUN";
@@ -109,6 +112,26 @@ fn until_gone(mut gone: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(if round < 20 { 1 } else { 10 }));
     }
+}
+
+/// The process that made a connection, if it was made on this host by another than ourselves.
+pub(super) fn maker(connection: impl AsFd) -> Option<i32> {
+    let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
+    (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
+}
+
+/// What a process holds in memory, by the one file that tells its name as well.
+pub(super) fn memory(pid: i32) -> Option<Memory> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    memory_in(pid, &stat)
+}
+
+fn memory_in(pid: i32, stat: &str) -> Option<Memory> {
+    // A name may hold anything.
+    let (name, rest) = (stat.split_once('(')?.1).rsplit_once(')')?;
+    // The 24th field, in pages; these begin with the third.
+    let pages: u64 = rest.split_whitespace().nth(21)?.parse().ok()?;
+    Some(Memory { pid, name: name.to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
 /// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch.
@@ -269,4 +292,20 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
 pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
     !adopted(mark, launcher).is_empty()
         || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_whatever_a_process_is_called() {
+        let stat = format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20));
+        let read = memory_in(7, &stat).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((read.pid, read.name.as_str(), read.bytes), (7, "a) b (c", 300 * page));
+        assert_eq!(memory_in(7, "7 (x) S 1 2"), None);
+        let own = memory(std::process::id() as i32).unwrap();
+        assert!(own.bytes > 1 << 20, "{own:?}");
+    }
 }

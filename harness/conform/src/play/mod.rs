@@ -10,7 +10,7 @@ pub(crate) mod scope;
 mod upstream;
 
 pub use memory::MemoryPeer;
-pub use peer::{Incoming, Peer};
+pub use peer::{Incoming, Memory, Peer};
 pub use player::{Limits, Outcome, play};
 pub(crate) use recorder::KEPT;
 pub use recorder::{EventSink, Recorder};

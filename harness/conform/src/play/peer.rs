@@ -19,6 +19,17 @@ pub enum Incoming {
     Interrupted,
 }
 
+/// What a process holds in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Which.
+    pub pid: i32,
+    /// The name of its program, as the system cuts it.
+    pub name: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
 /// The implementation under test with its connections, and the processes that it started for us.
 ///
 /// Nothing here judges: a peer carries bytes and facts.
@@ -40,6 +51,10 @@ pub trait Peer {
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Tells the upstream of a proxy what to do.
     fn upstream(&mut self, _command: UpstreamCommand) {}
+    /// The memory of the server's processes that have made the connections of ours; none where that cannot be known.
+    fn memory(&self) -> Vec<Memory> {
+        Vec::new()
+    }
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

@@ -95,14 +95,16 @@ const ENDS: &str = "*  P: ends\n";
 impl Ordeal {
     /// As a scenario that can be played; `None` where nothing can be made of what is left.
     fn scenario(&self) -> Option<Scenario> {
-        let text = self.to_scenario("Drawn.", &[Self::CITED]);
+        let text = self.to_scenario("Drawn.", &[self.cited("")]);
         crate::lang::parse(Arc::new(Source { path: "drawn.pmi".into(), text }), "drawn").ok()
     }
 }
 
 impl Input for Ordeal {
     /// What is to be done by whoever gets what is no message.
-    const CITED: &'static str = "rfc13.error.abort";
+    fn cited(&self, _: &str) -> &'static str {
+        "rfc13.error.abort"
+    }
 
     fn to_scenario(&self, summary: &str, requires: &[&str]) -> String {
         let mut text: String = summary.lines().map(|line| format!("# {line}\n")).collect();
@@ -205,8 +207,13 @@ impl Input for Ordeal {
     /// What a program or a library does not do is found without the scenario's help.
     fn tighten(&mut self, _: &[(usize, Operation)]) {}
 
+    /// Programs and libraries begin by themselves.
+    fn joined(&self) -> Option<Self> {
+        None
+    }
+
     /// There is none: whoever replays this needs a server and, for a library, a program that calls it.
-    fn store_script(&self, _: &Path, _: &str, _: &[String]) -> std::io::Result<()> {
+    fn store_script(&self, _: &Path, _: &str, _: &[String], _: &str) -> std::io::Result<()> {
         Ok(())
     }
 }

@@ -423,3 +423,37 @@ fn a_program_in_c_runs_under_real_managers() {
         says_what_it_should(Command::new("srun").args(srun).arg(&program), &folder());
     }
 }
+
+#[test]
+fn a_campaign_finds_a_fault_and_plays_it_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let fuzz = |fault: &str, more: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+            .args(["fuzz", "--library", PLAIN.to_str().unwrap()])
+            .args(more)
+            .env("LIBRARY_FAULT", fault)
+            .env("GOOD_LIBRARY", GOOD.as_os_str())
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let (status, text) = fuzz("get-overrun", &["--seed", "1", "--sessions", "80"]);
+    assert_eq!(status, Some(1), "{text}");
+    let found = std::fs::read_dir(scratch.path().join("pmi-conform-fuzz")).unwrap();
+    let names: Vec<String> = found.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let bucket = names.iter().find(|name| name.starts_with("rule--library--rfc13.api.kvs-get--"));
+    let bucket = bucket.unwrap_or_else(|| panic!("{text}"));
+    let folder = format!("pmi-conform-fuzz/{bucket}");
+    for (fault, status, times) in [("get-overrun", 1, 5), ("", 0, 0)] {
+        let (seen, text) = fuzz(fault, &["--replay", &folder]);
+        assert_eq!(
+            (seen, text.ends_with(&format!("{bucket}: {times} of 5\n"))),
+            (Some(status), true),
+            "{text}"
+        );
+    }
+    let (status, text) = fuzz("", &["--seed", "1", "--sessions", "80", "--out", "clean"]);
+    assert_eq!(status, Some(0), "{text}");
+}

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use fastrand::Rng;
 use pmi_wire::Operation;
 
-use super::super::generate::{Field, Generated, rng};
-use super::super::session::Line;
+use super::super::generate::{Field, Generated, line, rng};
 use super::answers::{Change, Proper, Said, change, tuples};
 use super::{Ordeal, Step};
 use crate::lang::UnderTest;
@@ -73,8 +72,17 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated<Ordeal> {
     }
     let mut steps = Vec::new();
     for (at, mut call) in calls.into_iter().enumerate() {
-        if let Some(asks) = call.asks.take().filter(|_| struck.contains(&at)) {
-            ingredients.insert(strike(asks, ranks, &mut steps, &mut rng));
+        match call.asks.take().filter(|_| scope.wire) {
+            Some(asks) if struck.contains(&at) => {
+                ingredients.insert(strike(asks, ranks, &mut steps, &mut rng));
+            }
+            // Nobody has put what is asked for, so that it is we who have to find it.
+            Some(asks) if asks.op == Operation::Get && !asks.mapping && rng.bool() => {
+                steps.push(Step::Else { whom: None, text: format!("C: {}", asks.pattern) });
+                let lines = vec![line(&asks.answer)];
+                steps.push(Step::Say { whom: None, lines, mode: Default::default() });
+            }
+            _ => {}
         }
         steps.push(Step::Else { whom: None, text: call.text() });
     }
@@ -132,7 +140,7 @@ fn strike(asks: Asks, ranks: u32, steps: &mut Vec<Step>, rng: &mut Rng) -> Strin
     for said in all {
         steps.push(match said {
             Said::Write(lines, mode) => Step::Say { whom, lines, mode },
-            Said::Right => Step::Say { whom, lines: vec![proper.line()], mode: Default::default() },
+            Said::Right => Step::Say { whom, lines: vec![line(proper.fields)], mode: Default::default() },
             Said::Close => Step::Else { whom, text: "S: close".to_owned() },
         });
     }
@@ -247,12 +255,6 @@ fn drawn(rng: &mut Rng, n: usize, kvs: &str, ranks: u32) -> Call {
             let service = quoted(&format!("service-{n}"));
             call("rfc13.api.name.errors", "PMI_Publish_name", &[&service, "\"port\""], publish)
         }
-    }
-}
-
-impl Proper<'_> {
-    fn line(&self) -> Line {
-        super::super::generate::line(self.fields)
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
             What::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
             _ => None,
         });
-        let after = dead.map_or("start".to_owned(), |(proc, seq)| Trail::of(events, proc, seq).concerned());
-        let call = in_call(events, dead.map(|(proc, _)| proc), u64::MAX);
+        let after = dead.map_or("no-request".to_owned(), |(proc, seq)| concerned(events, proc, seq));
+        let call = dead.and_then(|(proc, seq)| in_call(events, proc, seq)).map(|(_, function)| function);
         let parts: Vec<&str> = ["crash", who, signal_name].into_iter().chain(call).chain([&*after]).collect();
         all.push(symptom(
             &parts,
@@ -54,9 +54,12 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
         if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
             continue;
         }
-        let after =
-            finding.proc.map_or("start".to_owned(), |p| Trail::of(events, p, finding.seq).concerned());
-        let call = in_call(events, finding.proc, finding.seq).filter(|_| hang);
+        let after = finding.proc.map_or("no-request".to_owned(), |p| concerned(events, p, finding.seq));
+        let call = finding
+            .proc
+            .filter(|_| hang)
+            .and_then(|p| in_call(events, p, finding.seq))
+            .map(|(_, function)| function);
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
         let what = format!(
             "{}: expected {}; seen: {}; last out of the ordinary was {after}",
@@ -74,12 +77,19 @@ pub(super) fn symptoms(ordeal: &Ordeal, outcome: &Outcome, catalogue: &Catalogue
     all
 }
 
-/// The call of a library that a process was in.
-fn in_call(events: &[Event], proc: Option<Proc>, until: u64) -> Option<&str> {
+/// The call of a library that a process was in, and when it began.
+fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
-        What::Called { proc: by, function, .. } if Some(*by) == proc => Some(function.as_str()),
+        What::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
         _ => None,
     })
+}
+
+/// The answer that a process had last, of those in the call that it was in.
+fn concerned(events: &[Event], proc: Proc, until: u64) -> String {
+    let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
+    let since: Vec<Event> = events.iter().filter(|e| e.seq >= began).cloned().collect();
+    Trail::of(&since, proc, until).concerned()
 }
 
 /// Of a library, what it did not come back from is the last thing that its scenario found.
@@ -245,7 +255,7 @@ impl Trail {
     fn concerned(&self) -> String {
         let odd = self.pairs.iter().rfind(|(_, answer)| *answer != "ok");
         let pair = odd.or(self.pairs.last());
-        pair.map_or("start".to_owned(), |(asked, answer)| slug(&format!("{asked}-{answer}")))
+        pair.map_or("no-request".to_owned(), |(asked, answer)| slug(&format!("{asked}-{answer}")))
     }
 }
 

@@ -24,6 +24,8 @@ options() {
     case $1 in
         server_ops) options+=(-max_len=97 -entropic=0) ;;
         stream) options+=(-max_len=256 -entropic=0 -use_counters=0) ;;
+        # A finding is played again many times before it is told.
+        external) options+=(-max_len=400 -timeout=120) ;;
         messages | mapping) options+=(-max_len=512) ;;
         *) options+=(-max_len=2048) ;;
     esac

@@ -6,6 +6,7 @@
 //! is tried again, made smaller ([`mod@shrink`]) and stored ([`store`]).
 
 pub mod arena;
+mod dice;
 pub mod differ;
 pub mod drive;
 pub mod generate;

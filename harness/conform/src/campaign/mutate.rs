@@ -1,8 +1,8 @@
 //! The ways in which a session is made unusual or wrong.
 
-use fastrand::Rng;
 use pmi_wire::Operation;
 
+use super::dice::Dice;
 use super::generate::{Field, Plan, field, push};
 use super::session::{Answer, Base, Length, Limit, Line, Piece, Step};
 
@@ -200,7 +200,12 @@ const JUNK: &[&[u8]] = &[
 ];
 
 /// Makes one mutation; says what kind of message it struck, or `None` if there is nothing that it could strike.
-pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &mut Rng) -> Option<String> {
+pub(super) fn apply(
+    mutation: Mutation,
+    plan: &mut Vec<Plan>,
+    ranks: u32,
+    rng: &mut Dice<'_>,
+) -> Option<String> {
     let asks: Vec<usize> = (0..plan.len()).filter(|i| matches!(plan[*i], Plan::Ask { .. })).collect();
     let at = *asks.get(rng.usize(..asks.len().max(1)))?;
     let Plan::Ask { rank, op, messages } = &mut plan[at] else { return None };
@@ -288,7 +293,7 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
     Some(op.request_cmd().to_owned())
 }
 
-fn any_length(rng: &mut Rng) -> Length {
+fn any_length(rng: &mut Dice<'_>) -> Length {
     match rng.u32(0..2) {
         0 => Length::of(LENGTHS[rng.usize(..LENGTHS.len())]),
         _ => {
@@ -298,7 +303,7 @@ fn any_length(rng: &mut Rng) -> Length {
     }
 }
 
-fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
+fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Dice<'_>) {
     let m = rng.usize(..messages.len());
     let message = &mut messages[m];
     let i = rng.usize(..message.len());
@@ -333,7 +338,7 @@ fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     }
 }
 
-fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+fn length(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) -> Option<()> {
     let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
     let i = rng.usize(..fields.len());
     let length = any_length(rng);
@@ -346,7 +351,7 @@ fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+fn number(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) -> Option<()> {
     let numeric = |f: &&mut Field| match &f.value[..] {
         // A server does well to believe how many processes it is to start, and a machine would not like it.
         [Piece::Bytes(b)] => f.key != "nprocs" && b.iter().all(u8::is_ascii_digit),
@@ -358,7 +363,7 @@ fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
+fn count(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) {
     let m = rng.usize(..messages.len());
     let times = [31, 32, 63, 64, 99, 100, 101, 128, 500][rng.usize(..9)];
     for i in 0..times {
@@ -366,7 +371,7 @@ fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     }
 }
 
-fn separator(line: &mut Line, rng: &mut Rng) {
+fn separator(line: &mut Line, rng: &mut Dice<'_>) {
     const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
     let places: Vec<(usize, usize)> = positions(line, |b| matches!(b, b' ' | b'='));
     let text = OTHERS[rng.usize(..OTHERS.len())].as_bytes();
@@ -383,7 +388,7 @@ fn separator(line: &mut Line, rng: &mut Rng) {
     tidy(line);
 }
 
-fn bytes(line: &mut Line, rng: &mut Rng) {
+fn bytes(line: &mut Line, rng: &mut Dice<'_>) {
     for _ in 0..rng.usize(1..4) {
         let places = positions(line, |b| !b.is_ascii_digit());
         if places.is_empty() {
@@ -424,7 +429,7 @@ pub(super) fn tidy(line: &mut Line) {
     }
 }
 
-fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()> {
+fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Dice<'_>) -> Option<()> {
     let Plan::Ask { messages, .. } = &plan[at] else { return None };
     let lines = Plan::lines(messages);
     let cut_line = rng.usize(..lines.len());
@@ -447,7 +452,7 @@ fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()>
     Some(())
 }
 
-fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
+fn split(line: &Line, rng: &mut Dice<'_>) -> (Line, Line) {
     let places = positions(line, |_| true);
     if places.is_empty() {
         return (line.clone(), Line::new());
@@ -463,7 +468,7 @@ fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
 }
 
 /// Joins this request and the rank's next ones in one write; the answers are awaited after it.
-fn pipeline(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) {
+fn pipeline(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Dice<'_>) {
     let mut lines = Vec::new();
     let mut awaits = 0;
     let wanted = rng.usize(2..6);

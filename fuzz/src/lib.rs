@@ -3,6 +3,7 @@
 pub mod client_bytes;
 pub mod dictionary;
 pub mod external;
+pub mod hashes;
 pub mod hydra;
 pub mod judge;
 pub mod mapping;

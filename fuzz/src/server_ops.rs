@@ -9,6 +9,9 @@ use crate::model::{Expected, Model, Who};
 use crate::ops::{self, Op, Step, What, Write};
 use crate::{counters, input, planted};
 
+/// Numbers above those of states: how often barriers were passed.
+const ROUNDS: u32 = 1 << 30;
+
 /// Every action of the server is the one that the model has due, and none is missing.
 pub fn run(data: &[u8]) {
     let mut play = Play::new(data, ());
@@ -97,6 +100,8 @@ impl<'a, W: Watch> Play<'a, W> {
         let after = self.model.state(who);
         counters::reached(state * 4 + outcome);
         counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
+        // What only shows after many rounds is not behind a state of its own.
+        counters::seen(ROUNDS + self.model.rounds.min(31));
         true
     }
 

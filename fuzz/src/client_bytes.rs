@@ -6,7 +6,7 @@
 use pmi_reference::client::{Answer, Client, Misuse, ServerError};
 use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
 
-use crate::{input, memory, planted};
+use crate::{counters, input, memory, planted};
 
 /// The client answers or errs and never panics: what it sends is the request meant, an answer is to the request that waits,
 /// after an error nothing is said or heard any more, and it matters not how the bytes are cut.
@@ -49,7 +49,10 @@ pub fn run(data: &[u8]) {
             None => assert_eq!(first, None, "an answer in pieces where there is none in whole"),
             Some(Ok(answer)) => {
                 assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
-                assert_eq!(Some(operation_of(answer)), waiting.take(), "an answer to what was asked");
+                let operation = operation_of(answer);
+                assert_eq!(Some(operation), waiting.take(), "an answer to what was asked");
+                // Answers of each kind are kept: the code has most of them in common.
+                counters::seen(operation as u32 * 2 + u32::from(matches!(answer, Answer::Failed { .. })));
                 assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
             }
             Some(Err(error)) => {

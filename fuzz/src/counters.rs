@@ -9,9 +9,18 @@ const COUNT: usize = 2048;
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
 static COUNTERS: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 
+fn counter(what: u32) -> &'static AtomicU8 {
+    // The multiplier of Fibonacci hashing: neighbours get far apart.
+    &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
+}
+
+/// Notes that this was reached, however often.
+pub(crate) fn seen(what: u32) {
+    counter(what).store(1, Ordering::Relaxed);
+}
+
 /// Counts one more time that this was reached.
 pub(crate) fn reached(what: u32) {
-    // The multiplier of Fibonacci hashing: neighbours get far apart.
-    let counter = &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT];
+    let counter = counter(what);
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
 }

@@ -2,6 +2,8 @@
 
 pub mod client_bytes;
 pub mod dictionary;
+pub mod external;
+pub mod hashes;
 pub mod hydra;
 pub mod judge;
 pub mod mapping;
@@ -28,6 +30,7 @@ pub type Body = fn(&[u8]);
 /// The targets: name and body. One module, one file in `fuzz_targets/` and one `[[bin]]` for each.
 pub const TARGETS: &[(&str, Body)] = &[
     ("client_bytes", client_bytes::run),
+    ("external", external::run),
     ("hydra", hydra::run),
     ("judge", judge::run),
     ("mapping", mapping::run),

@@ -72,6 +72,8 @@ pub(crate) struct Model {
     groups: Vec<Group>,
     names: [Option<u8>; 4],
     spawns: Vec<Waiting>,
+    /// Barriers that all have passed, of any group.
+    pub(crate) rounds: u32,
     /// What is due, in order.
     pub(crate) due: Vec<Expected>,
     /// Bytes that are due.
@@ -85,6 +87,7 @@ impl Model {
             groups: Vec::with_capacity(4),
             names: [None; 4],
             spawns: Vec::new(),
+            rounds: 0,
             due: Vec::with_capacity(8),
             text: Vec::with_capacity(256),
         };
@@ -267,6 +270,7 @@ impl Model {
         if !all && !processes.iter().any(|p| matches!(p.phase, Phase::Left | Phase::Closed)) {
             return;
         }
+        self.rounds += u32::from(all);
         for rank in 0..self.size(id) {
             let who = (id, rank);
             if self.process(who).waits == Waits::Barrier {

@@ -76,6 +76,31 @@ pub(crate) enum Op {
     Overlong,
 }
 
+impl Op {
+    /// The same number for operations that differ in their arguments only.
+    pub(crate) fn kind(self) -> u32 {
+        match self {
+            Self::Init(_) => 0,
+            Self::Maxes => 1,
+            Self::Universe => 2,
+            Self::Appnum => 3,
+            Self::Kvsname => 4,
+            Self::Barrier => 5,
+            Self::Finalize => 6,
+            Self::Abort(_) => 7,
+            Self::Put { .. } => 8,
+            Self::Get { .. } => 9,
+            Self::GetMapping => 10,
+            Self::Publish { .. } => 11,
+            Self::Unpublish(_) => 12,
+            Self::Lookup(_) => 13,
+            Self::Spawn { .. } => 14,
+            Self::Junk(_) => 15,
+            Self::Overlong => 16,
+        }
+    }
+}
+
 /// How bytes go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {

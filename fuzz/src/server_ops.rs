@@ -9,6 +9,11 @@ use crate::model::{Expected, Model, Who};
 use crate::ops::{self, Op, Step, What, Write};
 use crate::{counters, input, planted};
 
+/// Numbers above those of states: how often barriers were passed.
+const ROUNDS: u32 = 1 << 30;
+/// Likewise: requests and what comes of them.
+const OPS: u32 = 1 << 29;
+
 /// Every action of the server is the one that the model has due, and none is missing.
 pub fn run(data: &[u8]) {
     let mut play = Play::new(data, ());
@@ -97,6 +102,12 @@ impl<'a, W: Watch> Play<'a, W> {
         let after = self.model.state(who);
         counters::reached(state * 4 + outcome);
         counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
+        // What only shows after many rounds is not behind a state of its own.
+        counters::seen(ROUNDS + self.model.rounds.min(31));
+        // Every request once in a spawned group, answered and refused: a step away from what groups have in common.
+        if let What::Send(op, _) = step.what {
+            counters::seen(OPS + op.kind() * 8 + u32::from(group > 0) * 4 + outcome);
+        }
         true
     }
 

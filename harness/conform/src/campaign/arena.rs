@@ -186,7 +186,7 @@ fn left(peer: &ProcessPeer) -> Vec<String> {
 
 /// What the session reached of the model: for every request, what its process had been answered last, how many others
 /// were waiting, what it asked and what came.
-pub(super) fn transitions(played: &Played) -> Vec<String> {
+pub fn transitions(played: &Played) -> Vec<String> {
     use std::collections::HashMap;
     let mut last: HashMap<crate::event::Proc, String> = HashMap::new();
     let mut asked: HashMap<crate::event::Proc, String> = HashMap::new();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fastrand::Rng;
+use super::dice::Dice;
 
 use super::generate::{Generated, Scope, generate};
 use super::input::Input;
@@ -261,8 +261,8 @@ impl Change {
         }
     }
 
-    fn make(self, session: &mut Session, other: &Session, rng: &mut Rng) {
-        let run = |steps: &[Step], rng: &mut Rng| {
+    fn make(self, session: &mut Session, other: &Session, rng: &mut Dice<'_>) {
+        let run = |steps: &[Step], rng: &mut Dice<'_>| {
             let from = rng.usize(..=steps.len());
             from..(from + rng.usize(1..8)).min(steps.len())
         };
@@ -306,7 +306,7 @@ impl Change {
         session.steps.truncate(STEPS);
     }
 
-    fn change_write(self, step: &mut Step, ranks: u32, rng: &mut Rng) {
+    fn change_write(self, step: &mut Step, ranks: u32, rng: &mut Dice<'_>) {
         match (self, &mut *step) {
             (Self::Rank, Step::Write { rank, .. }) => *rank = rng.u32(..ranks),
             (Self::Partial, Step::Write { partial, .. })
@@ -320,7 +320,7 @@ impl Change {
     }
 }
 
-fn change_line(line: &mut Line, rng: &mut Rng) {
+fn change_line(line: &mut Line, rng: &mut Dice<'_>) {
     match rng.u32(0..3) {
         0 => mutate::separator(line, rng),
         1 => mutate::bytes(line, rng),

@@ -1,11 +1,13 @@
 //! Makes sessions from a model of PMI-1: what processes lawfully say, in an order over all ranks that is drawn, with
-//! none to two mutations. A session depends on the seed and its number alone.
+//! none to two mutations. A session depends on the seed and its number alone, or on the bytes that decide in the place of
+//! random numbers.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use pmi_wire::Operation;
 
+use super::dice::Dice;
 use super::mutate::{self, Mutation};
 use super::replies;
 use super::session::{Answer, Base, Length, Limit, Line, Piece, Session, Step};
@@ -98,17 +100,26 @@ pub(super) fn field(key: &str, value: impl Into<Piece>) -> Field {
 }
 
 /// The random numbers of one session.
-pub(super) fn rng(seed: u64, number: u64) -> Rng {
+pub(super) fn rng(seed: u64, number: u64) -> Dice<'static> {
     // So that neighbouring seeds and numbers have nothing in common (the finalizer of SplitMix64).
     let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    Rng::with_seed(x ^ (x >> 31))
+    Dice::Random(Rng::with_seed(x ^ (x >> 31)))
 }
 
 /// Makes the session of this number.
 pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
-    let mut rng = rng(seed, number);
+    draw(rng(seed, number), scope)
+}
+
+/// Makes the session that these bytes decide on, whatever they are. What is lawful is decided from the front, mutations from
+/// the end.
+pub fn decided(bytes: &[u8], scope: Scope) -> Generated {
+    draw(Dice::of_bytes(bytes), scope)
+}
+
+fn draw(mut rng: Dice<'_>, scope: Scope) -> Generated {
     let ranks = match rng.u32(0..100) {
         0..40 => 1,
         40..80 => 2,
@@ -131,6 +142,7 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
     };
     model.build();
     let (ranks, mut plan, started) = (model.ranks, model.plan, model.started);
+    rng.turn();
     let mutations = match rng.u32(0..100) {
         _ if !scope.mutate => 0,
         0..40 => 0,
@@ -155,10 +167,10 @@ pub fn generate(seed: u64, number: u64, scope: Scope) -> Generated {
     Generated { session: Session { ranks, steps: mutate::settle(plan) }, ingredients }
 }
 
-struct Model<'a> {
+struct Model<'a, 'b> {
     ranks: u32,
     scope: Scope,
-    rng: &'a mut Rng,
+    rng: &'a mut Dice<'b>,
     plan: Vec<Plan>,
     /// How many keys each rank has put.
     keys: Vec<u32>,
@@ -176,7 +188,7 @@ struct Model<'a> {
 /// What one rank does between two barriers.
 type Work = Vec<Vec<Plan>>;
 
-impl Model<'_> {
+impl Model<'_, '_> {
     fn build(&mut self) {
         if self.rng.u32(0..100) < 80 {
             self.plan.push(Plan::Step(Step::Join));
@@ -191,7 +203,7 @@ impl Model<'_> {
                 self.barrier();
             }
         }
-        if self.rng.u32(0..50) == 0 {
+        if self.rng.u32(0..50) == 49 {
             self.soak();
         }
         self.end();
@@ -459,6 +471,35 @@ mod tests {
             let scenario =
                 crate::lang::parse(source, "x").unwrap_or_else(|e| panic!("{number}: {e:?}\n{text}"));
             assert_eq!(Session::from_scenario(&scenario), Ok(session), "{number}\n{text}");
+        }
+    }
+
+    #[test]
+    fn whatever_bytes_decide_is_a_sound_session() {
+        assert!(decided(b"", Scope::default()).ingredients.is_empty());
+        let mut rng = Dice::Random(Rng::with_seed(1));
+        let (mut struck, mut texts) = (BTreeSet::new(), BTreeSet::new());
+        for _ in 0..4000 {
+            let bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
+            let Generated { session, ingredients } = decided(&bytes, Scope::default());
+            assert!(session.is_sound(), "{bytes:?}: {session:?}");
+            struck.extend(ingredients.iter().filter_map(|i| Some(i.split_once(':')?.0.to_owned())));
+            texts.insert(session.to_scenario("Decided.", &[]));
+        }
+        assert_eq!(struck, Mutation::ALL.iter().map(|m| m.name().to_owned()).collect());
+        assert!(texts.len() > 3000, "{}", texts.len());
+    }
+
+    #[test]
+    fn mutations_stay_when_what_is_lawful_changes() {
+        let junk = Mutation::ALL.iter().position(|m| m.name() == "junk").unwrap();
+        for front in 0..50 {
+            let mut bytes = [front; 400];
+            // From the end: one mutation, and which.
+            bytes[398..].copy_from_slice(&[junk as u8, 50]);
+            let ingredients = decided(&bytes, Scope::default()).ingredients;
+            assert!(ingredients.iter().all(|i| i.starts_with("junk:")), "{front}: {ingredients:?}");
+            assert_eq!(ingredients.len(), 1, "{front}");
         }
     }
 

@@ -11,6 +11,7 @@
 
 pub mod arena;
 pub mod corpus;
+mod dice;
 pub mod differ;
 pub mod drive;
 pub mod generate;

@@ -1,8 +1,8 @@
 //! The ways in which a session is made unusual or wrong.
 
-use fastrand::Rng;
 use pmi_wire::Operation;
 
+use super::dice::Dice;
 use super::generate::{Field, Plan, field, push};
 use super::session::{Answer, Base, Length, Limit, Line, Piece, Step};
 
@@ -200,7 +200,12 @@ pub(super) const JUNK: &[&[u8]] = &[
 ];
 
 /// Makes one mutation; says what kind of message it struck, or `None` if there is nothing that it could strike.
-pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &mut Rng) -> Option<String> {
+pub(super) fn apply(
+    mutation: Mutation,
+    plan: &mut Vec<Plan>,
+    ranks: u32,
+    rng: &mut Dice<'_>,
+) -> Option<String> {
     let asks: Vec<usize> = (0..plan.len()).filter(|i| matches!(plan[*i], Plan::Ask { .. })).collect();
     let at = *asks.get(rng.usize(..asks.len().max(1)))?;
     let Plan::Ask { rank, op, messages } = &mut plan[at] else { return None };
@@ -277,7 +282,7 @@ pub(super) fn apply(mutation: Mutation, plan: &mut Vec<Plan>, ranks: u32, rng: &
 }
 
 /// A line that is no message.
-pub(super) fn junk(rng: &mut Rng) -> Line {
+pub(super) fn junk(rng: &mut Dice<'_>) -> Line {
     let line = match rng.u32(0..3) {
         0 => vec![Piece::Bytes(
             (0..rng.usize(1..40))
@@ -293,7 +298,7 @@ pub(super) fn junk(rng: &mut Rng) -> Line {
     line.into_iter().filter(|p| *p != Piece::Bytes(Vec::new())).collect()
 }
 
-pub(super) fn any_length(rng: &mut Rng) -> Length {
+pub(super) fn any_length(rng: &mut Dice<'_>) -> Length {
     match rng.u32(0..2) {
         0 => Length::of(LENGTHS[rng.usize(..LENGTHS.len())]),
         _ => {
@@ -303,7 +308,7 @@ pub(super) fn any_length(rng: &mut Rng) -> Length {
     }
 }
 
-pub(super) fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
+pub(super) fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Dice<'_>) {
     let m = rng.usize(..messages.len());
     let message = &mut messages[m];
     let i = rng.usize(..message.len());
@@ -338,7 +343,7 @@ pub(super) fn token(messages: &mut Vec<Vec<Field>>, rng: &mut Rng) {
     }
 }
 
-pub(super) fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn length(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) -> Option<()> {
     let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
     let i = rng.usize(..fields.len());
     let length = any_length(rng);
@@ -351,7 +356,7 @@ pub(super) fn length(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-pub(super) fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
+pub(super) fn number(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) -> Option<()> {
     let numeric = |f: &&mut Field| match &f.value[..] {
         // A server does well to believe how many processes it is to start, and a machine would not like it.
         [Piece::Bytes(b)] => f.key != "nprocs" && b.iter().all(u8::is_ascii_digit),
@@ -363,7 +368,7 @@ pub(super) fn number(messages: &mut [Vec<Field>], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-pub(super) fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
+pub(super) fn count(messages: &mut [Vec<Field>], rng: &mut Dice<'_>) {
     let m = rng.usize(..messages.len());
     let times = [31, 32, 63, 64, 99, 100, 101, 128, 500][rng.usize(..9)];
     for i in 0..times {
@@ -371,7 +376,7 @@ pub(super) fn count(messages: &mut [Vec<Field>], rng: &mut Rng) {
     }
 }
 
-pub(super) fn separator(line: &mut Line, rng: &mut Rng) {
+pub(super) fn separator(line: &mut Line, rng: &mut Dice<'_>) {
     const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
     let places: Vec<(usize, usize)> = positions(line, |b| matches!(b, b' ' | b'='));
     let text = OTHERS[rng.usize(..OTHERS.len())].as_bytes();
@@ -388,7 +393,7 @@ pub(super) fn separator(line: &mut Line, rng: &mut Rng) {
     tidy(line);
 }
 
-pub(super) fn bytes(line: &mut Line, rng: &mut Rng) {
+pub(super) fn bytes(line: &mut Line, rng: &mut Dice<'_>) {
     for _ in 0..rng.usize(1..4) {
         let places = positions(line, |b| !b.is_ascii_digit());
         if places.is_empty() {
@@ -429,7 +434,7 @@ pub(super) fn tidy(line: &mut Line) {
     }
 }
 
-fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()> {
+fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Dice<'_>) -> Option<()> {
     let Plan::Ask { messages, .. } = &plan[at] else { return None };
     let lines = Plan::lines(messages);
     let cut_line = rng.usize(..lines.len());
@@ -452,7 +457,7 @@ fn half(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) -> Option<()>
     Some(())
 }
 
-pub(super) fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
+pub(super) fn split(line: &Line, rng: &mut Dice<'_>) -> (Line, Line) {
     let places = positions(line, |_| true);
     if places.is_empty() {
         return (line.clone(), Line::new());
@@ -468,7 +473,7 @@ pub(super) fn split(line: &Line, rng: &mut Rng) -> (Line, Line) {
 }
 
 /// Joins this request and the rank's next ones in one write; the answers are awaited after it.
-fn pipeline(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Rng) {
+fn pipeline(plan: &mut Vec<Plan>, at: usize, rank: u32, rng: &mut Dice<'_>) {
     let mut lines = Vec::new();
     let mut awaits = 0;
     let wanted = rng.usize(2..6);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fastrand::Rng;
+use super::dice::Dice;
 use pmi_wire::Operation;
 
 use super::generate::{Field, Plan, field, line};
@@ -134,7 +134,7 @@ pub(super) struct Exchange {
 }
 
 /// What kind of request a session leaves to the upstream's steps.
-pub(super) fn held(names: bool, spawn: bool, rng: &mut Rng) -> Operation {
+pub(super) fn held(names: bool, spawn: bool, rng: &mut Dice<'_>) -> Operation {
     match rng.u32(0..100) {
         0..25 if names => Operation::Lookup,
         25..35 if names => Operation::Publish,
@@ -146,7 +146,7 @@ pub(super) fn held(names: bool, spawn: bool, rng: &mut Rng) -> Operation {
 }
 
 /// Makes the exchange, with so many mutations.
-pub(super) fn exchange(op: Operation, ranks: u32, mutations: usize, rng: &mut Rng) -> Exchange {
+pub(super) fn exchange(op: Operation, ranks: u32, mutations: usize, rng: &mut Dice<'_>) -> Exchange {
     let mut askers: Vec<u32> = (0..ranks).collect();
     rng.shuffle(&mut askers);
     if op != Operation::Barrier {
@@ -286,7 +286,7 @@ fn mutate(
     ranks: u32,
     replies: &mut [Reply],
     first: &mut Vec<Plan>,
-    rng: &mut Rng,
+    rng: &mut Dice<'_>,
 ) -> bool {
     let count = replies.len();
     let at = rng.usize(..count);

@@ -1,6 +1,6 @@
 //! The ways in which an answer is made unusual or wrong.
 
-use fastrand::Rng;
+use super::super::dice::Dice;
 use pmi_wire::Operation;
 
 use super::super::generate::{Field, Plan, field, line};
@@ -67,7 +67,7 @@ impl Change {
     ];
 
     /// Draws one; a third of them are those that are about the answer to this request.
-    pub(super) fn draw(op: Operation, mapping: bool, rng: &mut Rng) -> Self {
+    pub(super) fn draw(op: Operation, mapping: bool, rng: &mut Dice<'_>) -> Self {
         let own = match op {
             Operation::Get if mapping => Self::Mapping,
             Operation::Maxes => Self::Limits,
@@ -210,7 +210,7 @@ const MESSAGES: &[&str] =
     &["", "why", "a b c", "rc=0", "a=b cmd=get_result", "%s%s%n", "\t", "\r", "success"];
 
 /// Makes one change; `None` if there is nothing that it could strike.
-pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Rng) -> Option<Vec<Said>> {
+pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Dice<'_>) -> Option<Vec<Said>> {
     let mut messages = vec![proper.fields.to_vec()];
     let fields = &mut messages[0];
     let whole = WriteMode::default();
@@ -247,12 +247,12 @@ pub(super) fn change(change: Change, proper: &Proper<'_>, rng: &mut Rng) -> Opti
     Some(vec![Said::Write(lines, whole)])
 }
 
-fn text(choice: &[&str], rng: &mut Rng) -> Line {
+fn text(choice: &[&str], rng: &mut Dice<'_>) -> Line {
     let text = choice[rng.usize(..choice.len())];
     if text.is_empty() { Line::new() } else { vec![text.into()] }
 }
 
-fn mapping(rng: &mut Rng) -> Line {
+fn mapping(rng: &mut Dice<'_>) -> Line {
     if rng.bool() {
         return text(MAPPINGS, rng);
     }
@@ -264,7 +264,7 @@ fn value<'a>(fields: &'a mut [Field], key: &str) -> Option<&'a mut Field> {
     fields.iter_mut().find(|field| field.key == key)
 }
 
-fn refuse(fields: &mut Vec<Field>, rng: &mut Rng) {
+fn refuse(fields: &mut Vec<Field>, rng: &mut Dice<'_>) {
     fields.retain(|field| !["rc", "msg"].contains(&field.key.as_str()));
     if rng.bool() {
         fields.truncate(1);
@@ -283,7 +283,7 @@ fn refuse(fields: &mut Vec<Field>, rng: &mut Rng) {
     }
 }
 
-fn limits(fields: &mut [Field], rng: &mut Rng) -> Option<()> {
+fn limits(fields: &mut [Field], rng: &mut Dice<'_>) -> Option<()> {
     let mut told: Vec<&mut Field> = fields.iter_mut().filter(|f| f.key.ends_with("_max")).collect();
     if told.is_empty() {
         return None;
@@ -301,10 +301,10 @@ fn limits(fields: &mut [Field], rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-fn junk(proper: &Proper<'_>, rng: &mut Rng) -> Line {
+fn junk(proper: &Proper<'_>, rng: &mut Dice<'_>) -> Line {
     let mut line = match rng.u32(0..3) {
         0 => {
-            let byte = |rng: &mut Rng| match rng.u8(..) {
+            let byte = |rng: &mut Dice<'_>| match rng.u8(..) {
                 b'\n' => 0,
                 b => b,
             };
@@ -319,7 +319,7 @@ fn junk(proper: &Proper<'_>, rng: &mut Rng) -> Line {
 }
 
 /// A process that waits for the rest would wait for us, so the connection ends.
-fn half(fields: &[Field], rng: &mut Rng) -> Vec<Said> {
+fn half(fields: &[Field], rng: &mut Dice<'_>) -> Vec<Said> {
     let partial = WriteMode { partial: true, ..WriteMode::default() };
     let line = match rng.u32(0..6) {
         // Without end.
@@ -330,7 +330,7 @@ fn half(fields: &[Field], rng: &mut Rng) -> Vec<Said> {
     first.into_iter().chain([Said::Close]).collect()
 }
 
-fn pieces(fields: &[Field], rng: &mut Rng) -> Vec<Said> {
+fn pieces(fields: &[Field], rng: &mut Dice<'_>) -> Vec<Said> {
     let one = line(fields);
     if rng.u32(0..3) == 0 {
         return vec![Said::Write(vec![one], WriteMode { bytewise: true, ..WriteMode::default() })];
@@ -341,7 +341,7 @@ fn pieces(fields: &[Field], rng: &mut Rng) -> Vec<Said> {
     first.into_iter().chain([Said::Write(vec![second], WriteMode::default())]).collect()
 }
 
-fn surplus(proper: &Proper<'_>, rng: &mut Rng) -> Vec<Said> {
+fn surplus(proper: &Proper<'_>, rng: &mut Dice<'_>) -> Vec<Said> {
     let own = line(proper.fields);
     let mut other = proper.fields.to_vec();
     if let Some(cmd) = other.first_mut() {

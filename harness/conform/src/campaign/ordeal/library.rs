@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fastrand::Rng;
+use super::super::dice::Dice;
 use pmi_wire::Operation;
 
 use super::super::generate::{Field, Generated, line, rng};
@@ -98,7 +98,7 @@ pub(super) fn sign_of_life() -> Ordeal {
 
 /// Makes one argument of a call odd, or a call come at another time; which change that is. Nothing that the library is told of
 /// the room that it has is untrue.
-fn misuse(calls: &mut Vec<Call>, rng: &mut Rng) -> Option<String> {
+fn misuse(calls: &mut Vec<Call>, rng: &mut Dice<'_>) -> Option<String> {
     const TEXTS: &[&str] =
         &["NULL", "\"\"", "\"a b\"", "\"a=b\"", "\"<fill 64>\"", "\"<fill 256>\"", "\"<fill 5000>\""];
     let at = rng.usize(..calls.len());
@@ -126,7 +126,7 @@ fn misuse(calls: &mut Vec<Call>, rng: &mut Rng) -> Option<String> {
 }
 
 /// Says how a request is answered from now on; which change that is.
-fn strike(asks: Asks, ranks: u32, steps: &mut Vec<Step>, rng: &mut Rng) -> String {
+fn strike(asks: Asks, ranks: u32, steps: &mut Vec<Step>, rng: &mut Dice<'_>) -> String {
     // Of a barrier, all are told the same: who is in it alone would wait for the other.
     let whom = (ranks > 1 && asks.op != Operation::Barrier && rng.bool()).then(|| rng.u32(..ranks));
     let proper = Proper { mapping: asks.mapping, fields: &asks.answer, limits: LIMITS };
@@ -160,7 +160,7 @@ fn asks(op: Operation, answer: &str) -> Option<Asks> {
 }
 
 /// A program of calls: a library asks for some things at `PMI_Init`, at each call or once.
-fn calls(rng: &mut Rng, ranks: u32) -> Vec<Call> {
+fn calls(rng: &mut Dice<'_>, ranks: u32) -> Vec<Call> {
     let kvs = format!("{KVS_PREFIX}-0");
     let mut all = Vec::new();
     let start = match rng.u32(0..3) {
@@ -179,7 +179,7 @@ fn calls(rng: &mut Rng, ranks: u32) -> Vec<Call> {
     all
 }
 
-fn drawn(rng: &mut Rng, n: usize, kvs: &str, ranks: u32) -> Call {
+fn drawn(rng: &mut Dice<'_>, n: usize, kvs: &str, ranks: u32) -> Call {
     let room = [0, 1, 2, 16, 64, 256, 1024, 4096][rng.usize(..8)].to_string();
     let text_out = |name: &str| format!("&{name}[{room}]");
     let quoted = |text: &str| format!("\"{text}\"");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fastrand::Rng;
+use super::super::dice::Dice;
 use pmi_reference::fault::variations;
 use pmi_wire::{LineFramer, Operation, Request, ValueReading};
 
@@ -183,7 +183,7 @@ pub fn generate(seed: u64, number: u64, traces: &[Trace], changed: bool) -> Gene
 
 struct Maker<'a> {
     trace: &'a Trace,
-    rng: &'a mut Rng,
+    rng: &'a mut Dice<'a>,
     steps: Vec<Step>,
     ingredients: BTreeSet<String>,
 }

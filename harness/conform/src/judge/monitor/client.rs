@@ -241,6 +241,8 @@ impl Monitor {
             let expected = "key and value within the limits of get_maxes".into();
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             self.find(Party::Client, p, "rfc13.put.length", expected, seen);
+            // Cut, kept or dropped: RFC 13 does not say.
+            self.group(p.group).guessed.insert(key.to_vec());
         }
         fits && !repeated
             && !guessed

@@ -204,8 +204,8 @@ impl Monitor {
             }
         };
         if matches!(error, ResponseError::Message(_)) {
-            // What should not have been put may come back.
-            if line.starts_with(b"cmd=get_result ") && self.unclear(p) {
+            // What should not have been sent may come back, as a value or in an error's words.
+            if self.unclear(p) {
                 self.rank(p).pending.pop_front();
                 return;
             }

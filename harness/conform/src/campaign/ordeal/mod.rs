@@ -1,8 +1,8 @@
 //! What programs and libraries under test are put through: a scenario for them as data.
 //!
 //! We are the server, so what is drawn is what the server answers. For a program that is derived from what it asks by itself
-//! ([`program`]); for a library we also draw the calls ([`library`]). [`answers`] changes an answer, [`trial`] plays an ordeal,
-//! [`symptom`] says what is wrong afterwards.
+//! ([`program`]); for a library we also draw the calls ([`library`]). `answers` changes an answer, [`trial`] plays an ordeal,
+//! `symptom` says what is wrong afterwards.
 
 mod answers;
 pub mod library;

@@ -76,6 +76,8 @@ struct Link {
     dismissed: bool,
     /// Requests without answer.
     asked: Vec<Option<Operation>>,
+    /// What we have written of a line that has not ended.
+    begun: Vec<u8>,
 }
 
 impl Link {
@@ -314,7 +316,11 @@ impl Driver<'_> {
     }
 
     fn write(&mut self, proc: Proc, bytes: Vec<u8>) {
-        for line in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
+        let mut written = std::mem::take(&mut self.link(proc).begun);
+        written.extend_from_slice(&bytes);
+        let begun = written.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        self.link(proc).begun = written.split_off(begun);
+        for line in written.split_inclusive(|b| *b == b'\n') {
             let op = pmi_wire::Message::parse(&line[..line.len() - 1], ValueReading::ToEndOfLine)
                 .ok()
                 .and_then(|m| m.cmd().and_then(Operation::from_request_cmd));

@@ -50,7 +50,7 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
     let empty = |program: &pmi_wire::SpawnProgram| {
         program.args.iter().any(|(_, arg)| arg.is_empty())
-            || program.preput.iter().chain(&program.info).any(|(_, value)| value.is_empty())
+            || program.preput.iter().chain(&program.info).any(|(key, value)| key.is_empty() || value.is_empty())
     };
     Some(match pending {
         // Requests on whose form RFC 13 contradicts itself.
@@ -251,7 +251,7 @@ impl Monitor {
                 if known && ok {
                     self.unpublished.insert(service);
                 }
-                if ok && !known {
+                if ok && !known && !self.unclear(p) {
                     self.server(
                         p,
                         "rfc13.error.rc-nonzero",
@@ -400,7 +400,7 @@ impl Monitor {
     }
 
     fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
-        if self.contested.contains(service) {
+        if self.contested.contains(service) || self.unclear(p) {
             return;
         }
         let ports = self.names.get(service).cloned().unwrap_or_default();

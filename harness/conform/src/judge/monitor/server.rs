@@ -50,7 +50,11 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
     let empty = |program: &pmi_wire::SpawnProgram| {
         program.args.iter().any(|(_, arg)| arg.is_empty())
-            || program.preput.iter().chain(&program.info).any(|(key, value)| key.is_empty() || value.is_empty())
+            || program
+                .preput
+                .iter()
+                .chain(&program.info)
+                .any(|(key, value)| key.is_empty() || value.is_empty())
     };
     Some(match pending {
         // Requests on whose form RFC 13 contradicts itself.

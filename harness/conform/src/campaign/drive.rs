@@ -455,9 +455,9 @@ impl Driver<'_> {
     fn let_work(&mut self) {
         let deadline = Instant::now() + WORK;
         while self.links.values().any(|link| !link.is_over() && !link.asked.is_empty()) {
-            match self.peer.next(deadline, true) {
-                Incoming::Event(what) if self.take(what).is_ok() => {}
-                _ => return,
+            let Incoming::Event(what) = self.peer.next(deadline, true) else { return };
+            if self.take(what).is_err() {
+                return;
             }
         }
     }

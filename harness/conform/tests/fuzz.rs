@@ -79,15 +79,18 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
     let (status, text) = fuzz(folder.path(), &["--export", exported.to_str().unwrap()]);
     assert_eq!(status, 0, "{text}");
     let scenario = exported.join(format!("{bucket}.pmi"));
-    for (server, wanted) in [(&server, 1), (&healthy, 0)] {
-        let output = Command::new(CONFORM)
-            .args(["--server", server, scenario.to_str().unwrap()])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(wanted), "{text}");
-    }
+    let play = |server: &str| {
+        let mut conform = Command::new(CONFORM);
+        conform.args(["--server", server, scenario.to_str().unwrap()]).stdin(Stdio::null());
+        let output = conform.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    // What one interleaving shows is not met in every run; without the bug it is never met.
+    let runs: Vec<_> = (0..5).map(|_| play(&server)).collect();
+    assert!(runs.iter().any(|(status, _)| *status == Some(1)), "{runs:?}");
+    assert!(runs.iter().all(|(status, _)| [Some(0), Some(1)].contains(status)), "{runs:?}");
+    let (status, text) = play(&healthy);
+    assert_eq!(status, Some(0), "{text}");
 }
 
 #[test]
@@ -101,11 +104,12 @@ fn a_server_that_keeps_megabytes_for_a_put_is_found() {
         (1, vec!["memory--flawed".into()]),
         "{text}"
     );
-    for (server, shown) in [(server, 5), (flawed("none"), 0)] {
+    for (server, shows) in [(server, true), (flawed("none"), false)] {
         let (status, text) =
             fuzz(folder.path(), &["--server", &server, "--replay", "pmi-conform-fuzz/memory--flawed"]);
-        assert!(text.ends_with(&format!("memory--flawed: {shown} of 5\n")), "{text}");
-        assert_eq!(status, i32::from(shown > 0), "{text}");
+        // On a busy machine the server may not have got to it each time that its memory is looked at.
+        assert_eq!(!text.ends_with("memory--flawed: 0 of 5\n"), shows, "{text}");
+        assert_eq!(status, i32::from(shows), "{text}");
     }
 }
 

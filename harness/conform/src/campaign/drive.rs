@@ -34,9 +34,6 @@ pub struct Growth {
     pub sent: u64,
 }
 
-/// How long a server may take for what it does not answer, before its memory is looked at.
-const WORK: Duration = Duration::from_millis(200);
-
 /// What became of a session.
 #[derive(Debug, Default)]
 pub struct Played {
@@ -138,7 +135,6 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
                 break;
             }
         }
-        driver.let_work();
         driver.grown(&before);
     }
     driver.played.steps_done = driver.recorder.events.len();
@@ -447,17 +443,6 @@ impl Driver<'_> {
                 Body::Kvsname(Some(name)) => self.kvs = Some(name.to_vec()),
                 Body::Maxes(maxes @ Some(_)) => self.maxes = maxes,
                 _ => {}
-            }
-        }
-    }
-
-    /// Gives the server the time to do what it was asked and has not answered: what that takes is to be seen.
-    fn let_work(&mut self) {
-        let deadline = Instant::now() + WORK;
-        while self.links.values().any(|link| !link.is_over() && !link.asked.is_empty()) {
-            let Incoming::Event(what) = self.peer.next(deadline, true) else { return };
-            if self.take(what).is_err() {
-                return;
             }
         }
     }

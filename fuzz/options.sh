@@ -24,8 +24,8 @@ options() {
     # Bounds that hold a session with room to spare; what is longer is only slower.
     case $1 in
         # Steps are of three bytes: shorter ones need not be looked for.
-        server_ops) fixed_runs=300000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
-        stream) fixed_runs=1500000 options+=(-max_len=256 -entropic=0 -use_counters=0) ;;
+        server_ops) fixed_runs=300000 options+=(-max_len=49 -entropic=0 -reduce_inputs=0) ;;
+        stream) fixed_runs=1500000 options+=(-max_len=96 -entropic=0 -use_counters=0) ;;
         # A finding is played again many times before it is told.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;
         messages) fixed_runs=400000 options+=(-max_len=512) ;;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Number of counters. Few, so that what is nearly the same state is the same counter.
-const COUNT: usize = 2048;
+const COUNT: usize = 1024;
 
 // libFuzzer finds them by the name of the section (Linux only) and clears them before each run.
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]

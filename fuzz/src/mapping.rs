@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
     if *form < 160 {
         value(rest, size);
     } else {
-        nodes(rest, form & 1 == 1);
+        nodes(&ranks(rest, form % 3));
     }
 }
 
@@ -75,13 +75,26 @@ fn value(value: &[u8], size: u32) {
     }
 }
 
-fn nodes(bytes: &[u8], wide: bool) {
-    let nodes: Vec<u32> = if wide {
-        bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect()
-    } else {
-        bytes.iter().map(|byte| u32::from(byte & 7)).collect()
-    };
-    let mut mapping = ProcessMapping::compress(&nodes);
+/// The node of every rank: of any width, of a few, or as managers place them, in even blocks one after the other.
+fn ranks(bytes: &[u8], form: u8) -> Vec<u32> {
+    match form {
+        0 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),
+        1 => bytes.iter().map(|byte| u32::from(byte & 7)).collect(),
+        _ => {
+            let mut next = 0;
+            let blocks = bytes.iter().take(64).map(|byte| {
+                let (nodes, ppn) = (u32::from(byte & 3) + 1, usize::from(byte >> 2 & 3) + 1);
+                let first = next + u32::from(byte >> 4 & 3).saturating_sub(2);
+                next = first + nodes;
+                (first..next).flat_map(move |node| std::iter::repeat_n(node, ppn))
+            });
+            blocks.flatten().collect()
+        }
+    }
+}
+
+fn nodes(nodes: &[u32]) {
+    let mut mapping = ProcessMapping::compress(nodes);
     if planted::is("compress-joins-unequal-runs")
         && let [.., a, b] = &mut *mapping.blocks
         && a.ppn == b.ppn + 1
@@ -90,7 +103,7 @@ fn nodes(bytes: &[u8], wide: bool) {
     {
         b.ppn = a.ppn;
     }
-    assert_eq!(mapping.expand(nodes.len() as u32).as_ref(), Ok(&nodes), "nodes after they were compressed");
+    assert_eq!(mapping.expand(nodes.len() as u32).as_deref(), Ok(nodes), "nodes after they were compressed");
     let printed = mapping.to_string();
     match MappingForm::classify(printed.as_bytes()) {
         MappingForm::Unknown => assert!(nodes.is_empty()),

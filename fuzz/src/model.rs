@@ -119,22 +119,31 @@ impl Model {
         self.groups[who.0 as usize].dead || self.process(who).phase == Phase::Closed
     }
 
+    /// Whether a barrier is in order for the process.
+    pub(crate) fn may_enter(&self, who: Who) -> bool {
+        let process = self.process(who);
+        !self.is_gone(who) && process.phase == Phase::Joined && process.waits == Waits::No
+    }
+
     /// The state around a process as a small number, for coverage.
     pub(crate) fn state(&self, who: Who) -> u32 {
         let group = &self.groups[who.0 as usize];
-        let processes = &group.processes[..group.size as usize];
-        let some = |test: fn(&Process) -> bool| u32::from(processes.iter().any(test));
+        let (mut waiting, mut left, mut new) = (false, false, false);
+        for process in &group.processes[..group.size as usize] {
+            waiting |= process.waits == Waits::Barrier;
+            left |= matches!(process.phase, Phase::Left | Phase::Closed);
+            new |= process.phase == Phase::New;
+        }
         let process = self.process(who);
-        let keys = group.kvs.iter().flatten().count().min(2) as u32;
         let parts = [
             process.phase as u32,
             process.waits as u32,
-            some(|p| p.waits == Waits::Barrier),
-            some(|p| matches!(p.phase, Phase::Left | Phase::Closed)),
-            some(|p| p.phase == Phase::New),
+            u32::from(waiting),
+            u32::from(left),
+            u32::from(new),
             u32::from(group.dead),
             u32::from(who.0 > 0),
-            keys,
+            group.kvs.iter().flatten().count().min(2) as u32,
         ];
         parts.into_iter().fold(0, |hash, part| hash * 4 + part)
     }

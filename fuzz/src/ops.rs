@@ -116,6 +116,8 @@ pub(crate) enum Write {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Send(Op, Write),
+    /// Every process of the group that may enters the barrier.
+    Round,
     /// The client closes its connection.
     Close,
     /// The processes of the spawn that waits longest have been started, or not.
@@ -134,7 +136,7 @@ pub(crate) struct Step {
 
 impl<'a> Arbitrary<'a> for Step {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        let [who, what, detail] = u.arbitrary::<[u8; 3]>()?;
+        let &[who, what, detail] = u.bytes(3)? else { return Err(arbitrary::Error::NotEnoughData) };
         let (low, high) = (detail & 7, detail >> 3 & 7);
         let own = detail < 224;
         let op = match what & 31 {
@@ -143,7 +145,8 @@ impl<'a> Arbitrary<'a> for Step {
             4 => Op::Universe,
             5 => Op::Appnum,
             6 => Op::Kvsname,
-            7..=10 => Op::Barrier,
+            7..=9 => Op::Barrier,
+            10 => return Ok(Self::of(who, What::Round)),
             11 => Op::Finalize,
             12 => Op::Abort((low & 1 == 1).then_some(detail.cast_signed())),
             13..=16 => Op::Put { own, key: low, value: high },

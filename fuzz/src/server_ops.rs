@@ -46,12 +46,16 @@ struct Out {
     begun: bool,
 }
 
+/// Four in each group.
+const PROCESSES: usize = 4 * ops::GROUPS as usize;
+
 pub(crate) struct Play<'a, W> {
     u: Unstructured<'a>,
     nodes: u32,
     server: Server,
     model: Model,
-    outs: Vec<(Who, Out)>,
+    /// One for each process that steps are made for.
+    outs: [Out; PROCESSES],
     pub(crate) watch: W,
 }
 
@@ -75,7 +79,7 @@ impl<'a, W: Watch> Play<'a, W> {
         let mut server = Server::new(config(nodes));
         server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
         watch.group(0, size, nodes);
-        Self { u, nodes, server, model: Model::new(size, nodes), outs: Vec::new(), watch }
+        Self { u, nodes, server, model: Model::new(size, nodes), outs: Default::default(), watch }
     }
 
     /// Takes a step; `false` at the end of the input.
@@ -89,6 +93,13 @@ impl<'a, W: Watch> Play<'a, W> {
         let state = self.model.state(who);
         match step.what {
             What::Send(op, write) => self.send(who, op, write),
+            What::Round => {
+                for who in (0..self.model.size(group)).map(|rank| (group, rank)) {
+                    if self.model.may_enter(who) {
+                        self.send(who, Op::Barrier, Write::Whole);
+                    }
+                }
+            }
             What::Close => self.close(who),
             What::Spawned(good) => self.spawned(good),
         }
@@ -112,11 +123,7 @@ impl<'a, W: Watch> Play<'a, W> {
     }
 
     fn out(&mut self, who: Who) -> &mut Out {
-        let at = self.outs.iter().position(|(owner, _)| *owner == who).unwrap_or_else(|| {
-            self.outs.push((who, Out::default()));
-            self.outs.len() - 1
-        });
-        &mut self.outs[at].1
+        &mut self.outs[(who.0 * 4 + who.1) as usize]
     }
 
     fn send(&mut self, who: Who, op: Op, write: Write) {

@@ -19,6 +19,7 @@ pub fn run(data: &[u8]) {
     let limit = LIMITS[usize::from(limit % 8)];
     let mut framer = LineFramer::new(limit);
     let mut expected = Expected { stream, at: 0, limit };
+    let mut out = Vec::with_capacity(512);
     let (mut pushed, mut cut) = (0, *cuts);
     while pushed < stream.len() {
         let length = if *cuts == 0 { stream.len() } else { usize::from(cut % 32) + 1 };
@@ -34,7 +35,7 @@ pub fn run(data: &[u8]) {
             let line = line.ok();
             assert_eq!(line, expected.next(pushed), "the next line of a stream cut at {pushed}");
             if let Some(line) = line {
-                check_line(line, reading);
+                check_line(line, reading, &mut out);
             }
         }
         let rest = &stream[..pushed];
@@ -80,7 +81,8 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-fn check_line(line: &[u8], reading: ValueReading) {
+/// `out` is where to print.
+fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     let bad = line.iter().position(|byte| !(byte.is_ascii_graphic() || is_blank(*byte)));
     match Message::parse(line, reading) {
         Ok(message) => {
@@ -88,11 +90,11 @@ fn check_line(line: &[u8], reading: ValueReading) {
             check_tuples(line, &message, reading);
             // A command is that of a request or of a response, so that the other parser has nothing to say.
             match Request::parse(line, reading) {
-                Err(RequestError::UnknownCommand) => check_response(line, reading),
+                Err(RequestError::UnknownCommand) => check_response(line, reading, out),
                 Err(_) => {}
                 Ok(request) => {
                     understood(request.operation(), true, reading, line);
-                    check_request(&request, reading);
+                    check_request(&request, reading, out);
                 }
             }
         }
@@ -141,25 +143,25 @@ fn understood(operation: Operation, request: bool, reading: ValueReading, line: 
     counters::seen(operation as u32 * 16 + u32::from(request) * 8 + reading * 4 + end);
 }
 
-fn check_request(request: &Request<'_>, reading: ValueReading) {
-    let mut out = Vec::with_capacity(128);
-    request.write_to(&mut out);
+fn check_request(request: &Request<'_>, reading: ValueReading, out: &mut Vec<u8>) {
+    out.clear();
+    request.write_to(out);
     if planted::is("value-loses-last-tab") && out.ends_with(b"\t\n") {
         out.remove(out.len() - 2);
     }
-    let printed = printed(&out);
+    let printed = printed(out);
     assert_eq!(Request::parse(printed, reading), Ok(*request), "a request after it was printed");
 }
 
-fn check_response(line: &[u8], reading: ValueReading) {
+fn check_response(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     let Ok(response) = Response::parse(line, reading) else { return };
     understood(response.operation(), false, reading, line);
     if loses_in_print(&response) {
         return;
     }
-    let mut out = Vec::with_capacity(128);
-    response.write_to(&mut out);
-    assert_eq!(Response::parse(printed(&out), reading), Ok(response), "a response after it was printed");
+    out.clear();
+    response.write_to(out);
+    assert_eq!(Response::parse(printed(out), reading), Ok(response), "a response after it was printed");
 }
 
 /// The value of a get goes last, since it runs to the end of the line. A `msg` before it loses the blanks at its end, and

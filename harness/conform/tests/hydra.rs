@@ -147,7 +147,7 @@ fn the_upstream_side_is_seen_and_answered(
 /// An answer without `cmd=` is the death of these proxies.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2")] name: &str) {
+fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let scratch = TempDir::new().unwrap();
     let proxy = peer(name);
     let proxy = proxy.to_str().unwrap();

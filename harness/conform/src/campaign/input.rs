@@ -49,6 +49,8 @@ pub trait Input: Clone + PartialEq + Send + Sync {
     fn tighten(&mut self, unanswered: &[(usize, Operation)]);
     /// The same behind a start in good order, if it has none.
     fn joined(&self) -> Option<Self>;
+    /// The same with a wait for what its last words lead to, if it has none: a scenario ends with its last step.
+    fn awaited(&self) -> Option<Self>;
     /// Writes a script that plays it: with nothing of ours if that is possible, else by `replay`.
     ///
     /// # Errors
@@ -140,6 +142,21 @@ impl Input for Session {
         let mut joined = self.clone();
         joined.steps.insert(0, Step::Join);
         Some(joined)
+    }
+
+    fn awaited(&self) -> Option<Self> {
+        let gone = |rank: &u32| {
+            let ends = |s: &Step| matches!(s, Step::Close { .. } | Step::Exit { .. } | Step::Kill { .. });
+            self.steps.iter().any(|step| ends(step) && step.rank() == Some(*rank))
+        };
+        let speaker = match self.steps.last()? {
+            Step::Join | Step::Leave | Step::Await { .. } | Step::Passed { .. } => return None,
+            last => last.rank(),
+        };
+        let rank = speaker.into_iter().chain(0..self.ranks).find(|rank| !gone(rank))?;
+        let mut awaited = self.clone();
+        awaited.steps.push(Step::Await { rank, answer: Answer::Perhaps });
+        Some(awaited)
     }
 
     fn store_script(&self, folder: &Path, bucket: &str, command: &[String], replay: &str) -> io::Result<()> {

@@ -374,8 +374,11 @@ impl<I: Input> Campaign<'_, I> {
         if again_minimal == 0 {
             (minimal, again_minimal) = (generated.session.clone(), again);
         }
-        if let Some(joined) = self.joined(&minimal, bucket, again_minimal) {
-            minimal = joined;
+        // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
+        for fitted in [I::joined, I::awaited] {
+            if let Some(fitted) = fitted(&minimal).filter(|f| self.again(f, bucket, TRIES) >= again_minimal) {
+                minimal = fitted;
+            }
         }
         let last =
             (0..TRIES).find_map(|_| self.stage.play(&minimal, Pace::Calm).ok().filter(|v| shows(v, bucket)));
@@ -423,11 +426,6 @@ impl<I: Input> Campaign<'_, I> {
         let small = shrink(generated.session.clone(), SHRINKING, bytes, &mut shows_again);
         let again = self.again(&small, bucket, TRIES);
         (small, again, played)
-    }
-
-    /// The session behind a start in good order, which a scenario needs as its control, if it shows the same there.
-    fn joined(&self, session: &I, bucket: &str, again: u32) -> Option<I> {
-        session.joined().filter(|joined| self.again(joined, bucket, TRIES) >= again)
     }
 
     fn keep(&self, found: Found, minimal: &I, verdict: &Verdict) {

@@ -547,6 +547,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::campaign::input::Input;
     use crate::lang::ast::Source;
 
     fn words(to: Option<u32>, lines: Vec<Line>, partial: bool) -> Step {
@@ -635,6 +636,22 @@ mod tests {
                 perhaps
             ]
         );
+    }
+
+    #[test]
+    fn the_last_words_get_a_wait() {
+        let write = |rank| Step::Write { rank, lines: vec![vec!["x".into()]], partial: false };
+        let wait = |rank| Step::Await { rank, answer: Answer::Perhaps };
+        let waits = |steps: &[Step]| {
+            let session = Session { ranks: 2, steps: steps.to_vec() };
+            session.awaited().map(|s| s.steps[steps.len()..].to_vec())
+        };
+        assert_eq!(waits(&[write(1)]), Some(vec![wait(1)]));
+        assert_eq!(waits(&[write(1), Step::Close { rank: 1 }]), Some(vec![wait(0)]));
+        assert_eq!(waits(&[words(None, vec![vec![]], true)]), Some(vec![wait(0)]));
+        assert_eq!(waits(&[Step::Exit { rank: 0, status: 0 }, Step::Kill { rank: 1, signal: 9 }]), None);
+        assert_eq!(waits(&[write(0), wait(0)]), None);
+        assert_eq!(waits(&[write(0), Step::Leave]), None);
     }
 
     #[test]

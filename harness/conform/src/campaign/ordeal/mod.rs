@@ -212,6 +212,11 @@ impl Input for Ordeal {
         None
     }
 
+    /// Programs and libraries are run to their end.
+    fn awaited(&self) -> Option<Self> {
+        None
+    }
+
     /// There is none: whoever replays this needs a server and, for a library, a program that calls it.
     fn store_script(&self, _: &Path, _: &str, _: &[String], _: &str) -> std::io::Result<()> {
         Ok(())

@@ -55,6 +55,8 @@ pub struct Played {
     pub unjudged: Option<String>,
     /// Steps at which nothing came although something was asked, and what was asked.
     pub unanswered: Vec<(usize, Operation)>,
+    /// How many events there were when the last step was done: what follows is the end of every session.
+    pub steps_done: usize,
     /// Requests that were answered or not.
     pub requests: usize,
     /// How long the slowest answer took.
@@ -135,6 +137,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
         }
         driver.grown(&before);
     }
+    driver.played.steps_done = driver.recorder.events.len();
     driver.settle();
     let mut played = driver.played;
     played.events = driver.recorder.events;

@@ -38,7 +38,7 @@ use arena::{Pace, Stage, Verdict};
 use generate::Generated;
 use input::Input;
 use known::{Known, Steering};
-use shrink::shrink;
+use shrink::{leave_out, shrink};
 use state::State;
 use store::{Found, TRIES};
 use symptom::Symptom;
@@ -317,9 +317,13 @@ impl<I: Input> Campaign<'_, I> {
             }
             let mut ended_as_known = false;
             for symptom in &verdict.symptoms {
+                let mut symptom = symptom.clone();
+                if let Some(other) = shared.state.aliases.get(&symptom.bucket) {
+                    symptom.bucket.clone_from(other);
+                }
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
-                let fatal = ends(symptom);
+                let fatal = ends(&symptom);
                 if known {
                     ended_as_known |= fatal;
                     *shared.state.buckets.entry(symptom.bucket.clone()).or_default() += 1;
@@ -327,7 +331,7 @@ impl<I: Input> Campaign<'_, I> {
                     let counts = if new { &mut shared.progress.new } else { &mut shared.progress.known };
                     *counts.entry(symptom.bucket.clone()).or_default() += 1;
                 } else if shared.taken.insert(symptom.bucket.clone()) {
-                    fresh.push(symptom.clone());
+                    fresh.push(symptom);
                 }
             }
             shared.steering.book(&generated.ingredients, ended_as_known);
@@ -349,8 +353,40 @@ impl<I: Input> Campaign<'_, I> {
         (0..times).filter(shows).count() as u32
     }
 
-    /// Tries a symptom again, makes its session smaller and stores it.
+    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
+    /// which names its bucket, may have nothing to do with it.
+    fn root(&self, symptom: &Symptom, generated: &Generated<I>) -> Option<(Symptom, Generated<I>)> {
+        let (family, _) = symptom.bucket.rsplit_once("--").filter(|(f, _)| f.starts_with("crash"))?;
+        let of_family =
+            |verdict: Verdict| verdict.symptoms.into_iter().find(|s| s.bucket.starts_with(family));
+        let deadline = Instant::now() + SHRINKING_TIME / 2;
+        let session = leave_out(generated.session.clone(), SHRINKING, &mut |candidate| {
+            let play = |_| self.stage.play(candidate, Pace::Hasty).ok().and_then(of_family).is_some();
+            Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) && (0..2).all(play)
+        });
+        let root = self.stage.play(&session, Pace::Calm).ok().and_then(of_family)?;
+        let ingredients = generated.ingredients.clone();
+        (root.bucket != symptom.bucket).then(|| (root, Generated { session, ingredients }))
+    }
+
+    /// Looks into a symptom that is new.
     fn examine(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
+        if let Some((root, smaller)) = self.root(symptom, generated) {
+            let mut shared = self.lock();
+            shared.state.aliases.insert(symptom.bucket.clone(), root.bucket.clone());
+            let known = self.options.known.has(&root.bucket);
+            let fresh = shared.taken.insert(root.bucket.clone());
+            drop(shared);
+            if fresh && !known {
+                self.confirm(&root, &smaller, number);
+            }
+            return;
+        }
+        self.confirm(symptom, generated, number);
+    }
+
+    /// Tries a symptom again, makes its session smaller and stores it.
+    fn confirm(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
         let bucket = &symptom.bucket;
         let again = self.again(&generated.session, bucket, TRIES);
         if again == 0 {

@@ -21,6 +21,15 @@ pub fn shrink<I: Input>(session: I, budget: usize, bytes: bool, shows: &mut dyn 
     }
 }
 
+/// Leaves out steps and ranks only; otherwise like [`shrink`].
+pub fn leave_out<I: Input>(session: I, budget: usize, shows: &mut dyn FnMut(&I) -> bool) -> I {
+    let mut shrinker = Shrinker { best: session, left: budget, bytes: false, shows };
+    shrinker.cut_tail();
+    shrinker.drop_steps();
+    shrinker.drop_ranks();
+    shrinker.best
+}
+
 /// What shrinking makes less of a line.
 pub(super) fn line_weight(line: &Line) -> usize {
     line.iter()

@@ -20,6 +20,9 @@ pub struct State {
     pub sessions: u64,
     /// Buckets and how often they were seen.
     pub buckets: BTreeMap<String, u64>,
+    /// Buckets that turned out to be others, and which: what crashes a server is often noticed some requests later.
+    #[serde(default)]
+    pub aliases: BTreeMap<String, String>,
     /// Transitions of the model that were reached.
     pub transitions: BTreeSet<String>,
 }

@@ -202,7 +202,8 @@ fn last_action(played: &Played) -> String {
                 | What::JobExited { .. }
         )
     });
-    let events = &played.events[..trouble.unwrap_or(played.events.len())];
+    // That we let everything go at the end is no doing of the session's.
+    let events = &played.events[..trouble.map_or(played.steps_done, |at| at.min(played.steps_done))];
     for event in events.iter().rev() {
         match &event.what {
             What::ToServer { bytes, .. } => return kind(&bytes.0),

@@ -318,8 +318,12 @@ impl<I: Input> Campaign<'_, I> {
             let mut ended_as_known = false;
             for symptom in &verdict.symptoms {
                 let mut symptom = symptom.clone();
-                if let Some(other) = shared.state.aliases.get(&symptom.bucket) {
-                    symptom.bucket.clone_from(other);
+                if let Some(alias) = shared.state.aliases.get_mut(&symptom.bucket) {
+                    let due = alias.is_due();
+                    let bucket = std::mem::replace(&mut symptom.bucket, alias.of.clone());
+                    if due {
+                        fresh.push(Symptom { bucket, ..symptom.clone() });
+                    }
                 }
                 let known = self.options.known.has(&symptom.bucket)
                     || shared.state.buckets.contains_key(&symptom.bucket);
@@ -373,7 +377,7 @@ impl<I: Input> Campaign<'_, I> {
     fn examine(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
         if let Some((root, smaller)) = self.root(symptom, generated) {
             let mut shared = self.lock();
-            shared.state.aliases.insert(symptom.bucket.clone(), root.bucket.clone());
+            shared.state.aliases.entry(symptom.bucket.clone()).or_default().of.clone_from(&root.bucket);
             let known = self.options.known.has(&root.bucket);
             let fresh = shared.taken.insert(root.bucket.clone());
             drop(shared);
@@ -382,6 +386,7 @@ impl<I: Input> Campaign<'_, I> {
             }
             return;
         }
+        self.lock().state.aliases.remove(&symptom.bucket);
         self.confirm(symptom, generated, number);
     }
 

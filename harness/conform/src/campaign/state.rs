@@ -20,11 +20,28 @@ pub struct State {
     pub sessions: u64,
     /// Buckets and how often they were seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that turned out to be others, and which: what crashes a server is often noticed some requests later.
+    /// Buckets that turned out to be others: what crashes a server is often noticed some requests later.
     #[serde(default)]
-    pub aliases: BTreeMap<String, String>,
+    pub aliases: BTreeMap<String, Alias>,
     /// Transitions of the model that were reached.
     pub transitions: BTreeSet<String>,
+}
+
+/// Another name of a bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alias {
+    /// The bucket.
+    pub of: String,
+    /// How often it was seen under this name.
+    pub seen: u64,
+}
+
+impl Alias {
+    /// Counts one more time; whether to look into it again, since something else may be behind it: ever more seldom.
+    pub(super) fn is_due(&mut self) -> bool {
+        self.seen += 1;
+        self.seen >= 8 && self.seen.is_power_of_two()
+    }
 }
 
 impl State {

@@ -26,6 +26,13 @@ fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
+/// Whether the kernel tells how processes end that are not our children: Linux 6.15 and later.
+fn deaths_are_told() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
+}
+
 /// Folders of findings.
 fn found(out: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(out)
@@ -110,6 +117,27 @@ fn a_server_that_keeps_megabytes_for_a_put_is_found() {
         // On a busy machine the server may not have got to it each time that its memory is looked at.
         assert_eq!(!text.ends_with("memory--flawed: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
+    }
+}
+
+#[test]
+fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("sh -c '\"$@\"; exit 0' sh {}", flawed("crash"));
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    let bucket = "crash--flawed--SIGABRT--get";
+    let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
+    let told = deaths_are_told();
+    assert_eq!(all.contains(&bucket.to_owned()), told, "{status} {text}");
+    if told {
+        fuzz(folder.path(), &["--export", "exported"]);
+        let scenario = format!("exported/{bucket}.pmi");
+        let mut suite = Command::new(CONFORM);
+        suite.args(["--server", &server, &scenario]).current_dir(folder.path()).stdin(Stdio::null());
+        let output = suite.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(1) && text.contains("flawed died of signal 6"), "{text}");
     }
 }
 

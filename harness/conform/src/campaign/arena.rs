@@ -11,7 +11,7 @@ use super::session::Session;
 use super::symptom::{Symptom, consequence, leak, symptoms};
 use super::witness::{self, Witness};
 use crate::event::What;
-use crate::launch::{Environment, Implementation, Patience, ProcessPeer, death};
+use crate::launch::{Environment, Implementation, Patience, ProcessPeer};
 use crate::play::MemoryPeer;
 use crate::requirement::Catalogue;
 
@@ -52,9 +52,7 @@ pub struct Arena {
     wait: Duration,
     /// The slowest answer of late, in microseconds.
     slowest: AtomicU64,
-    /// The kernel tells how processes ended that are not our children.
-    tells: bool,
-    /// Tells it elsewhere.
+    /// Tells how Hydra's proxies ended where the kernel does not.
     witness: Option<Witness>,
 }
 
@@ -93,12 +91,13 @@ impl Arena {
             Target::Memory(_) => Vec::new(),
             Target::Processes(implementation, _) => implementation.template().to_vec(),
         };
-        let (tells, witness) = match &mut target {
-            Target::Memory(_) => (false, None),
-            Target::Processes(_, environment) if death::is_told(&environment.agent) => (true, None),
-            Target::Processes(implementation, _) => (false, witness::install(implementation)?),
+        let witness = match &mut target {
+            Target::Processes(implementation, environment) if !environment.deaths_are_told => {
+                witness::install(implementation)?
+            }
+            Target::Memory(_) | Target::Processes(..) => None,
         };
-        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), tells, witness })
+        Ok(Self { target, command, catalogue, wait, slowest: AtomicU64::new(0), witness })
     }
 
     /// Where a server's state shows nothing, a silence is believed after many times what answers take.
@@ -132,9 +131,6 @@ impl Stage for Arena {
                 let (mut peer, command) = ProcessPeer::launch(implementation, session.ranks, 1, environment)?;
                 if pace == Pace::Hasty {
                     peer.set_patience(HASTE);
-                }
-                if self.tells {
-                    peer.watch_deaths();
                 }
                 let mut played = drive(session, &mut peer, command, wait);
                 // Who was told to end, or wrote to one that had died, did not die first.

@@ -69,7 +69,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
 }
 
 /// Tries whether the kernel tells: `program` is asked for its version.
-pub(crate) fn is_told(program: &Path) -> bool {
+pub(super) fn is_told(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };

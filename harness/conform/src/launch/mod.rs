@@ -1,6 +1,6 @@
 //! Starts implementations under test and ends whatever they leave behind.
 
-pub(crate) mod death;
+mod death;
 pub(crate) mod idle;
 mod implementation;
 pub(crate) mod process;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 
-use super::death::Mortal;
+use super::death::{self, Mortal};
 use super::implementation::Implementation;
 use super::{idle, proctree};
 use crate::agent::{self, Hello};
@@ -50,6 +50,8 @@ pub struct Environment {
     pub binary: PathBuf,
     /// The agent: this binary, or the program of that name beside it, which starts faster.
     pub agent: PathBuf,
+    /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
+    pub deaths_are_told: bool,
     /// Set when the run is to end at once.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -69,7 +71,8 @@ impl Environment {
         })?;
         let beside = binary.with_file_name(agent::NAME);
         let agent = if beside.is_file() { beside } else { binary.clone() };
-        Ok(Self { binary, agent, interrupted })
+        let deaths_are_told = death::is_told(&agent);
+        Ok(Self { binary, agent, deaths_are_told, interrupted })
     }
 }
 
@@ -137,7 +140,7 @@ pub struct ProcessPeer {
     /// Who wrote last, and when.
     wrote: Option<(Proc, Instant)>,
     job_told: bool,
-    /// The same without the launcher, if their deaths are watched.
+    /// The same without the launcher, if the kernel tells how they die.
     deaths: Option<Vec<Mortal>>,
 }
 
@@ -241,7 +244,7 @@ impl ProcessPeer {
             patience: Patience::default(),
             wrote: None,
             job_told: false,
-            deaths: None,
+            deaths: environment.deaths_are_told.then(Vec::new),
         };
         Ok((peer, command))
     }
@@ -251,12 +254,7 @@ impl ProcessPeer {
         self.patience = patience;
     }
 
-    /// Watches the deaths of the processes that the ranks are connected to. To be called before any has reported.
-    pub(crate) fn watch_deaths(&mut self) {
-        self.deaths = Some(Vec::new());
-    }
-
-    /// Which of the watched have died of a signal, and of which.
+    /// Which of the processes that the ranks are connected to have died of a signal, and of which.
     pub(crate) fn deaths(&self) -> Vec<(String, i32)> {
         self.deaths.iter().flatten().filter_map(Mortal::killed_by).collect()
     }
@@ -544,10 +542,19 @@ impl ProcessPeer {
     fn tell_exit(&mut self) -> Option<What> {
         let exit = self.exit.filter(|_| !self.job_told)?;
         self.job_told = true;
-        self.queue.push_back(What::JobExited { exit });
-        if let Exit::Signal(signal) = exit {
-            return Some(What::Crashed { name: format!("the launcher, {},", self.program), signal });
+        // The launcher may have ended the others by any other signal.
+        let mut crashed = self.deaths();
+        crashed.retain(|(_, signal)| FAULTS.contains(signal));
+        // What starts a proxy alone ends as it does.
+        let is_told = self.is_proxy && !crashed.is_empty();
+        self.queue.extend(crashed.into_iter().map(|(name, signal)| What::Crashed { name, signal }));
+        if let Exit::Signal(signal) = exit
+            && !is_told
+        {
+            let name = format!("the launcher, {},", self.program);
+            self.queue.push_back(What::Crashed { name, signal });
         }
+        self.queue.push_back(What::JobExited { exit });
         self.queue.pop_front()
     }
 
@@ -610,6 +617,10 @@ impl ProcessPeer {
         self.exit.is_some() && self.ranks.values().all(|r| r.gone)
     }
 }
+
+/// Signals by which a process ends itself: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
+const FAULTS: [i32; 7] =
+    [libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS];
 
 /// Variables of our own whose names begin like the protocol's.
 pub(crate) fn is_ours(name: &OsString) -> bool {

@@ -230,14 +230,20 @@ fn errant(fault: &str) -> String {
 }
 
 #[rstest]
-#[case("crashes-after-close", "60", "crash--client--SIGSEGV--")]
-#[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok")]
-#[case("ignores-failures", "100", "rule--client--rfc13.init.complete-before-others--init-refused")]
-#[case("waits-after-close", "60", "hang--client--")]
+#[case("crashes-after-close", "60", "crash--client--SIGSEGV--", "P: died of SIGSEGV")]
+#[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok", "P: died of SIGSEGV")]
+#[case(
+    "ignores-failures",
+    "100",
+    "rule--client--rfc13.init.complete-before-others--init-refused",
+    "P: exit 0"
+)]
+#[case("waits-after-close", "60", "hang--client--", "P: still runs")]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
     #[case] sessions: &str,
     #[case] bucket: &str,
+    #[case] seen: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let client = errant(fault);
@@ -254,6 +260,10 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     for file in ["scenario.pmi", "transcript.ndjson", "versions.txt", "command.txt"] {
         assert!(finding.join(file).is_file(), "{file}: {text}");
     }
+    // Without us it shows the same, as far as it can be seen without a judge.
+    let output = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains(seen), "{shown}");
     let steps = told(finding)["steps"][1].as_u64().unwrap();
     assert!(steps <= 4, "{steps} steps are left");
 

@@ -122,24 +122,33 @@ pub(super) fn store_script(
     command: &[String],
     replay: &str,
 ) -> io::Result<()> {
-    let script = match session_json(session) {
-        Some(json) => {
-            fs::write(folder.join("session.json"), format!("{json:#}\n"))?;
-            fs::write(folder.join("replay.py"), SCRIPT)?;
-            let launch = plain_command(command);
-            format!(
-                "#!/bin/sh\n# {bucket}\n# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-                 cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {}\nexec python3 replay.py session.json \"$@\"\n",
-                shell_words::join(&launch)
-            )
-        }
-        None => format!(
-            "#!/bin/sh\n# {bucket}\n# In this session we speak as the upstream of the proxy, and only pmi-conform can do that: this script needs it.\n\
-             exec {}\n",
-            replay.replace(&*shell_words::quote(&folder.to_string_lossy()), "\"$(dirname \"$0\")\"")
-        ),
+    let Some(json) = session_json(session) else {
+        return store_our_script(folder, bucket, "we speak as the upstream of the proxy", replay);
     };
-    fs::write(folder.join("replay.sh"), script)?;
+    fs::write(folder.join("session.json"), format!("{json:#}\n"))?;
+    let launch = shell_words::join(plain_command(command));
+    let play = format!(
+        "cd \"$(dirname \"$0\")\" || exit 2\n[ $# -gt 0 ] || set -- {launch}\nexec python3 replay.py session.json \"$@\"\n"
+    );
+    store_free_script(folder, bucket, SCRIPT, &play)
+}
+
+/// Writes a script that is a Python program and how to start it.
+pub(super) fn store_free_script(folder: &Path, bucket: &str, program: &str, play: &str) -> io::Result<()> {
+    fs::write(folder.join("replay.py"), program)?;
+    let about = "Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.";
+    write_script(folder, &format!("# {bucket}\n# {about}\n{play}"))
+}
+
+/// Writes a script that needs us, since `what` is done in the session.
+pub(super) fn store_our_script(folder: &Path, bucket: &str, what: &str, replay: &str) -> io::Result<()> {
+    let about = format!("In this session {what}, and only pmi-conform can do that: this script needs it.");
+    let replay = replay.replace(&*shell_words::quote(&folder.to_string_lossy()), "\"$(dirname \"$0\")\"");
+    write_script(folder, &format!("# {bucket}\n# {about}\nexec {replay}\n"))
+}
+
+fn write_script(folder: &Path, text: &str) -> io::Result<()> {
+    fs::write(folder.join("replay.sh"), format!("#!/bin/sh\n{text}"))?;
     fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))
 }
 

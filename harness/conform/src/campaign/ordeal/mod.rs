@@ -19,6 +19,7 @@ use pmi_wire::Operation;
 use super::input::Input;
 use super::session::{Line, read_line, show_line};
 use super::shrink::line_weight;
+use super::store;
 use crate::lang::UnderTest;
 use crate::lang::ast::{
     Action, ProcessAction, RankSet, Role, Scenario, Source, Stmt, UnderTest as Party, Who, WriteMode,
@@ -88,6 +89,9 @@ impl Step {
         text.push('\n');
     }
 }
+
+/// Plays the server's half of a transcript without us.
+const SCRIPT: &str = include_str!("replay.py");
 
 /// What is expected of a program, whatever it is told.
 const ENDS: &str = "*  P: ends\n";
@@ -217,9 +221,17 @@ impl Input for Ordeal {
         None
     }
 
-    /// There is none: whoever replays this needs a server and, for a library, a program that calls it.
-    fn store_script(&self, _: &Path, _: &str, _: &[String], _: &str) -> std::io::Result<()> {
-        Ok(())
+    /// For a program, the transcript says what the server said to it; a library needs a program that calls it.
+    fn store_script(&self, folder: &Path, bucket: &str, _: &[String], replay: &str) -> std::io::Result<()> {
+        match self.tests {
+            Party::Client => {
+                let play = "folder=$(dirname \"$0\")\nexec python3 \"$folder/replay.py\" \"$folder/transcript.ndjson\" \"$@\"\n";
+                store::store_free_script(folder, bucket, SCRIPT, play)
+            }
+            Party::Library | Party::Server => {
+                store::store_our_script(folder, bucket, "functions of a library are called", replay)
+            }
+        }
     }
 }
 

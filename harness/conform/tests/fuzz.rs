@@ -236,7 +236,7 @@ fn errant(fault: &str) -> String {
     "ignores-failures",
     "100",
     "rule--client--rfc13.init.complete-before-others--init-refused",
-    "P: exit 0"
+    "C: b'cmd=get_"
 )]
 #[case("waits-after-close", "60", "hang--client--", "P: still runs")]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(

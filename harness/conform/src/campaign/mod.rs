@@ -360,7 +360,9 @@ impl<I: Input> Campaign<'_, I> {
     /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
     /// which names its bucket, may have nothing to do with it.
     fn root(&self, symptom: &Symptom, generated: &Generated<I>) -> Option<(Symptom, Generated<I>)> {
-        let (family, _) = symptom.bucket.rsplit_once("--").filter(|(f, _)| f.starts_with("crash"))?;
+        let parts: Vec<&str> = symptom.bucket.split("--").collect();
+        let ["crash", who, signal, _] = parts[..] else { return None };
+        let family = &format!("crash--{who}--{signal}");
         let of_family =
             |verdict: Verdict| verdict.symptoms.into_iter().find(|s| s.bucket.starts_with(family));
         let deadline = Instant::now() + SHRINKING_TIME / 2;

@@ -1,5 +1,7 @@
 //! What is wrong with what was seen, and the bucket it belongs in: who, what, after which kind of message.
 
+use std::collections::{HashMap, HashSet};
+
 use pmi_wire::{Operation, Request, ValueReading};
 
 use super::drive::{Growth, Played};
@@ -22,6 +24,8 @@ pub struct Symptom {
 const SILENCE: &str = "silence";
 /// The same where the connection ends.
 const END: &str = "the end of the connection";
+/// The bucket of answers that are missing while the server may wait for the rest of what another process says.
+const BEHIND_A_HALF: &str = "behind-a-half-said-request";
 
 /// No process of a server's may grow by more in one session, however much it was sent. Sessions rarely send more than some
 /// hundred kilobytes; Hydra's processes grow by less than two megabytes in them.
@@ -54,10 +58,10 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     if let Some((name, signal)) = crashed {
         let name = program_in(name);
         let signal_name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
-        all.push(symptom(
-            &["crash", name, signal_name, &last],
-            format!("{name} died of signal {signal} ({signal_name}) after {last}"),
-        ));
+        // Whose connection was gone when it wrote says little of what came last.
+        let parts = ["crash", name, signal_name, &last];
+        let parts = if *signal == BROKEN_PIPE { &parts[..3] } else { &parts };
+        all.push(symptom(parts, format!("{name} died of signal {signal} ({signal_name}) after {last}")));
     } else if let Some((name, what)) = dying_words(played) {
         all.push(symptom(&["crash", &name, &slug(&what), &last], format!("{name}: {what}, after {last}")));
     }
@@ -88,13 +92,19 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         }
         let kind =
             answer_kind(&finding.seen).unwrap_or_else(|| kind_before(played, finding.proc, finding.seq));
-        let sort = if finding.seen == SILENCE { "hang" } else { "rule" };
-        let what = format!("{}: expected {}; seen: {}", finding.requirement, finding.expected, finding.seen);
-        let mut found = symptom(&[sort, &finding.requirement, &kind], what);
+        let silent = finding.seen == SILENCE;
+        let mut found = if silent && others_are_half_said(played, finding.proc, finding.seq) {
+            let what = format!("{kind} is not answered while a request of another process is half said");
+            symptom(&["hang", BEHIND_A_HALF], what)
+        } else {
+            let what =
+                format!("{}: expected {}; seen: {}", finding.requirement, finding.expected, finding.seen);
+            symptom(&[if silent { "hang" } else { "rule" }, &finding.requirement, &kind], what)
+        };
         found.requirement = Some(finding.requirement.clone());
         all.push(found);
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     all.retain(|s| seen.insert(s.bucket.clone()));
     all
 }
@@ -239,6 +249,26 @@ fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
         }
     }
     if requests > 1 { "pipelined".into() } else { last.unwrap_or_else(|| "start".into()) }
+}
+
+/// Whether another process has begun a request before this event and not ended it.
+fn others_are_half_said(played: &Played, proc: Option<Proc>, seq: u64) -> bool {
+    let mut said: HashMap<Proc, Vec<u8>> = HashMap::new();
+    for event in &played.events[..played.events.len().min(seq as usize)] {
+        match &event.what {
+            What::ToServer { proc: by, bytes } if proc != Some(*by) => {
+                said.entry(*by).or_default().extend_from_slice(&bytes.0);
+            }
+            What::ClosedByClient { proc } | What::Ended { proc, .. } => drop(said.remove(proc)),
+            _ => {}
+        }
+    }
+    said.into_values().any(|said| {
+        let lines = || said.split(|b| *b == b'\n').rev();
+        let spawn = lines().position(|line| line == b"mcmd=spawn");
+        let end = lines().position(|line| line == b"endcmd");
+        !said.ends_with(b"\n") || spawn.is_some_and(|spawn| end.is_none_or(|end| end > spawn))
+    })
 }
 
 /// What kind of message a write ends with.

@@ -165,7 +165,7 @@ pub struct Monitor {
     /// Names of which two ranks asked for something at once: nobody can tell in which order it was done.
     contested: HashSet<Vec<u8>>,
     spawned: u32,
-    /// A spawn request could not be read: who has been started for which is open.
+    /// A spawn request could not be read, or was sent ahead: who has been started for which is open.
     unclear_spawns: bool,
     /// The upstream of a proxy has said something by order of the scenario.
     scripted: bool,

@@ -267,6 +267,7 @@ impl Monitor {
     fn spawn_line(&mut self, p: Proc, line: &[u8]) {
         let first = self.rank(p).spawn.is_none();
         if first {
+            self.unclear_spawns |= !self.rank(p).pending.is_empty();
             self.after_error(p, line);
             self.order(p, Operation::Spawn, line);
         }

@@ -21,6 +21,9 @@ const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from
 /// How long processes that a launcher has left behind may take to go.
 const GOING: Duration = Duration::from_millis(500);
 
+/// A job may take so many times as long to end as a step may take, before it is said to stay: launchers sleep.
+const ENDINGS: u32 = 8;
+
 /// A silence is believed after so many times the slowest answer, and not before this.
 const ANSWERS: u32 = 30;
 /// See [`ANSWERS`].
@@ -109,9 +112,9 @@ impl Arena {
 
 impl Stage for Arena {
     fn play(&self, session: &Session, pace: Pace) -> io::Result<Verdict> {
-        let wait = match pace {
-            Pace::Calm => 2 * self.wait,
-            Pace::Hasty => self.hasty_wait(),
+        let (wait, ending) = match pace {
+            Pace::Calm => (2 * self.wait, ENDINGS * self.wait),
+            Pace::Hasty => (self.hasty_wait(), self.hasty_wait()),
         };
         let upstream = match &self.target {
             Target::Memory(_) => false,
@@ -125,14 +128,14 @@ impl Stage for Arena {
         let (played, left) = match &self.target {
             Target::Memory(config) => {
                 let mut peer = MemoryPeer::launch(config.clone(), session.ranks);
-                (drive(session, &mut peer, Vec::new(), wait), Vec::new())
+                (drive(session, &mut peer, Vec::new(), wait, ending), Vec::new())
             }
             Target::Processes(implementation, environment) => {
                 let (mut peer, command) = ProcessPeer::launch(implementation, session.ranks, 1, environment)?;
                 if pace == Pace::Hasty {
                     peer.set_patience(HASTE);
                 }
-                let mut played = drive(session, &mut peer, command, wait);
+                let mut played = drive(session, &mut peer, command, wait, ending);
                 // Who was told to end, or wrote to one that had died, did not die first.
                 played.crashed = peer.deaths().into_iter().chain(played.crashed).min_by_key(consequence);
                 // A launcher that ends its proxies by force ends the witness instead.

@@ -107,8 +107,14 @@ struct Driver<'a> {
 /// Why a session ends early.
 struct Over;
 
-/// Plays a session. No step takes longer than `wait`.
-pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait: Duration) -> Played {
+/// Plays a session. No step takes longer than `wait`, and the end of the job no longer than `ending`.
+pub fn drive(
+    session: &Session,
+    peer: &mut dyn Peer,
+    command: Vec<String>,
+    wait: Duration,
+    ending: Duration,
+) -> Played {
     let mut sink = ();
     let mut driver = Driver {
         peer,
@@ -138,7 +144,7 @@ pub fn drive(session: &Session, peer: &mut dyn Peer, command: Vec<String>, wait:
         driver.grown(&before);
     }
     driver.played.steps_done = driver.recorder.events.len();
-    driver.settle();
+    driver.settle(ending);
     let mut played = driver.played;
     played.events = driver.recorder.events;
     played.findings = driver.recorder.findings;
@@ -458,13 +464,13 @@ impl Driver<'_> {
     }
 
     /// Lets every process go and waits for the job's end.
-    fn settle(&mut self) {
+    fn settle(&mut self, ending: Duration) {
         let procs: Vec<Proc> = self.links.iter().filter(|(_, l)| l.started).map(|(p, _)| *p).collect();
         for proc in procs {
             self.close(proc);
             self.peer.exit(proc, 0);
         }
-        let deadline = Instant::now() + self.wait.max(2 * SETTLED);
+        let deadline = Instant::now() + ending.max(2 * SETTLED);
         let mut last = Instant::now();
         while self.played.exit.is_none() {
             let proof = match self.peer.next(deadline, true) {

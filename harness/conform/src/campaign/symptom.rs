@@ -35,6 +35,9 @@ const GROWTH_BASE: u64 = 32 << 20;
 /// ... so many bytes for each that it was sent: what is kept costs headers, copies and tables that double.
 const GROWTH_FACTOR: u64 = 64;
 
+/// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
+const MANY_KEYS: usize = 20;
+
 /// Signals by which processes are told to end: HUP, INT, KILL, TERM. Who dies of them has not crashed.
 const ORDERS: [i32; 4] = [1, 2, 9, 15];
 
@@ -287,6 +290,9 @@ pub fn kind(bytes: &[u8]) -> String {
     if spawning || last == b"endcmd" {
         return "spawn".into();
     }
+    if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
+        return "many-keys".into();
+    }
     let Some(cmd) = word(b"cmd=") else { return "no-command".into() };
     let Some(op) = Operation::from_request_cmd(&cmd) else { return "unknown-command".into() };
     match Request::parse(last, ValueReading::ToEndOfLine) {
@@ -298,6 +304,7 @@ pub fn kind(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Bytes, Event};
 
     #[test]
     fn growth_is_too_much_beyond_both_bounds() {
@@ -317,9 +324,30 @@ mod tests {
             ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
             ("cmd=frob\n", "unknown-command"),
             ("\n", "no-command"),
+            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MANY_KEYS)), "many-keys"),
         ] {
             assert_eq!(kind(bytes.as_bytes()), expected, "{bytes}");
         }
+    }
+
+    #[test]
+    fn who_is_held_up_by_a_half_said_request_is_told_apart() {
+        let proc = |rank| Proc { group: 0, rank };
+        let half = |said: &[(u32, &str)], closes: bool| {
+            let mut played = Played::default();
+            let wrote = |(rank, text): &(u32, &str)| What::ToServer {
+                proc: proc(*rank),
+                bytes: Bytes(text.as_bytes().to_vec()),
+            };
+            let whats = said.iter().map(wrote).chain(closes.then(|| What::ClosedByClient { proc: proc(1) }));
+            played.events = whats.zip(0..).map(|(what, seq)| Event { seq, time_us: 0, what }).collect();
+            others_are_half_said(&played, Some(proc(0)), played.events.len() as u64)
+        };
+        assert!(half(&[(1, "cmd=ge"), (0, "cmd=get_maxes\n")], false));
+        assert!(!half(&[(1, "cmd=ge"), (0, "cmd=get_maxes\n")], true));
+        assert!(!half(&[(1, "cmd=ge"), (1, "t_maxes\n"), (0, "cmd=ge")], false));
+        assert!(half(&[(1, "mcmd=spawn\nnprocs=1\n")], false));
+        assert!(!half(&[(1, "mcmd=spawn\nnprocs=1\nendcmd\n")], false));
     }
 
     #[test]

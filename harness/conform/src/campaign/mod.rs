@@ -46,7 +46,7 @@ use symptom::Symptom;
 /// Most sessions that shrinking one finding plays.
 const SHRINKING: usize = 200;
 
-/// Most time that shrinking one finding takes.
+/// Most time that shrinking one finding takes; three times as much where sessions are slow.
 const SHRINKING_TIME: Duration = Duration::from_secs(20);
 
 /// A bucket that did not show again so often is not tried again.
@@ -395,7 +395,10 @@ impl<I: Input> Campaign<'_, I> {
     /// Tries a symptom again, makes its session smaller and stores it.
     fn confirm(&self, symptom: &Symptom, generated: &Generated<I>, number: u64) {
         let bucket = &symptom.bucket;
+        let start = Instant::now();
         let again = self.again(&generated.session, bucket, TRIES);
+        let time = start.elapsed() / TRIES * SHRINKING as u32;
+        let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
         if again == 0 {
             let mut shared = self.lock();
             let times = shared.progress.unconfirmed.entry(bucket.clone()).or_default();
@@ -405,10 +408,10 @@ impl<I: Input> Campaign<'_, I> {
             }
             return;
         }
-        let (mut minimal, mut again_minimal, mut played) = self.smaller(generated, bucket, again, 2);
+        let (mut minimal, mut again_minimal, mut played) = self.smaller(generated, bucket, again, 2, time);
         if again_minimal < again {
             // Something that makes it sure was left out: once more, with more runs for each candidate.
-            let (stricter, again_stricter, more) = self.smaller(generated, bucket, again, 5);
+            let (stricter, again_stricter, more) = self.smaller(generated, bucket, again, 5, time);
             played += more;
             if again_stricter > again_minimal {
                 (minimal, again_minimal) = (stricter, again_stricter);
@@ -452,9 +455,16 @@ impl<I: Input> Campaign<'_, I> {
 
     /// Makes a session smaller; also how often the result showed the bucket again, and how many sessions that took. A
     /// candidate of what always showed must show `runs` times in a row.
-    fn smaller(&self, generated: &Generated<I>, bucket: &str, again: u32, runs: usize) -> (I, u32, usize) {
+    fn smaller(
+        &self,
+        generated: &Generated<I>,
+        bucket: &str,
+        again: u32,
+        runs: usize,
+        time: Duration,
+    ) -> (I, u32, usize) {
         let mut played = 0;
-        let deadline = Instant::now() + SHRINKING_TIME;
+        let deadline = Instant::now() + time;
         let mut shows_again = |candidate: &I| {
             let mut run = || {
                 played += 1;

@@ -399,7 +399,8 @@ impl<I: Input> Campaign<'_, I> {
         let again = self.again(&generated.session, bucket, TRIES);
         let time = start.elapsed() / TRIES * SHRINKING as u32;
         let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
-        if again == 0 {
+        // Once may be the machine's doing where only the clock tells that nothing comes.
+        if again < if bucket.starts_with("hang") { 2 } else { 1 } {
             let mut shared = self.lock();
             let times = shared.progress.unconfirmed.entry(bucket.clone()).or_default();
             *times += 1;

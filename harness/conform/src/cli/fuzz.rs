@@ -301,8 +301,9 @@ fn summary(outcome: &Outcome, args: &Fuzz) -> String {
         text += &format!("  known  {bucket:60} {:14} seen {seen} times\n", "");
     }
     for (bucket, seen) in &progress.unconfirmed {
-        text +=
-            &format!("  not confirmed  {bucket}: seen {seen} times, and in none of {TRIES} more runs each\n");
+        text += &format!(
+            "  not confirmed  {bucket}: seen {seen} times, and in at most one of {TRIES} more runs each\n"
+        );
     }
     if progress.unjudged.0 > 0 {
         text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);

@@ -27,6 +27,7 @@ class Rank:
         self.rank = rank
         self.child = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
+        ours.settimeout(PATIENCE)
         self.pmi = ours
         self.over = False
         self.seen = self.due = 0
@@ -67,7 +68,7 @@ class Rank:
 
     def close(self):
         self.show("S", "close")
-        self.pmi.shutdown(socket.SHUT_RDWR)
+        self.pmi.close()
         self.over = True
 
     def end(self):

@@ -215,8 +215,8 @@ impl Family {
     }
 }
 
-/// Reads `4.3.2`, `5.0` or `5.1.0a1`: not all of MPICH's versions are semantic ones.
-pub(super) fn parse_version(text: &str) -> Option<semver::Version> {
+/// Reads `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`: not all versions are semantic ones.
+pub(crate) fn parse_version(text: &str) -> Option<semver::Version> {
     let mut numbers = text
         .split('.')
         .map(|part| part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default())

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 pub use codec::{CodecError, Decoder, Received, Upward};
 pub use family::Family;
+pub(crate) use family::parse_version;
 pub use script::Command as UpstreamCommand;
 
 /// What to run.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::hydra::Family;
+use crate::hydra::{Family, parse_version};
 use crate::lang::ast::Need;
 
 /// Why an implementation cannot be started as asked. The message says what to do.
@@ -77,6 +77,7 @@ struct Profile {
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Told to the deviations.
+    #[serde(default, deserialize_with = "version")]
     version: Option<semver::Version>,
     /// Relative to the profile.
     deviations: Option<PathBuf>,
@@ -84,6 +85,12 @@ struct Profile {
     setup: Option<String>,
     /// Shell command run after the last scenario.
     teardown: Option<String>,
+}
+
+fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
+    let text = String::deserialize(text)?;
+    let wrong = || serde::de::Error::custom(format!("\"{text}\" is no version, as 4.3.2 or 22.05.8 are"));
+    parse_version(&text).map(Some).ok_or_else(wrong)
 }
 
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes} and {hosts}";
@@ -459,6 +466,16 @@ fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_profiles_need_not_be_semantic() {
+        let version = |text: &str| {
+            let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
+            toml::from_str::<Profile>(&profile).map(|p| p.version)
+        };
+        assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
+        assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
+    }
 
     #[test]
     fn templates_and_known_launchers_become_commands() {

@@ -1,10 +1,11 @@
 //! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
 
 /// A process whose end is of interest.
 pub(super) struct Mortal {
@@ -12,6 +13,7 @@ pub(super) struct Mortal {
     /// As the kernel calls it, 15 bytes at most.
     name: String,
     pidfd: OwnedFd,
+    told: bool,
 }
 
 impl Mortal {
@@ -19,27 +21,48 @@ impl Mortal {
     pub(super) fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned();
-        Some(Self { pid, name, pidfd })
+        Some(Self { pid, name, pidfd, told: false })
     }
 
     pub(super) fn is(&self, pid: i32) -> bool {
         self.pid == pid
     }
 
+    /// The same as [`Self::killed_by`], but once.
+    pub(super) fn news(&mut self) -> Option<(String, i32)> {
+        let news = if self.told { None } else { self.killed_by() };
+        self.told |= news.is_some();
+        news
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.told
+    }
+
     /// Its name and the signal that it died of.
     pub(super) fn killed_by(&self) -> Option<(String, i32)> {
-        let signal = match wait_status(&self.pidfd) {
-            Some(status) => libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-            // An orphan that was left to us and that nobody has reaped.
-            None => rustix::process::waitid(
-                WaitId::PidFd(self.pidfd.as_fd()),
-                WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
-            )
-            .ok()
-            .flatten()
-            .and_then(|status| status.terminating_signal()),
-        };
-        signal.map(|signal| (self.name.clone(), signal))
+        // It may be reaped while we look.
+        let status =
+            wait_status(&self.pidfd).or_else(|| self.unreaped()).or_else(|| wait_status(&self.pidfd))?;
+        libc::WIFSIGNALED(status).then(|| (self.name.clone(), libc::WTERMSIG(status)))
+    }
+
+    /// How it ended, as wait will tell its parent, which has not asked yet.
+    fn unreaped(&self) -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        // Behind the name, which may hold anything: the third field is the state, the last one how it ended.
+        let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
+        if fields.next()? != "Z" {
+            return None;
+        }
+        let status = fields.next_back()?.parse().ok()?;
+        // The number is still its own.
+        self.has_ended().then_some(status)
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
     }
 }
 
@@ -83,6 +106,20 @@ mod tests {
     use std::io::{BufRead, BufReader};
 
     use super::*;
+
+    #[test]
+    fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut mortal = Mortal::new(child.id() as i32).unwrap();
+        assert!(mortal.news().is_none(), "it lives");
+        rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();
+        while !mortal.has_ended() {
+            std::thread::yield_now();
+        }
+        assert_eq!(mortal.news(), Some(("sleep".to_owned(), 11)));
+        assert_eq!((mortal.news(), mortal.is_told()), (None, true));
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_child_of_another_is_told_of_where_the_kernel_does() {

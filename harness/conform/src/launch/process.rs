@@ -542,12 +542,9 @@ impl ProcessPeer {
     fn tell_exit(&mut self) -> Option<What> {
         let exit = self.exit.filter(|_| !self.job_told)?;
         self.job_told = true;
-        // The launcher may have ended the others by any other signal.
-        let mut crashed = self.deaths();
-        crashed.retain(|(_, signal)| FAULTS.contains(signal));
+        self.tell_deaths();
         // What starts a proxy alone ends as it does.
-        let is_told = self.is_proxy && !crashed.is_empty();
-        self.queue.extend(crashed.into_iter().map(|(name, signal)| What::Crashed { name, signal }));
+        let is_told = self.is_proxy && self.deaths.iter().flatten().any(Mortal::is_told);
         if let Exit::Signal(signal) = exit
             && !is_told
         {
@@ -556,6 +553,18 @@ impl ProcessPeer {
         }
         self.queue.push_back(What::JobExited { exit });
         self.queue.pop_front()
+    }
+
+    /// Tells who has crashed and was not told of yet; whether there is any.
+    fn tell_deaths(&mut self) -> bool {
+        let before = self.queue.len();
+        for mortal in self.deaths.iter_mut().flatten() {
+            // The launcher may have ended it by any other signal.
+            if let Some((name, signal)) = mortal.news().filter(|(_, signal)| FAULTS.contains(signal)) {
+                self.queue.push_back(What::Crashed { name, signal });
+            }
+        }
+        self.queue.len() > before
     }
 
     /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
@@ -731,10 +740,16 @@ impl Peer for ProcessPeer {
                 }
             }
             if left.is_zero() {
+                if self.tell_deaths() {
+                    continue;
+                }
                 return Incoming::Deadline;
             }
             let quiet = self.quiet_since.elapsed();
             if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
+                if self.tell_deaths() {
+                    continue;
+                }
                 return Incoming::Idle;
             }
             slice = (slice * 2).min(Duration::from_millis(20));

@@ -358,6 +358,30 @@ mod tests {
     }
 
     #[test]
+    fn a_line_without_end_may_end_the_program() {
+        let found = |length: usize| {
+            let mut monitor = Monitor::new();
+            let proc = |rank| Proc { group: 0, rank };
+            let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+            let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+            let events = [
+                What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+                write(0, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+                What::FromServer { proc: proc(0), bytes: Bytes(answer) },
+                write(1, &"x".repeat(length)),
+                write(0, "cmd=get_appnum\n"),
+                What::ClosedByServer { proc: proc(0) },
+            ];
+            for (what, seq) in events.into_iter().zip(0..) {
+                monitor.observe(&Event { seq, time_us: 0, what });
+            }
+            monitor.take_findings().into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
+        assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());
+    }
+
+    #[test]
     fn what_is_no_request_may_still_have_put_a_value() {
         let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
         let (get, got) = ((0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=v"));

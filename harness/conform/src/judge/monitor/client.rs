@@ -32,6 +32,8 @@ impl Monitor {
         if !framer.partial().is_empty() && !self.rank(p).pending.is_empty() {
             self.goes_astray(p);
         }
+        // Nobody need wait for its end.
+        self.group(p.group).excused |= framer.partial().len() > LONG_REQUEST;
         self.rank(p).to_server = framer;
     }
 

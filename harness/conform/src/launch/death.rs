@@ -41,6 +41,10 @@ impl Mortal {
 
     /// Its name and the signal that it died of.
     pub(super) fn killed_by(&self) -> Option<(String, i32)> {
+        // Asked whenever nothing comes, mostly of the living.
+        if !self.has_ended() {
+            return None;
+        }
         // It may be reaped while we look.
         let status =
             wait_status(&self.pidfd).or_else(|| self.unreaped()).or_else(|| wait_status(&self.pidfd))?;
@@ -55,9 +59,7 @@ impl Mortal {
         if fields.next()? != "Z" {
             return None;
         }
-        let status = fields.next_back()?.parse().ok()?;
-        // The number is still its own.
-        self.has_ended().then_some(status)
+        fields.next_back()?.parse().ok()
     }
 
     fn has_ended(&self) -> bool {
@@ -110,6 +112,11 @@ mod tests {
     #[test]
     fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        // It is called so a moment after it was started.
+        let comm = format!("/proc/{}/comm", child.id());
+        while std::fs::read_to_string(&comm).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
         let mut mortal = Mortal::new(child.id() as i32).unwrap();
         assert!(mortal.news().is_none(), "it lives");
         rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();

@@ -739,20 +739,19 @@ impl Peer for ProcessPeer {
                     None => {}
                 }
             }
-            if left.is_zero() {
-                if self.tell_deaths() {
-                    continue;
-                }
-                return Incoming::Deadline;
-            }
             let quiet = self.quiet_since.elapsed();
-            if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
-                if self.tell_deaths() {
-                    continue;
-                }
-                return Incoming::Idle;
+            let verdict = if left.is_zero() {
+                Incoming::Deadline
+            } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
+                Incoming::Idle
+            } else {
+                slice = (slice * 2).min(Duration::from_millis(20));
+                continue;
+            };
+            // The dead are silent too.
+            if !self.tell_deaths() {
+                return verdict;
             }
-            slice = (slice * 2).min(Duration::from_millis(20));
         }
     }
 

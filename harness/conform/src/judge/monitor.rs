@@ -321,18 +321,22 @@ mod tests {
 
     /// What is found in these lines: rank, whether the server says it, and what is said.
     fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
-        let mut monitor = Monitor::new();
         let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let events = lines.iter().map(|(rank, server, line)| {
             let proc = Proc { group: 0, rank: *rank };
             let bytes = Bytes(format!("{line}\n").into_bytes());
             if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
         });
-        for (seq, what) in std::iter::once(launched).chain(events).enumerate() {
-            monitor.observe(&Event { seq: seq as u64, time_us: 0, what });
+        let found = judged(std::iter::once(launched).chain(events));
+        found.into_iter().filter(|f| f.party == Party::Server).map(|f| f.requirement).collect()
+    }
+
+    fn judged(events: impl IntoIterator<Item = What>) -> Vec<Finding> {
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.into_iter().zip(0..) {
+            monitor.observe(&Event { seq, time_us: 0, what });
         }
-        let found = monitor.take_findings().into_iter().filter(|f| f.party == Party::Server);
-        found.map(|f| f.requirement).collect()
+        monitor.take_findings()
     }
 
     const JOINED: [(u32, bool, &str); 4] = [
@@ -360,7 +364,6 @@ mod tests {
     #[test]
     fn a_line_without_end_may_end_the_program() {
         let found = |length: usize| {
-            let mut monitor = Monitor::new();
             let proc = |rank| Proc { group: 0, rank };
             let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
             let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
@@ -372,10 +375,7 @@ mod tests {
                 write(0, "cmd=get_appnum\n"),
                 What::ClosedByServer { proc: proc(0) },
             ];
-            for (what, seq) in events.into_iter().zip(0..) {
-                monitor.observe(&Event { seq, time_us: 0, what });
-            }
-            monitor.take_findings().into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+            judged(events).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
         assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
         assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());

@@ -12,7 +12,8 @@ use pmi_wire::{LineFramer, SpawnAssembler, SpawnCollector, SpawnLimits};
 use super::actor::{Actor, Out, Why};
 use super::script::{Act, Script};
 use crate::event::{Bytes, Exit, Proc, What};
-use crate::launch::{idle, proctree};
+use crate::launch::idle::Watch;
+use crate::launch::proctree;
 use crate::play::pattern::fits;
 use crate::play::{Limits, Recorder};
 use crate::serve::host::{Host, Pace, View};
@@ -327,10 +328,10 @@ impl<'a> Stage<'a> {
             all.extend(proctree::orphans(&self.mark));
             all.sort_unstable();
             all.dedup();
-            all
+            Some(all)
         };
         let us = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
-        idle::all_waiting(list, &us, true)
+        Watch::default().all_waiting(list, &us, true)
     }
 }
 

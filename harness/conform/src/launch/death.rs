@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 
+use super::procfs::{self, Stat};
+
 /// A process whose end is of interest.
 pub(super) struct Mortal {
     pid: i32,
@@ -20,7 +22,7 @@ impl Mortal {
     /// `None` if there is no such process.
     pub(super) fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned();
+        let name = procfs::name(pid)?;
         Some(Self { pid, name, pidfd, told: false })
     }
 
@@ -53,13 +55,7 @@ impl Mortal {
 
     /// How it ended, as wait will tell its parent, which has not asked yet.
     fn unreaped(&self) -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
-        // Behind the name, which may hold anything: the third field is the state, the last one how it ended.
-        let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
-        if fields.next()? != "Z" {
-            return None;
-        }
-        fields.next_back()?.parse().ok()
+        Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
 
     fn has_ended(&self) -> bool {
@@ -113,8 +109,7 @@ mod tests {
     fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         // It is called so a moment after it was started.
-        let comm = format!("/proc/{}/comm", child.id());
-        while std::fs::read_to_string(&comm).unwrap() != "sleep\n" {
+        while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }
         let mut mortal = Mortal::new(child.id() as i32).unwrap();

@@ -7,85 +7,148 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::net::SocketAddrAny;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
+use super::procfs;
+
 /// A thread's number and how often it has gone to sleep of its own.
 type Sleeps = Vec<(i32, u64)>;
 
-/// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
-/// `list` finds the processes, each time anew: one that was being started may have been missed the first time.
-/// `friends` are those that may be on the other side of a connection without being listed. With `alarms`, a process
-/// that catches alarms may have set one, which cannot be seen.
-pub(crate) fn all_waiting(list: impl Fn() -> Vec<i32>, friends: &HashSet<i32>, alarms: bool) -> bool {
-    let look = |pids: &[i32]| -> Option<Sleeps> {
-        pids.iter().try_fold(Vec::new(), |sum, pid| threads(*pid, sum)).map(sorted)
-    };
-    let pids = sorted(list());
-    let Some(first) = look(&pids).filter(|_| !pids.is_empty()) else { return false };
-    if pids.iter().any(|pid| has_timer(*pid, alarms)) || depends_on_others(&pids, friends) {
-        return false;
-    }
-    let again = sorted(list());
-    again == pids && look(&again) == Some(first)
+/// What a look at processes shows.
+enum Look {
+    /// Every thread is in an endless wait.
+    Waiting(Sleeps),
+    /// One of them works, or is stopped.
+    Busy,
+    /// One of them seems to have ended.
+    Ended,
 }
 
-fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
-    all.sort_unstable();
-    all
+/// Processes that are looked at again and again. Mostly one of them runs, and then no more is read than shows it.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// As they were listed last.
+    pids: Vec<i32>,
 }
 
-/// Whether something may wake the process that its system calls do not show: a timerfd, a POSIX timer, or an alarm,
-/// of which only the handler can be seen.
-fn has_timer(pid: i32, alarms: bool) -> bool {
-    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
-    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
-    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    if alarms && caught.is_none_or(|mask| mask & ALARMS != 0) {
-        return true;
+impl Watch {
+    /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
+    /// `list` finds them, sorted, or `None` if they prove nothing; it is asked while they wait, so that none which is
+    /// being started is missed. `friends` are those that may be on the other side of a connection without being
+    /// listed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    pub(crate) fn all_waiting(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        friends: &HashSet<i32>,
+        alarms: bool,
+    ) -> bool {
+        let list = || list().unwrap_or_default();
+        if self.pids.is_empty() {
+            self.pids = list();
+        }
+        if self.pids.is_empty() {
+            return false;
+        }
+        let before = match look(&self.pids) {
+            Look::Waiting(sleeps) => sleeps,
+            Look::Busy => return false,
+            Look::Ended => {
+                self.pids.clear();
+                return false;
+            }
+        };
+        let now = list();
+        if now != self.pids {
+            self.pids = now;
+            return false;
+        }
+        only_we_can_wake(&self.pids, friends, alarms)
+            && matches!(look(&self.pids), Look::Waiting(after) if after == before)
     }
-    // The kernel may have been built without this file.
-    if fs::read_to_string(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
-        return true;
-    }
-    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
-    fds.flatten().any(|entry| {
-        let timer = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[timerfd]");
-        timer
-            && fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy()))
-                .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
-    })
 }
 
-/// Whether a process is connected to one that is neither among `pids` nor a friend: a daemon, another host.
-fn depends_on_others(pids: &[i32], friends: &HashSet<i32>) -> bool {
+fn look(pids: &[i32]) -> Look {
+    let mut sleeps = Sleeps::new();
+    for pid in pids {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Look::Ended };
+        for task in tasks.flatten() {
+            let folder = task.path();
+            let call = procfs::text(folder.join("syscall")).unwrap_or_default();
+            // The dead make no calls.
+            if call.is_empty() || call.starts_with("-1") {
+                return Look::Ended;
+            }
+            let sleep = Some(folder).filter(|_| waits_for_ever(&call)).and_then(|folder| sleep(&folder));
+            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
+            let (Some(tid), Some(count)) = (tid, sleep) else { return Look::Busy };
+            sleeps.push((tid, count));
+        }
+    }
+    sleeps.sort_unstable();
+    Look::Waiting(sleeps)
+}
+
+/// How often a thread that sleeps has gone to sleep of its own. Neither stopped nor waiting for a disk: that a read
+/// takes its time is no silence.
+fn sleep(task: &Path) -> Option<u64> {
+    let status = procfs::text(task.join("status")).ok()?;
+    let mut lines = status.lines();
+    lines.find(|l| l.starts_with("State:\tS"))?;
+    lines.find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
+/// POSIX timer or alarm, of which only the handler can be seen, and no connection to a daemon or another host.
+fn only_we_can_wake(pids: &[i32], friends: &HashSet<i32>, alarms: bool) -> bool {
     let mut internet: HashMap<u64, (SocketAddrAny, SocketAddrAny)> = HashMap::new();
     for pid in pids {
-        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+        if alarms && catches_alarms(*pid) {
+            return false;
+        }
+        // The kernel may have been built without this file.
+        if procfs::text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
+            return false;
+        }
         let pidfd =
             Pid::from_raw(*pid).and_then(|p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok());
-        let Some(pidfd) = pidfd else { return true };
+        let (Some(pidfd), Ok(fds)) = (pidfd, fs::read_dir(format!("/proc/{pid}/fd"))) else { return false };
         for entry in fds.flatten() {
             let Ok(to) = fs::read_link(entry.path()) else { continue };
-            let inode = to.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            let number = entry.file_name().to_str().and_then(|n| n.parse().ok());
-            let (Some(inode), Some(number)) = (inode, number) else { continue };
+            let name = entry.file_name();
+            let (Some(to), Some(name)) = (to.to_str(), name.to_str()) else { continue };
+            if to == "anon_inode:[timerfd]"
+                && procfs::text(format!("/proc/{pid}/fdinfo/{name}"))
+                    .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
+            {
+                return false;
+            }
+            let inode = to.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')?.parse().ok());
+            let (Some(inode), Ok(number)) = (inode, name.parse()) else { continue };
             // Where descriptors of others may not be looked at, the server is believed to stand on its own.
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
             match other_end(&socket) {
-                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return true,
+                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return false,
                 Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
                 _ => {}
             }
         }
     }
     let ends: HashSet<_> = internet.values().collect();
-    internet.values().any(|(here, there)| !ends.contains(&(there.clone(), here.clone())))
+    internet.values().all(|(here, there)| ends.contains(&(there.clone(), here.clone())))
+}
+
+fn catches_alarms(pid: i32) -> bool {
+    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
+    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
+    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_none_or(|mask| mask & ALARMS != 0)
 }
 
 enum End {
@@ -103,24 +166,6 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
         return Some(End::Process(maker.pid.as_raw_nonzero().get()));
     }
     Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
-}
-
-fn threads(pid: i32, mut sleeps: Sleeps) -> Option<Sleeps> {
-    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let folder = task.path();
-        if !waits_for_ever(&fs::read_to_string(folder.join("syscall")).ok()?) {
-            return None;
-        }
-        let status = fs::read_to_string(folder.join("status")).ok()?;
-        // Asleep, and neither stopped nor waiting for a disk: that a read takes its time is no silence.
-        if !status.lines().any(|l| l.starts_with("State:\tS")) {
-            return None;
-        }
-        let count = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
-        let tid = task.file_name().to_str()?.parse().ok()?;
-        sleeps.push((tid, count.trim().parse().ok()?));
-    }
-    Some(sleeps)
 }
 
 /// Reads a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.

@@ -4,6 +4,7 @@ mod death;
 pub(crate) mod idle;
 mod implementation;
 pub(crate) mod process;
+pub(crate) mod procfs;
 pub(crate) mod proctree;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};

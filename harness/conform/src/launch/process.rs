@@ -18,8 +18,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 
 use super::death::{self, Mortal};
+use super::idle::Watch;
 use super::implementation::Implementation;
-use super::{idle, proctree};
+use super::{procfs, proctree};
 use crate::agent::{self, Hello};
 use crate::event::{Bytes, Exit, Proc, What};
 use crate::hydra::UpstreamCommand;
@@ -41,6 +42,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
 
+/// How often silence is looked into within the time in which most servers answer; less often after it.
+const FIRST: Duration = Duration::from_micros(100);
+const MOST_ANSWER: Duration = Duration::from_millis(1);
 /// Longest time that a write waits for the one before it to be read.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -135,6 +139,7 @@ pub struct ProcessPeer {
     agents: HashSet<i32>,
     /// Processes of the server's that have made the connections of ours.
     makers: BTreeSet<i32>,
+    watch: Watch,
     quiet_since: Instant,
     patience: Patience,
     /// Who wrote last, and when.
@@ -240,6 +245,7 @@ impl ProcessPeer {
             queue: VecDeque::new(),
             agents: HashSet::new(),
             makers: BTreeSet::new(),
+            watch: Watch::default(),
             quiet_since: Instant::now(),
             patience: Patience::default(),
             wrote: None,
@@ -262,12 +268,11 @@ impl ProcessPeer {
     /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
     /// meaningful once it has ended.
     pub fn leftovers(&self) -> Vec<String> {
-        let left = proctree::of_launch(self.launcher_pid);
+        let left = proctree::of_launch(self.launcher_pid, &self.agents);
         let mut names: Vec<String> = left
             .into_iter()
-            .filter(|pid| !self.agents.contains(pid) && *pid != self.launcher_pid)
-            .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok())
-            .map(|name| name.trim().to_owned())
+            .filter(|pid| *pid != self.launcher_pid)
+            .filter_map(procfs::name)
             // One of ours that has not yet told us of itself; the kernel cuts names to 15 bytes.
             .filter(|name| !(name.len() == 15 && agent::NAME.starts_with(name.as_str())))
             .collect();
@@ -592,34 +597,33 @@ impl ProcessPeer {
 
     /// Whether the server's processes show that nothing will come.
     fn is_idle(&mut self, patient: bool) -> bool {
-        if self.exit.is_some() {
+        if self.exit.is_some() || !self.is_read(patient) {
             return false;
         }
-        let list = || -> Vec<i32> {
-            proctree::of_launch(self.launcher_pid)
-                .into_iter()
-                .filter(|pid| !self.agents.contains(pid))
-                .collect()
+        let connected =
+            || self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).filter_map(|r| r.pmi.as_ref());
+        // Who made a connection of ours is the one to answer.
+        let Some(makers) = connected().map(proctree::maker).collect::<Option<BTreeSet<i32>>>() else {
+            return false;
         };
-        let servers = list();
+        let list = || {
+            let servers = proctree::of_launch(self.launcher_pid, &self.agents);
+            makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
+        };
+        let mut friends = self.agents.clone();
+        friends.insert(rustix::process::getpid().as_raw_nonzero().get());
+        self.watch.all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
+    }
+
+    /// Whether all that we wrote was read, or will not be.
+    fn is_read(&self, patient: bool) -> bool {
         let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
         let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
             let Some(pmi) = &rank.pmi else { return true };
-            // Who made the connection is one of them, and it has read all that we wrote.
-            rank.unwritten.is_empty()
-                && proctree::maker(pmi).is_some_and(|pid| servers.contains(&pid))
-                && (starved || unread(pmi.as_fd()) == Some(0))
+            rank.unwritten.is_empty() && (starved || unread(pmi) == Some(0))
         });
-        let informed = self
-            .upstream
-            .as_ref()
-            .filter(|u| !u.over)
-            .is_none_or(|u| !u.is_blocked() && unread(u.stream.as_fd()) == Some(0));
-        let mut friends = self.agents.clone();
-        friends.insert(rustix::process::getpid().as_raw_nonzero().get());
-        ours && informed
-            && idle::all_waiting(list, &friends, patient && self.alarms)
-            && !self.poll(Duration::ZERO)
+        let upstream = self.upstream.as_ref().filter(|u| !u.over);
+        ours && upstream.is_none_or(|u| !u.is_blocked() && unread(&u.stream) == Some(0))
     }
 
     fn is_over(&self) -> bool {
@@ -716,7 +720,7 @@ impl Peer for ProcessPeer {
     }
 
     fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
-        let mut slice = Duration::from_micros(200);
+        let mut slice = FIRST;
         loop {
             if let Some(what) = self.queue.pop_front() {
                 self.quiet_since = Instant::now();
@@ -745,7 +749,9 @@ impl Peer for ProcessPeer {
             } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
                 Incoming::Idle
             } else {
-                slice = (slice * 2).min(Duration::from_millis(20));
+                if quiet >= MOST_ANSWER {
+                    slice = (slice * 2).min(Duration::from_millis(20));
+                }
                 continue;
             };
             // The dead are silent too.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use super::procfs::{self, Stat};
 use crate::play::Memory;
 
 /// Name of the variable that marks everything a run has started.
@@ -122,32 +123,28 @@ pub(super) fn maker(connection: impl AsFd) -> Option<i32> {
 
 /// What a process holds in memory, by the one file that tells its name as well.
 pub(super) fn memory(pid: i32) -> Option<Memory> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    memory_in(pid, &stat)
+    let stat = Stat::of(pid)?;
+    let pages: u64 = stat.number(24)?;
+    Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-fn memory_in(pid: i32, stat: &str) -> Option<Memory> {
-    // A name may hold anything.
-    let (name, rest) = (stat.split_once('(')?.1).rsplit_once(')')?;
-    // The 24th field, in pages; these begin with the third.
-    let pages: u64 = rest.split_whitespace().nth(21)?.parse().ok()?;
-    Some(Memory { pid, name: name.to_owned(), bytes: pages * rustix::param::page_size() as u64 })
-}
-
-/// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch.
-pub(super) fn of_launch(launcher: i32) -> Vec<i32> {
+/// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch, in the
+/// order of their numbers. Nothing is asked of `agents`, which are ours.
+pub(super) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
+    // Orphans last: whose parent ends while its descendants are listed is one of them by then.
+    let mut all = below(launcher, agents);
     let live = registry(|all| all.live.clone());
     let others = |pid: i32| {
         live.contains_key(&pid)
             || mark_of(pid)
                 .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
     };
-    let orphans = orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid));
-    let mut all: HashSet<i32> = descendants(launcher).into_iter().collect();
-    for orphan in orphans {
-        all.extend(descendants(orphan));
+    for orphan in orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid)) {
+        all.extend(below(orphan, agents));
     }
-    all.into_iter().collect()
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Whether a process was started with the mark of a run in its environment.
@@ -172,26 +169,27 @@ fn mark_of(pid: i32) -> Option<String> {
 
 /// Whether a process is alive and the end of its environment is not set.
 fn is_between_programs(pid: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // Behind the name stand the state and, as the 49th, the end of the environment.
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let alive = fields.next().is_some_and(|state| !matches!(state, "Z" | "X"));
-    alive && fields.nth(47) == Some("0")
+    Stat::of(pid).is_some_and(|stat| !stat.is_dead() && stat.field(51) == Some("0"))
 }
 
 /// Field `PPid` of a process, and whether it is a zombie.
 fn parent(pid: i32) -> Option<(i32, bool)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold blanks and parentheses; the fields follow its last ')'.
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    let state = fields.next()?;
-    Some((fields.next()?.parse().ok()?, state == "Z" || state == "X"))
+    let stat = Stat::of(pid)?;
+    Some((stat.number(4)?, stat.is_dead()))
 }
 
 /// Living descendants of `root`, itself included.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    below(root, &HashSet::new())
+}
+
+/// Living descendants of `root`, itself included, without `but` and theirs.
+fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
+        if but.contains(&pid) {
+            continue;
+        }
         todo.extend(children(&pid.to_string()));
         if parent(pid).is_some_and(|(_, zombie)| !zombie) {
             found.push(pid);
@@ -204,7 +202,7 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
 fn children(pid: &str) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let listed: Vec<String> =
-        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
+        tasks.flatten().filter_map(|task| procfs::text(task.path().join("children")).ok()).collect();
     listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
 }
 
@@ -296,16 +294,28 @@ pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
-    fn memory_is_read_whatever_a_process_is_called() {
-        let stat = format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20));
-        let read = memory_in(7, &stat).unwrap();
-        let page = rustix::param::page_size() as u64;
-        assert_eq!((read.pid, read.name.as_str(), read.bytes), (7, "a) b (c", 300 * page));
-        assert_eq!(memory_in(7, "7 (x) S 1 2"), None);
+    fn memory_is_read() {
         let own = memory(std::process::id() as i32).unwrap();
         assert!(own.bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn a_process_is_found_whatever_bytes_it_is_called() {
+        let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
+        let mut command = std::process::Command::new("sh");
+        let pipes = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let mut named = [0; 6];
+        child.stdout.take().unwrap().read_exact(&mut named).unwrap();
+        let pid = child.id() as i32;
+        assert_eq!((descendants(pid), parent(pid)), (vec![pid], Some((std::process::id() as i32, false))));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }

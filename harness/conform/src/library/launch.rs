@@ -18,8 +18,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{Argument, Library, Order, Report, Returned};
 use crate::event::{Bytes, Exit};
+use crate::launch::idle::Watch;
 use crate::launch::process::{is_ours, scratch_folder};
-use crate::launch::{Implementation, idle, proctree};
+use crate::launch::{Implementation, proctree};
 
 /// The hidden command by which the binary is to load a library.
 pub(crate) const COMMAND: &str = "library-agent";
@@ -344,7 +345,7 @@ impl<'a> Processes<'a> {
         // Of a process manager that we know nothing of, only time can tell.
         let Some(pid) = process.child.as_ref().map(|child| child.id() as i32) else { return false };
         let friends = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
-        if !idle::all_waiting(|| vec![pid], &friends, true) {
+        if !Watch::default().all_waiting(|| Some(vec![pid]), &friends, true) {
             return false;
         }
         self.poll(Duration::ZERO);

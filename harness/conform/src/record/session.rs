@@ -19,6 +19,7 @@ use super::place;
 use super::tap::{self, FIRST};
 use super::told::DATAGRAM;
 use crate::event::{Event, Exit, Proc};
+use crate::launch::procfs::Stat;
 use crate::launch::{become_subreaper, end_descendants, scratch_folder};
 
 /// How long programs may outlive their launcher and still be heard.
@@ -224,8 +225,7 @@ fn exit_of(status: ExitStatus) -> Exit {
 
 /// Whether we, and with us the launcher, are what the terminal sends its signals to.
 fn is_foreground() -> bool {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name: state, parent, group, session, terminal, the terminal's group.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    matches!(fields[..], [_, _, group, _, _, foreground, ..] if group == foreground)
+    // Our group, and the one that the terminal listens to.
+    Stat::of(rustix::process::getpid().as_raw_nonzero().get())
+        .is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))
 }

@@ -23,6 +23,7 @@ use super::rewrite::Rewriter;
 use super::told::{Head, Told};
 use crate::agent;
 use crate::event::{Bytes, Exit};
+use crate::launch::procfs::is_exiting;
 
 /// File name by which the binary knows that it is to be a tap.
 pub const NAME: &str = "pmi-conform-tap";
@@ -260,17 +261,6 @@ fn stand_in(mut between: Between, mut tap: Tap) -> io::Result<u8> {
     };
     tap.reporter.tell(Told::Ended(exit), &[]);
     Ok(end_like(exit))
-}
-
-/// Whether a process is on its way out: it lets go of its descriptors before it is seen to have ended.
-fn is_exiting(process: Pid) -> bool {
-    const PF_EXITING: u64 = 4;
-    let stat =
-        std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
-    // Behind the name: state, parent, group, session, terminal, its group, flags.
-    let flags =
-        stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Leaves the process group, so that what is sent to the group comes to the program once, and what is sent to us can be

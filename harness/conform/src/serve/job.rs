@@ -20,6 +20,7 @@ use super::connection::{CHUNK, Connection, Received, context};
 use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
 use crate::event::Exit;
+use crate::launch::procfs::is_exiting;
 
 const SIGNALS: Token = Token(usize::MAX - 1);
 /// Reads from one rank in a row, before the others get their turn.
@@ -612,16 +613,4 @@ fn wait(pidfd: &OwnedFd) -> io::Result<Exit> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Whether a process is on its way out: the kernel closes its descriptors after it sets this flag, and before the process
-/// can be waited for.
-fn is_exiting(pid: Pid) -> bool {
-    const PF_EXITING: u64 = 4;
-    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // proc_pid_stat(5): the second field, the name, is in parentheses and may hold anything; flags is the ninth.
-    let Some(name_end) = stat.iter().rposition(|byte| *byte == b')') else { return false };
-    let fields = String::from_utf8_lossy(&stat[name_end + 1..]);
-    let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }

@@ -45,8 +45,8 @@ pub trait Input: Clone + PartialEq + Send + Sync {
     fn weight(&self) -> usize;
     /// Makes the rest fit what was left out; false if it cannot be played.
     fn settle(&mut self) -> bool;
-    /// Notes at which steps an answer was due that did not come.
-    fn tighten(&mut self, unanswered: &[(usize, Operation)]);
+    /// Notes at which steps an answer was due that did not come; `held_up` if half a request may be why.
+    fn tighten(&mut self, unanswered: &[(usize, Operation)], held_up: bool);
     /// The same behind a start in good order, if it has none.
     fn joined(&self) -> Option<Self>;
     /// The same with a wait for what its last words lead to, if it has none: a scenario ends with its last step.
@@ -127,10 +127,10 @@ impl Input for Session {
         self.is_sound()
     }
 
-    fn tighten(&mut self, unanswered: &[(usize, Operation)]) {
+    fn tighten(&mut self, unanswered: &[(usize, Operation)], held_up: bool) {
         for (index, op) in unanswered {
             if let Some(Step::Await { answer, .. }) = self.steps.get_mut(*index) {
-                *answer = Answer::Due(*op);
+                *answer = if held_up { Answer::InTime(*op) } else { Answer::Due(*op) };
             }
         }
     }

@@ -435,7 +435,7 @@ impl<I: Input> Campaign<'_, I> {
         };
         let steps = [generated.session.len(), minimal.len()];
         if bucket.starts_with("hang") {
-            minimal.tighten(&verdict.played.unanswered);
+            minimal.tighten(&verdict.played.unanswered, bucket.ends_with(symptom::BEHIND_A_HALF));
         }
         let told = verdict.symptoms.iter().find(|s| s.bucket == *bucket).unwrap_or(symptom);
         let found = Found {

@@ -8,8 +8,8 @@ use pmi_wire::{Operation, Request, ValueReading};
 
 use crate::event::Proc;
 use crate::lang::ast::{
-    Action, BinOp, Expr, Piece as Text, ProcessAction, RankSet, Role, Scenario, Stmt, Template,
-    UpstreamAction, Who,
+    Action, Alternative, BinOp, Expr, Grade, Piece as Text, ProcessAction, RankSet, Role, Scenario, Stmt,
+    Template, UpstreamAction, Who,
 };
 
 /// One session.
@@ -99,6 +99,8 @@ pub enum Says {
 pub enum Answer {
     /// Nothing has been done that would allow the server to withhold the answer to this request.
     Due(Operation),
+    /// It is due, but the server may first wait for the rest of what another process has begun to say.
+    InTime(Operation),
     /// An answer, the end of the connection or nothing.
     Perhaps,
 }
@@ -264,10 +266,11 @@ impl Session {
             Step::Await { rank, answer } => {
                 let front = open.get_mut(*rank as usize).and_then(|open| open.asked.pop_front());
                 match (&*answer, front) {
-                    (Answer::Due(_), None) => return false,
-                    (Answer::Due(_), Some(Some(op))) => *answer = Answer::Due(op),
-                    (Answer::Due(_), Some(None)) => *answer = Answer::Perhaps,
                     (Answer::Perhaps, _) => {}
+                    (_, None) => return false,
+                    (Answer::Due(_), Some(Some(op))) => *answer = Answer::Due(op),
+                    (Answer::InTime(_), Some(Some(op))) => *answer = Answer::InTime(op),
+                    (_, Some(None)) => *answer = Answer::Perhaps,
                 }
                 true
             }
@@ -370,7 +373,10 @@ fn write_step(text: &mut String, step: &Step) {
         Step::Exit { rank, status } => writeln!(text, "{rank}  P: exit {status}"),
         Step::Kill { rank, signal } => writeln!(text, "{rank}  P: kill {signal}"),
         Step::Await { rank, answer: Answer::Due(op) } => {
-            writeln!(text, "{rank}  S: cmd={}{}", op.response_cmd().unwrap_or("<any>"), captures(*op))
+            writeln!(text, "{rank}  S: {}", show_answer(*op))
+        }
+        Step::Await { rank, answer: Answer::InTime(op) } => {
+            writeln!(text, "{rank}  S: one of\n      pass: {}\n      note: silence", show_answer(*op))
         }
         Step::Await { rank, answer: Answer::Perhaps } => writeln!(
             text,
@@ -402,6 +408,10 @@ fn write_step(text: &mut String, step: &Step) {
             writeln!(text, "proxy:0  U: {to}{said}")
         }
     };
+}
+
+fn show_answer(op: Operation) -> String {
+    format!("cmd={}{}", op.response_cmd().unwrap_or("<any>"), captures(op))
 }
 
 /// What an answer binds.
@@ -479,14 +489,23 @@ fn read_step(step: &crate::lang::ast::Step) -> Option<Step> {
         (Action::Close, Role::Client) => Step::Close { rank },
         (Action::Process(ProcessAction::Exit(status)), _) => Step::Exit { rank, status: *status },
         (Action::Process(ProcessAction::Kill(signal)), _) => Step::Kill { rank, signal: *signal },
-        (Action::OneOf(_), Role::Server) => Step::Await { rank, answer: Answer::Perhaps },
-        (Action::Message { lines, .. }, Role::Server) => {
-            let fields = lines.first()?.message_fields();
-            let cmd = fields.iter().find(|f| f.key == "cmd")?.value.literal()?;
-            Step::Await { rank, answer: Answer::Due(Operation::from_response_cmd(cmd.as_bytes())?) }
-        }
+        (Action::OneOf(all), Role::Server) => match &all[..] {
+            [answer, Alternative { grade: Grade::Note, action: Action::Silence, .. }] => {
+                Step::Await { rank, answer: Answer::InTime(read_answer(&answer.action)?) }
+            }
+            _ => Step::Await { rank, answer: Answer::Perhaps },
+        },
+        (action, Role::Server) => Step::Await { rank, answer: Answer::Due(read_answer(action)?) },
         _ => return None,
     })
+}
+
+/// Which request a message answers.
+fn read_answer(action: &Action) -> Option<Operation> {
+    let Action::Message { lines, .. } = action else { return None };
+    let fields = lines.first()?.message_fields();
+    let cmd = fields.iter().find(|f| f.key == "cmd")?.value.literal()?;
+    Operation::from_response_cmd(cmd.as_bytes())
 }
 
 fn read_upstream_step(step: &crate::lang::ast::Step) -> Option<Step> {
@@ -577,6 +596,7 @@ mod tests {
                     partial: true,
                 },
                 Step::Await { rank: 2, answer: Answer::Perhaps },
+                Step::Await { rank: 0, answer: Answer::InTime(Operation::Put) },
                 Step::Write { rank: 0, lines: vec![vec!["close".into()]], partial: false },
                 Step::Write { rank: 0, lines: vec![vec![]], partial: false },
                 Step::Await { rank: 0, answer: Answer::Due(Operation::Get) },

@@ -1,12 +1,13 @@
 //! What is wrong with what was seen, and the bucket it belongs in: who, what, after which kind of message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use pmi_wire::{Operation, Request, ValueReading};
 
 use super::drive::{Growth, Played};
 use crate::event::{Proc, SilenceProof, What};
 use crate::judge::Severity;
+use crate::judge::monitor::{END, HELD_UP, SILENCE};
 use crate::requirement::Catalogue;
 
 /// Something that an implementation should not do.
@@ -20,12 +21,8 @@ pub struct Symptom {
     pub requirement: Option<String>,
 }
 
-/// What an answer that is missing is said to be by the monitor.
-const SILENCE: &str = "silence";
-/// The same where the connection ends.
-const END: &str = "the end of the connection";
 /// The bucket of answers that are missing while the server may wait for the rest of what another process says.
-const BEHIND_A_HALF: &str = "behind-a-half-said-request";
+pub(super) const BEHIND_A_HALF: &str = "behind-a-half-said-request";
 
 /// No process of a server's may grow by more in one session, however much it was sent. Sessions rarely send more than some
 /// hundred kilobytes; Hydra's processes grow by less than two megabytes in them.
@@ -86,17 +83,18 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     }
     for finding in &played.findings {
         // Who is dead does not answer.
-        if crashed && [SILENCE, END].contains(&finding.seen.as_str()) {
+        if crashed && [SILENCE, HELD_UP, END].contains(&finding.seen.as_str()) {
             continue;
         }
+        let held_up = finding.seen == HELD_UP;
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
-        if finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
+        if !held_up && finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
             continue;
         }
         let kind =
             answer_kind(&finding.seen).unwrap_or_else(|| kind_before(played, finding.proc, finding.seq));
         let silent = finding.seen == SILENCE;
-        let mut found = if silent && others_are_half_said(played, finding.proc, finding.seq) {
+        let mut found = if held_up {
             let what = format!("{kind} is not answered while a request of another process is half said");
             symptom(&["hang", BEHIND_A_HALF], what)
         } else {
@@ -254,26 +252,6 @@ fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
     if requests > 1 { "pipelined".into() } else { last.unwrap_or_else(|| "start".into()) }
 }
 
-/// Whether another process has begun a request before this event and not ended it.
-fn others_are_half_said(played: &Played, proc: Option<Proc>, seq: u64) -> bool {
-    let mut said: HashMap<Proc, Vec<u8>> = HashMap::new();
-    for event in &played.events[..played.events.len().min(seq as usize)] {
-        match &event.what {
-            What::ToServer { proc: by, bytes } if proc != Some(*by) => {
-                said.entry(*by).or_default().extend_from_slice(&bytes.0);
-            }
-            What::ClosedByClient { proc } | What::Ended { proc, .. } => drop(said.remove(proc)),
-            _ => {}
-        }
-    }
-    said.into_values().any(|said| {
-        let lines = || said.split(|b| *b == b'\n').rev();
-        let spawn = lines().position(|line| line == b"mcmd=spawn");
-        let end = lines().position(|line| line == b"endcmd");
-        !said.ends_with(b"\n") || spawn.is_some_and(|spawn| end.is_none_or(|end| end > spawn))
-    })
-}
-
 /// What kind of message a write ends with.
 pub fn kind(bytes: &[u8]) -> String {
     let text = bytes.strip_suffix(b"\n");
@@ -304,7 +282,6 @@ pub fn kind(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Bytes, Event};
 
     #[test]
     fn growth_is_too_much_beyond_both_bounds() {
@@ -328,26 +305,6 @@ mod tests {
         ] {
             assert_eq!(kind(bytes.as_bytes()), expected, "{bytes}");
         }
-    }
-
-    #[test]
-    fn who_is_held_up_by_a_half_said_request_is_told_apart() {
-        let proc = |rank| Proc { group: 0, rank };
-        let half = |said: &[(u32, &str)], closes: bool| {
-            let mut played = Played::default();
-            let wrote = |(rank, text): &(u32, &str)| What::ToServer {
-                proc: proc(*rank),
-                bytes: Bytes(text.as_bytes().to_vec()),
-            };
-            let whats = said.iter().map(wrote).chain(closes.then(|| What::ClosedByClient { proc: proc(1) }));
-            played.events = whats.zip(0..).map(|(what, seq)| Event { seq, time_us: 0, what }).collect();
-            others_are_half_said(&played, Some(proc(0)), played.events.len() as u64)
-        };
-        assert!(half(&[(1, "cmd=ge"), (0, "cmd=get_maxes\n")], false));
-        assert!(!half(&[(1, "cmd=ge"), (0, "cmd=get_maxes\n")], true));
-        assert!(!half(&[(1, "cmd=ge"), (1, "t_maxes\n"), (0, "cmd=ge")], false));
-        assert!(half(&[(1, "mcmd=spawn\nnprocs=1\n")], false));
-        assert!(!half(&[(1, "mcmd=spawn\nnprocs=1\nendcmd\n")], false));
     }
 
     #[test]

@@ -275,7 +275,7 @@ impl Watch for Shown {
 
 fn progress_line(progress: &Progress) -> String {
     let seconds = progress.time.as_secs_f64().max(0.001);
-    let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.0?}"));
+    let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.1?}"));
     format!(
         "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, corpus {}, buckets: {} new, {} known{silence}",
         seconds,

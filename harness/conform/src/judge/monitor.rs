@@ -34,6 +34,13 @@ const COMPLETE: &str = "rfc13.response.complete-on-success";
 /// The reserved first letters of keys that the process manager itself provides.
 const RESERVED: &[u8] = b"PMI_";
 
+/// What a finding has seen instead of an answer: silence,
+pub(crate) const SILENCE: &str = "silence";
+/// silence that the rest of another process's request may end,
+pub(crate) const HELD_UP: &str = "silence while another process has said half a request";
+/// or that none can come any more.
+pub(crate) const END: &str = "the end of the connection";
+
 /// A request that has no answer yet.
 #[derive(Debug)]
 enum Pending {
@@ -283,6 +290,15 @@ impl Monitor {
         self.rank(p).pending.push_back(Pending::Unknown);
     }
 
+    /// Whether a process other than this one has begun a request and may still end it.
+    fn others_are_half_said(&self, p: Proc) -> bool {
+        let ranks =
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, *rank, r)));
+        ranks
+            .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
+            .any(|(_, _, r)| r.spawn.is_some() || !r.to_server.partial().is_empty())
+    }
+
     fn unclear(&self, p: Proc) -> bool {
         (p.group != 0 && self.unclear_spawns) || self.groups.get(&p.group).is_some_and(|g| g.unclear)
     }
@@ -317,7 +333,8 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Bytes;
+    use crate::event::{Bytes, SilenceProof};
+    use crate::judge::Severity;
 
     /// What is found in these lines: rank, whether the server says it, and what is said.
     fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
@@ -379,6 +396,34 @@ mod tests {
         };
         assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
         assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());
+    }
+
+    #[test]
+    fn who_is_held_up_by_a_half_said_request_is_noted_only() {
+        let proc = |rank| Proc { group: 0, rank };
+        let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let found = |said: &[(u32, &str)], closes: bool| {
+            let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                let bytes = Bytes(answer.to_vec());
+                let init = write(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+                [init, What::FromServer { proc: proc(rank), bytes }]
+            });
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let said = said.iter().map(|(rank, text)| write(*rank, text));
+            let end = closes.then(|| What::ClosedByServer { proc: proc(1) });
+            let silence = What::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+            let found = judged([launched].into_iter().chain(joined).chain(said).chain(end).chain([silence]));
+            found.into_iter().map(|f| (f.seen, f.at_most)).collect::<Vec<_>>()
+        };
+        let held_up = [(HELD_UP.to_owned(), Some(Severity::Note))];
+        let silence = [(SILENCE.to_owned(), None)];
+        let get = (0, "cmd=get_maxes\n");
+        assert_eq!(found(&[(1, "cmd=ge"), get], false), held_up);
+        assert_eq!(found(&[(1, "mcmd=spawn\nnprocs=1\n"), get], false), held_up);
+        assert_eq!(found(&[(1, "cmd=ge"), get], true), silence);
+        assert_eq!(found(&[(1, "cmd=ge"), (1, "t_appnum\n"), get], false), silence);
+        assert_eq!(found(&[(0, "cmd=get_"), (0, "maxes\n")], false), silence);
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Input for Ordeal {
     }
 
     /// What a program or a library does not do is found without the scenario's help.
-    fn tighten(&mut self, _: &[(usize, Operation)]) {}
+    fn tighten(&mut self, _: &[(usize, Operation)], _: bool) {}
 
     /// Programs and libraries begin by themselves.
     fn joined(&self) -> Option<Self> {

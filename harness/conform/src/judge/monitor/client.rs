@@ -5,7 +5,7 @@ use pmi_wire::{
     SpawnLimits, SpawnRequest, ValueReading,
 };
 
-use super::{LONG_REQUEST, Monitor, Pending, RESERVED, is_ambiguous, request_rule, show};
+use super::{END, LONG_REQUEST, Monitor, Pending, RESERVED, is_ambiguous, request_rule, show};
 use crate::event::Proc;
 use crate::judge::finding::Party;
 
@@ -323,7 +323,7 @@ impl Monitor {
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
         let partial = rank.to_server.partial().to_vec();
         if !gone && !rank.closed && !partial.is_empty() {
-            let seen = format!("{} and then the end of the connection", show(&partial));
+            let seen = format!("{} and then {END}", show(&partial));
             let expected = "a message that ends with a newline".to_owned();
             self.find(Party::Client, p, "rfc13.wire.newline", expected, seen);
         } else if !gone && !rank.closed && rank.spawn.is_some() {

@@ -4,8 +4,11 @@ use pmi_wire::{
     Body, LineFramer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
 };
 
-use super::{COMPLETE, LINE_LIMIT, Monitor, Pending, is_ambiguous, request_rule, show};
+use super::{
+    COMPLETE, END, HELD_UP, LINE_LIMIT, Monitor, Pending, SILENCE, is_ambiguous, request_rule, show,
+};
 use crate::event::Proc;
+use crate::judge::Severity;
 use crate::judge::kvs::Expected;
 
 /// The key under which the server itself provides the process mapping.
@@ -504,10 +507,11 @@ impl Monitor {
     }
 
     /// An answer that was waited for did not come, or the connection ended before it.
-    fn unanswered(&mut self, p: Proc, how: &str, closed: bool) {
+    fn unanswered(&mut self, p: Proc, how: &str) {
         if self.excused(p) {
             return;
         }
+        let closed = how == END;
         let rank = self.rank(p);
         let partial = rank.from_server.partial().to_vec();
         let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
@@ -536,7 +540,12 @@ impl Monitor {
             duty.to_owned()
         };
         let expected = format!("an answer to {}", op.request_cmd());
+        let before = self.findings.len();
         self.server(p, &id, expected, how.to_owned());
+        if how == HELD_UP {
+            // RFC 13 makes the server answer, but not before it has heard others out.
+            self.findings[before..].iter_mut().for_each(|found| found.at_most = Some(Severity::Note));
+        }
     }
 
     fn all_in(&mut self, p: Proc) -> bool {
@@ -546,14 +555,15 @@ impl Monitor {
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {
-        self.unanswered(p, "silence", false);
+        let how = if self.others_are_half_said(p) { HELD_UP } else { SILENCE };
+        self.unanswered(p, how);
     }
 
     pub(super) fn closed_by_server(&mut self, p: Proc) {
         if self.rank(p).closed {
             return;
         }
-        self.unanswered(p, "the end of the connection", true);
+        self.unanswered(p, END);
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();

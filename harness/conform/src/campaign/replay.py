@@ -227,11 +227,15 @@ def main():
         agent(sys.argv[2])
     if len(sys.argv) < 3:
         sys.exit(__doc__)
+    if not any("{agent}" in word for word in sys.argv[2:]):
+        sys.exit("the command must start {agent}, such as: mpiexec -n {ranks} {agent}")
     with open(sys.argv[1], encoding="utf-8") as file:
         session = json.load(file)
     player = Player(session, sys.argv[2:])
     try:
         player.play()
+    except TimeoutError:
+        print("no rank is started, or not all of them", flush=True)
     finally:
         player.end()
 

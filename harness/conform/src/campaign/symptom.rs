@@ -6,8 +6,8 @@ use pmi_wire::{Operation, Request, ValueReading};
 
 use super::drive::{Growth, Played};
 use crate::event::{Proc, SilenceProof, What};
-use crate::judge::Severity;
 use crate::judge::monitor::{END, HELD_UP, SILENCE};
+use crate::judge::{Finding, Severity};
 use crate::requirement::Catalogue;
 
 /// Something that an implementation should not do.
@@ -81,7 +81,12 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
         all.push(symptom(&["memory", name], what));
     }
+    // A server that ends the program at one request owes all others their answers as well.
+    let lost = played.findings.iter().filter(|f| f.seen == END).filter_map(|f| asked_at(played, f)).min();
     for finding in &played.findings {
+        if finding.seen == END && asked_at(played, finding) != lost {
+            continue;
+        }
         // Who is dead does not answer.
         if crashed && [SILENCE, HELD_UP, END].contains(&finding.seen.as_str()) {
             continue;
@@ -234,6 +239,12 @@ fn answer_kind(seen: &str) -> Option<String> {
     Some(Operation::from_response_cmd(name.as_bytes())?.request_cmd().to_owned())
 }
 
+/// When the process that a finding is about last said something before it: the event's place.
+fn asked_at(played: &Played, finding: &Finding) -> Option<usize> {
+    let before = &played.events[..played.events.len().min(finding.seq as usize)];
+    before.iter().rposition(|e| matches!(e.what, What::ToServer { proc, .. } if finding.proc == Some(proc)))
+}
+
 /// The kind of the last request of a process before an event; `pipelined` if others had no answer yet.
 fn kind_before(played: &Played, proc: Option<Proc>, seq: u64) -> String {
     let events = &played.events[..played.events.len().min(seq as usize)];
@@ -282,6 +293,8 @@ pub fn kind(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Bytes, Event};
+    use crate::judge::Monitor;
 
     #[test]
     fn growth_is_too_much_beyond_both_bounds() {
@@ -289,6 +302,36 @@ mod tests {
         assert!(!grown(32, 0) && grown(33, 0));
         assert!(!grown(90, 1 << 20) && grown(97, 1 << 20));
         assert!(!grown(256, u64::MAX) && grown(257, u64::MAX));
+    }
+
+    #[test]
+    fn who_asked_first_is_named_where_the_program_is_ended() {
+        let proc = |rank| Proc { group: 0, rank };
+        let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let joined = [0, 1].into_iter().flat_map(|rank| {
+            let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
+            let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            [init, What::FromServer { proc: proc(rank), bytes }]
+        });
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let rest = [
+            asks(0, "cmd=get_appnum\n"),
+            asks(1, "cmd=get_universe_size\n"),
+            What::ClosedByServer { proc: proc(1) },
+            What::ClosedByServer { proc: proc(0) },
+        ];
+        let whats = std::iter::once(launched).chain(joined).chain(rest);
+        let events: Vec<_> = whats.zip(0..).map(|(what, seq)| Event { seq, time_us: 0, what }).collect();
+        let mut monitor = Monitor::new();
+        events.iter().for_each(|event| monitor.observe(event));
+        let mut played = Played { events, findings: monitor.take_findings(), ..Played::default() };
+        assert_eq!(played.findings.len(), 2);
+        let buckets = |played: &Played| -> Vec<String> {
+            symptoms(played, &Catalogue::default()).into_iter().map(|s| s.bucket).collect()
+        };
+        assert_eq!(buckets(&played), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
+        played.findings.retain(|found| found.proc == Some(proc(1)));
+        assert_eq!(buckets(&played), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
     }
 
     #[test]

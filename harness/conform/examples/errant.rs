@@ -9,7 +9,8 @@ use std::env;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
-use std::process::exit;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, exit};
 
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -368,6 +369,12 @@ fn main() {
     if !succeeded(&barrier) && !is("takes-a-failed-barrier-for-passed") {
         if is("waits-after-a-failed-barrier") {
             wait_for_ever();
+        }
+        if is("leaves-a-process-after-a-failed-barrier") {
+            // In a group of its own: what is in ours is ended with us.
+            let mut shell = Command::new("sh");
+            let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
+            started.unwrap_or_else(|error| fail(&format!("sh: {error}")));
         }
         fail("the barrier has failed");
     }

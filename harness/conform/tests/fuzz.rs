@@ -286,6 +286,19 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
 }
 
 #[test]
+fn processes_that_a_program_leaves_behind_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = errant("leaves-a-process-after-a-failed-barrier");
+    let (status, text) =
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "60"]);
+    assert_eq!(status, 1, "{text}");
+    let finding = folder.path().join("pmi-conform-fuzz/leak--sleep");
+    let output = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("left behind: sleep"), "{shown}\n{text}");
+}
+
+#[test]
 fn nothing_is_found_in_a_clean_program() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["--client", &errant(""), "--seed", "1", "--sessions", "150", "--report", "json=r.json"];

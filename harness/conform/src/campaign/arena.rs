@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pmi_reference::Config;
 
@@ -11,15 +11,13 @@ use super::session::Session;
 use super::symptom::{Symptom, consequence, leak, symptoms};
 use super::witness::{self, Witness};
 use crate::event::What;
+use crate::launch::proctree::left_over;
 use crate::launch::{Environment, Implementation, Patience, ProcessPeer};
 use crate::play::MemoryPeer;
 use crate::requirement::Catalogue;
 
 /// How long a proven silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
 const HASTE: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(6) };
-
-/// How long processes that a launcher has left behind may take to go.
-const GOING: Duration = Duration::from_millis(500);
 
 /// A job may take so many times as long to end as a step may take, before it is said to stay: launchers sleep.
 const ENDINGS: u32 = 8;
@@ -140,7 +138,7 @@ impl Stage for Arena {
                 played.crashed = peer.deaths().into_iter().chain(played.crashed).min_by_key(consequence);
                 // A launcher that ends its proxies by force ends the witness instead.
                 let looks = played.exit.is_some() && self.witness.is_none();
-                let left = if looks { left(&peer) } else { Vec::new() };
+                let left = if looks { left_over(|| peer.leftovers()) } else { Vec::new() };
                 (played, left)
             }
         };
@@ -151,7 +149,7 @@ impl Stage for Arena {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
         let mut symptoms = symptoms(&played, &self.catalogue);
         if !left.is_empty() && played.crashed.is_none() {
-            symptoms.push(leak(&left));
+            symptoms.push(leak("the launcher", &left));
         }
         Ok(Verdict { played, symptoms })
     }
@@ -169,17 +167,6 @@ impl Stage for Arena {
             Target::Memory(_) => "the reference server in memory".into(),
             Target::Processes(implementation, _) => implementation.label.clone(),
         }
-    }
-}
-
-fn left(peer: &ProcessPeer) -> Vec<String> {
-    let deadline = Instant::now() + GOING;
-    loop {
-        let names = peer.leftovers();
-        if names.is_empty() || Instant::now() >= deadline {
-            return names;
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -124,13 +124,13 @@ pub(super) fn symptom(parts: &[&str], what: String) -> Symptom {
     Symptom { bucket, what, requirement: None }
 }
 
-/// A leak of processes, found after the launcher's end.
-pub fn leak(names: &[String]) -> Symptom {
+/// A leak of processes, found after the end of who has started them.
+pub(super) fn leak(starter: &str, names: &[String]) -> Symptom {
     let mut distinct = names.to_vec();
     distinct.dedup();
     symptom(
         &["leak", &distinct.join("-")],
-        format!("processes are left when the launcher has ended: {}", names.join(", ")),
+        format!("processes are left when {starter} has ended: {}", names.join(", ")),
     )
 }
 

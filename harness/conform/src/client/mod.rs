@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::event::{Exit, Proc, What};
 use crate::judge::Monitor;
 use crate::lang::ast::Scenario;
-use crate::launch::proctree;
+use crate::launch::{procfs, proctree};
 use crate::play::{EventSink, Limits, Outcome, Recorder};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::Program as Executable;
@@ -61,6 +61,8 @@ struct Played<'a> {
     spoke: bool,
     recorder: Recorder<'a>,
     done: io::Result<()>,
+    /// Names of processes that are left when all have ended by themselves.
+    left: Vec<String>,
 }
 
 impl Program {
@@ -103,8 +105,12 @@ impl Program {
             Ok(job) => job.run(ranks),
             Err((error, stage)) => (Err(error), stage),
         };
+        let by_themselves = done.is_ok() && stage.actors.values().all(|actor| !actor.was_ended());
+        let names = || proctree::orphans(&mark).into_iter().filter_map(procfs::name).collect();
+        let left = if by_themselves { proctree::left_over(names) } else { Vec::new() };
         proctree::end_orphans_of(&mark);
         Played {
+            left,
             aborts: stage.aborts.into_iter().map(|(p, reason)| (proc_of(p), reason)).collect(),
             spoke: stage.received > 0,
             actors: stage.actors.into_iter().map(|(p, actor)| (proc_of(p), actor)).collect(),

@@ -46,6 +46,7 @@ pub(super) fn wrong(error: (usize, String)) -> Outcome {
         hung: false,
         lifeless: false,
         crashed: None,
+        left: Vec::new(),
         unjudged: None,
         scenario_error: Some(error),
     }
@@ -64,7 +65,7 @@ pub(super) fn outcome(
     plain: Option<&Plain>,
     interrupted: bool,
 ) -> Outcome {
-    let Played { actors, aborts, spoke, recorder, done } = played;
+    let Played { actors, aborts, spoke, recorder, done, left } = played;
     let mut findings = recorder.findings;
     // Who ends badly need not finalize: that is how a client aborts.
     let badly = |p: Proc| actors.get(&p).is_none_or(|actor| actor.exit != Some(Exit::Code(0)));
@@ -108,6 +109,7 @@ pub(super) fn outcome(
         hung,
         lifeless: !spoke && plain.is_none(),
         crashed,
+        left,
         unjudged,
         scenario_error: None,
     }

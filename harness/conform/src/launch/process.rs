@@ -751,6 +751,8 @@ impl Peer for ProcessPeer {
             } else {
                 if quiet >= MOST_ANSWER {
                     slice = (slice * 2).min(Duration::from_millis(20));
+                    // One that ended may have left its number to a process that is none of the server's.
+                    self.watch = Watch::default();
                 }
                 continue;
             };

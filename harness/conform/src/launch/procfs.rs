@@ -18,7 +18,7 @@ pub(super) fn text(path: impl AsRef<Path>) -> io::Result<String> {
 }
 
 /// A process's name, of which the kernel keeps 15 bytes.
-pub(super) fn name(pid: i32) -> Option<String> {
+pub(crate) fn name(pid: i32) -> Option<String> {
     Some(text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
@@ -215,6 +215,20 @@ pub(crate) fn orphans(mark: &str) -> Vec<i32> {
 pub(crate) fn end_orphans_of(mark: &str) {
     if !adopted(mark, 0).is_empty() {
         end_all(mark, 0, &HashSet::new());
+    }
+}
+
+/// What is left of a run, as `names` tells it, which is asked until there is nothing: who has lost its last companion may
+/// be about to end as well.
+pub(crate) fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
+    const GOING: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + GOING;
+    loop {
+        let names = names();
+        if names.is_empty() || Instant::now() >= deadline {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

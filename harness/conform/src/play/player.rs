@@ -64,6 +64,9 @@ pub struct Outcome {
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
+    /// Names of processes that a program under test has left when all of its ranks had ended by themselves: they are of
+    /// no rank's process group, with which they would have been ended.
+    pub left: Vec<String>,
     /// Why the run says nothing about the implementation.
     pub unjudged: Option<String>,
     /// A mistake in the scenario: line and what.
@@ -186,6 +189,7 @@ pub fn play(
         hung: player.hung,
         lifeless: player.unstarted || (player.hung && player.received == 0),
         crashed: player.crashed,
+        left: Vec::new(),
         unjudged,
         scenario_error,
     }

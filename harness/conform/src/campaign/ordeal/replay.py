@@ -8,6 +8,7 @@ process as then, and shows what comes and how the processes end.
 """
 
 import codecs
+import ctypes
 import json
 import os
 import select
@@ -88,6 +89,18 @@ class Rank:
         return status == 0
 
 
+def show_left():
+    """Shows and ends what the processes have left behind, which has become ours."""
+    time.sleep(0.2)
+    with open("/proc/thread-self/children", encoding="ascii") as children:
+        pids = children.read().split()
+    for pid in pids:
+        with open("/proc/%s/comm" % pid, "rb") as name:
+            print("left behind: %s" % name.read().decode("utf-8", "replace").strip(), flush=True)
+        os.kill(int(pid), signal.SIGKILL)
+        os.waitpid(int(pid), 0)
+
+
 def decode(text):
     return codecs.escape_decode(text.encode())[0]
 
@@ -96,6 +109,8 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as transcript:
         events = [next(iter(json.loads(line)["what"].items())) for line in transcript]
     command = sys.argv[2:]
+    # What loses its parent is ours.
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     ranks = {}
     for kind, what in events:
         proc = what.get("proc", {"group": 0}) if isinstance(what, dict) else {"group": 0}
@@ -115,7 +130,9 @@ def main():
             ranks[proc["rank"]].child.kill()
     if any(kind == "started" and what["proc"]["group"] != 0 for kind, what in events):
         print("left out: processes that were spawned")
-    sys.exit(0 if all([rank.end() for rank in ranks.values()]) else 1)
+    well = all([rank.end() for rank in ranks.values()])
+    show_left()
+    sys.exit(0 if well else 1)
 
 
 main()

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::arena::{Pace, Stage, Verdict};
 use super::super::drive::Played;
 use super::super::store::ask;
+use super::super::symptom::leak;
 use super::program::Trace;
 use super::symptom::symptoms;
 use super::{Ordeal, library};
@@ -38,6 +39,8 @@ pub struct Trial {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
+    /// It leaves processes behind where nothing is unusual.
+    leaves: bool,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -48,7 +51,7 @@ impl Trial {
             Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
             Subject::Library(library) => vec![library.path.display().to_string()],
         };
-        Self { subject, suite, command, wait, interrupted }
+        Self { subject, suite, command, wait, leaves: false, interrupted }
     }
 
     /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well are left out.
@@ -64,10 +67,13 @@ impl Trial {
             let begin = Instant::now();
             match self.outcome(&plain, CALM.max(self.wait)) {
                 Err(what) => return Err(what),
-                Ok(outcome) => match bad_end(&outcome.events, ranks).or(outcome.unjudged) {
-                    Some(what) => why = format!("with {ranks} processes, {what}"),
-                    None => traces.extend(Trace::read(&outcome.events, ranks)),
-                },
+                Ok(outcome) => {
+                    self.leaves |= !outcome.left.is_empty();
+                    match bad_end(&outcome.events, ranks).or(outcome.unjudged) {
+                        Some(what) => why = format!("with {ranks} processes, {what}"),
+                        None => traces.extend(Trace::read(&outcome.events, ranks)),
+                    }
+                }
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);
         }
@@ -126,7 +132,10 @@ impl Stage<Ordeal> for Trial {
                 return Ok(Verdict { played, symptoms: Vec::new() });
             }
         };
-        let symptoms = symptoms(ordeal, &outcome, &self.suite.catalogue);
+        let mut symptoms = symptoms(ordeal, &outcome, &self.suite.catalogue);
+        if !outcome.left.is_empty() && !self.leaves && outcome.crashed.is_none() {
+            symptoms.push(leak("the program", &outcome.left));
+        }
         played.unjudged = outcome.unjudged;
         played.requests = outcome.events.iter().filter(|e| matches!(e.what, What::ToServer { .. })).count();
         played.events = outcome.events;

@@ -99,6 +99,7 @@ pub(crate) fn play(
         hung: player.hung,
         lifeless: player.unloadable,
         crashed: player.crashed.take(),
+        left: Vec::new(),
         under_test: Party::Library,
         unjudged,
         scenario_error,

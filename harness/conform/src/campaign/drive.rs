@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pmi_wire::{Body, LineFramer, Maxes, Operation, Response, ValueReading};
 
 use super::session::{Answer, Base, Length, Limit, Line, Piece, Says, Session, Step};
+use super::symptom::GROWTH;
 use super::upstream::Side;
 use crate::event::{Bytes, Event, Exit, Proc, SilenceProof, What};
 use crate::judge::{Finding, Monitor, Party};
@@ -22,6 +23,9 @@ const LINE_LIMIT: usize = 1 << 20;
 /// How long it must look as if nothing more would happen before a job that does not end is given up: the processes
 /// that we have let go take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
+
+/// How often a server's memory is looked at that is at work while nothing comes.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How much a process of the server's has grown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +105,8 @@ struct Driver<'a> {
     spawning: bool,
     programs: u32,
     upstream: Side,
+    /// What the server's processes held when all ranks had started.
+    before: Vec<Memory>,
     played: Played,
 }
 
@@ -129,19 +135,20 @@ pub fn drive(
         spawning: false,
         programs: 0,
         upstream: Side::default(),
+        before: Vec::new(),
         played: Played::default(),
     };
     driver.peer.hold(session.holds());
     driver.recorder.record(What::Launched { command, ranks: session.ranks, nodes: 1 });
     if driver.start(session.ranks).is_ok() {
-        let before = driver.peer.memory();
+        driver.before = driver.peer.memory();
         for (index, step) in session.steps.iter().enumerate() {
             driver.recorder.line = index;
             if driver.step(session.ranks, index, step).is_err() {
                 break;
             }
         }
-        driver.grown(&before);
+        driver.grown();
     }
     driver.played.steps_done = driver.recorder.events.len();
     driver.settle(ending);
@@ -387,6 +394,8 @@ impl Driver<'_> {
             };
             if proof == SilenceProof::Idle {
                 self.played.silences.push(start.elapsed());
+            } else if self.grown() {
+                return Err(Over);
             }
             if self.upstream.owes() {
                 // It may be we who keep it waiting.
@@ -408,6 +417,9 @@ impl Driver<'_> {
     fn take_and_bind(&mut self, what: What, binds: bool) -> Result<(), Over> {
         self.upstream.observe(self.recorder.events.len() as u64, &what);
         self.recorder.record(what.clone());
+        if self.recorder.swarms() {
+            return Err(Over);
+        }
         match what {
             What::FromServer { proc, bytes } => {
                 self.received += bytes.0.len();
@@ -453,14 +465,16 @@ impl Driver<'_> {
         }
     }
 
-    /// Looks at the server's memory once more, before its processes may end.
-    fn grown(&mut self, before: &[Memory]) {
+    /// Looks at the server's memory once more, before its processes may end. True if it must not go on like that.
+    fn grown(&mut self) -> bool {
         let sent = self.sent;
         let growth = |now: Memory| {
-            let then = before.iter().find(|then| then.pid == now.pid)?;
+            let then = self.before.iter().find(|then| then.pid == now.pid)?;
             Some(Growth { name: now.name, bytes: now.bytes.saturating_sub(then.bytes), sent })
         };
-        self.played.growth = self.peer.memory().into_iter().filter_map(growth).max_by_key(|g| g.bytes);
+        let grown: Vec<Growth> = self.peer.memory().into_iter().filter_map(growth).collect();
+        self.played.growth = self.played.growth.take().into_iter().chain(grown).max_by_key(|g| g.bytes);
+        self.played.growth.as_ref().is_some_and(|g| g.bytes > GROWTH)
     }
 
     /// Lets every process go and waits for the job's end.
@@ -473,7 +487,7 @@ impl Driver<'_> {
         let deadline = Instant::now() + ending.max(2 * SETTLED);
         let mut last = Instant::now();
         while self.played.exit.is_none() {
-            let proof = match self.peer.next(deadline, true) {
+            let proof = match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
                 Incoming::Event(what) => {
                     last = Instant::now();
                     if let What::Started { proc, .. } = what {
@@ -491,6 +505,7 @@ impl Driver<'_> {
                     continue;
                 }
                 Incoming::Idle => SilenceProof::Idle,
+                Incoming::Deadline if Instant::now() < deadline && !self.grown() => continue,
                 Incoming::Deadline => SilenceProof::Timeout,
             };
             self.played.stays = Some(proof);

@@ -26,7 +26,7 @@ pub(super) const BEHIND_A_HALF: &str = "behind-a-half-said-request";
 
 /// No process of a server's may grow by more in one session, however much it was sent. Sessions rarely send more than some
 /// hundred kilobytes; Hydra's processes grow by less than two megabytes in them.
-const GROWTH: u64 = 256 << 20;
+pub(super) const GROWTH: u64 = 256 << 20;
 /// Nor by more than this and ...
 const GROWTH_BASE: u64 = 32 << 20;
 /// ... so many bytes for each that it was sent: what is kept costs headers, copies and tables that double.
@@ -68,6 +68,10 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     if played.flood {
         all.push(symptom(&["flood", &last], format!("it sends without end after {last}")));
     }
+    if let Some(Growth { name, bytes, sent }) = played.growth.as_ref().filter(|g| is_too_much(g)) {
+        let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
+        all.push(symptom(&["memory", name], what));
+    }
     if let Some(proof) = played.stays.filter(|_| all.is_empty()) {
         let how = match proof {
             SilenceProof::Idle => "its processes wait for ever",
@@ -77,10 +81,6 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         all.push(symptom(&["stays", &last], what));
     }
     let crashed = !all.is_empty();
-    if let Some(Growth { name, bytes, sent }) = played.growth.as_ref().filter(|g| is_too_much(g)) {
-        let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
-        all.push(symptom(&["memory", name], what));
-    }
     // A server that ends the program at one request owes all others their answers as well.
     let lost = played.findings.iter().filter(|f| f.seen == END).filter_map(|f| asked_at(played, f)).min();
     for finding in &played.findings {

@@ -29,6 +29,9 @@ const LONG_REQUEST: usize = 8 * 1024;
 /// Most findings between two looks at them: a server that floods breaks the same rule a million times.
 const FINDINGS_LIMIT: usize = 100;
 
+/// So many processes more than were asked for are no mistake in counting, but a garbled number.
+const SWARM: u64 = 64;
+
 const COMPLETE: &str = "rfc13.response.complete-on-success";
 
 /// The reserved first letters of keys that the process manager itself provides.
@@ -172,6 +175,10 @@ pub struct Monitor {
     /// Names of which two ranks asked for something at once: nobody can tell in which order it was done.
     contested: HashSet<Vec<u8>>,
     spawned: u32,
+    /// Processes that lines of spawn requests have asked for, whatever else was wrong with them.
+    asked: u64,
+    /// Processes that were started in groups of their own.
+    children: u64,
     /// A spawn request could not be read, or was sent ahead: who has been started for which is open.
     unclear_spawns: bool,
     /// The upstream of a proxy has said something by order of the scenario.
@@ -228,6 +235,9 @@ impl Monitor {
                 self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
             }
             What::Started { proc, env, bad_fd, .. } => {
+                if proc.group != 0 && proc.group != Proc::PROXIES {
+                    self.child_started(*proc);
+                }
                 let get = |name: &str| env.get(name).map(String::as_str);
                 self.environment(*proc, get, bad_fd.as_deref());
             }
@@ -252,6 +262,11 @@ impl Monitor {
             | What::Exited { .. }
             | What::Crashed { .. } => {}
         }
+    }
+
+    /// Whether far more processes are started than were asked for: there may be no end to it.
+    pub(crate) fn swarms(&self) -> bool {
+        self.children > self.asked.saturating_add(SWARM)
     }
 
     /// Number of process groups that were asked for by spawn requests.
@@ -424,6 +439,27 @@ mod tests {
         assert_eq!(found(&[(1, "cmd=ge"), get], true), silence);
         assert_eq!(found(&[(1, "cmd=ge"), (1, "t_appnum\n"), get], false), silence);
         assert_eq!(found(&[(0, "cmd=get_"), (0, "maxes\n")], false), silence);
+    }
+
+    #[test]
+    fn processes_that_nobody_asked_for_are_found_once() {
+        let proc = |group, rank| Proc { group, rank };
+        let found = |asks: &str, children: u32| {
+            let bytes = Bytes(format!("{asks}\n").into_bytes());
+            let asked = What::ToServer { proc: proc(0, 0), bytes };
+            let started = |rank| What::Started {
+                proc: proc(1, rank),
+                env: [("PMI_FD".to_owned(), "3".to_owned())].into(),
+                args: Vec::new(),
+                bad_fd: None,
+            };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let found = judged([launched, asked].into_iter().chain((0..children).map(started)));
+            found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
+        };
+        let most = SWARM as u32;
+        assert_eq!((found("mcmd=spawn", most), found("mcmd=spawn", most + 9)), (0, 1));
+        assert_eq!((found("nprocs\u{93}500", most + 500), found("nprocs\u{93}500", most + 509)), (0, 1));
     }
 
     #[test]

@@ -775,7 +775,9 @@ impl Peer for ProcessPeer {
     }
 
     fn memory(&self) -> Vec<Memory> {
-        self.makers.iter().filter_map(|pid| proctree::memory(*pid)).collect()
+        let mut pids = self.makers.clone();
+        pids.insert(self.launcher_pid);
+        pids.into_iter().filter_map(proctree::memory).collect()
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

@@ -502,7 +502,7 @@ impl Player<'_> {
                 Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
                 Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
             }
-            if self.recorder.findings.len() >= FINDINGS {
+            if self.recorder.findings.len() >= FINDINGS || self.recorder.swarms() {
                 return Err(Stop::Broken);
             }
             if self.received > self.limits.bytes {

@@ -56,6 +56,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Whether the server starts far more processes than were asked for. The finding has been made.
+    pub fn swarms(&self) -> bool {
+        self.monitor.swarms()
+    }
+
     /// Takes an event in; returns its number.
     pub fn record(&mut self, what: What) -> u64 {
         let seq = self.events.len() as u64;

@@ -41,6 +41,11 @@ impl Monitor {
         if line.len() > LONG_REQUEST {
             self.group(p.group).excused = true;
         }
+        if line.starts_with(b"nprocs") {
+            let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+            let number = std::str::from_utf8(&line[line.len() - digits..]).unwrap_or_default();
+            self.asked = self.asked.saturating_add(number.parse().unwrap_or(u64::MAX));
+        }
         if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }

@@ -4,6 +4,15 @@ use super::Monitor;
 use crate::event::Proc;
 
 impl Monitor {
+    pub(super) fn child_started(&mut self, p: Proc) {
+        let before = self.swarms();
+        self.children += 1;
+        if self.swarms() && !before {
+            let expected = format!("{} processes at most, as requests asked for", self.asked);
+            self.server(p, "rfc13.spawn.maxprocs", expected, format!("{} and more", self.children));
+        }
+    }
+
     pub(super) fn environment<'a>(
         &mut self,
         p: Proc,

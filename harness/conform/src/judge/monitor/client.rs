@@ -16,6 +16,13 @@ fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     canonical.strip_suffix(b"\n") == Some(line)
 }
 
+/// The number that a line ends with; zero if it ends with none.
+fn number_at_end(line: &[u8]) -> u64 {
+    let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let digits = line[line.len() - digits..].iter();
+    digits.fold(0, |n: u64, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
 impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
@@ -42,9 +49,7 @@ impl Monitor {
             self.group(p.group).excused = true;
         }
         if line.starts_with(b"nprocs") {
-            let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
-            let number = std::str::from_utf8(&line[line.len() - digits..]).unwrap_or_default();
-            self.asked = self.asked.saturating_add(number.parse().unwrap_or(u64::MAX));
+            self.asked = self.asked.saturating_add(number_at_end(line));
         }
         if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);

@@ -53,7 +53,7 @@ pub struct Played {
     pub stays: Option<SilenceProof>,
     /// It sent more than a server may.
     pub flood: bool,
-    /// The process of the server's that has grown most, of those that talk to ours.
+    /// The process of the server's that has grown most, of those that are looked at.
     pub growth: Option<Growth>,
     /// Why nothing can be said.
     pub unjudged: Option<String>,
@@ -249,9 +249,11 @@ impl Driver<'_> {
     fn until(&mut self, mut done: impl FnMut(&mut Side) -> bool) -> Result<(), Over> {
         let deadline = Instant::now() + self.wait;
         while !done(&mut self.upstream) {
-            match self.peer.next(deadline, true) {
+            match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
                 Incoming::Event(what) => self.take(what)?,
                 Incoming::Interrupted => return self.interrupted(),
+                Incoming::Deadline if self.grown() => return Err(Over),
+                Incoming::Deadline if Instant::now() < deadline => {}
                 Incoming::Idle | Incoming::Deadline => break,
             }
         }
@@ -383,19 +385,19 @@ impl Driver<'_> {
             if link.is_over() {
                 return Ok(());
             }
-            let proof = match self.peer.next(deadline, true) {
+            let proof = match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
                 Incoming::Event(what) => {
                     self.take_and_bind(what, due)?;
                     continue;
                 }
                 Incoming::Interrupted => return self.interrupted(),
                 Incoming::Idle => SilenceProof::Idle,
+                Incoming::Deadline if self.grown() => return Err(Over),
+                Incoming::Deadline if Instant::now() < deadline => continue,
                 Incoming::Deadline => SilenceProof::Timeout,
             };
             if proof == SilenceProof::Idle {
                 self.played.silences.push(start.elapsed());
-            } else if self.grown() {
-                return Err(Over);
             }
             if self.upstream.owes() {
                 // It may be we who keep it waiting.

@@ -234,7 +234,7 @@ def main():
     player = Player(session, sys.argv[2:])
     try:
         player.play()
-    except TimeoutError:
+    except socket.timeout:
         print("no rank is started, or not all of them", flush=True)
     finally:
         player.end()

@@ -68,11 +68,9 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
     if played.flood {
         all.push(symptom(&["flood", &last], format!("it sends without end after {last}")));
     }
-    if let Some(Growth { name, bytes, sent }) = played.growth.as_ref().filter(|g| is_too_much(g)) {
-        let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
-        all.push(symptom(&["memory", name], what));
-    }
-    if let Some(proof) = played.stays.filter(|_| all.is_empty()) {
+    // It was stopped for that, and owes all that it might have done since.
+    let swollen = played.growth.as_ref().is_some_and(|g| g.bytes > GROWTH);
+    if let Some(proof) = played.stays.filter(|_| all.is_empty() && !swollen) {
         let how = match proof {
             SilenceProof::Idle => "its processes wait for ever",
             SilenceProof::Timeout => "its processes are at work or wait for a time",
@@ -80,22 +78,32 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
         all.push(symptom(&["stays", &last], what));
     }
-    let crashed = !all.is_empty();
-    // A server that ends the program at one request owes all others their answers as well.
-    let lost = played.findings.iter().filter(|f| f.seen == END).filter_map(|f| asked_at(played, f)).min();
-    for finding in &played.findings {
-        if finding.seen == END && asked_at(played, finding) != lost {
+    let over = !all.is_empty() || swollen;
+    if let Some(Growth { name, bytes, sent }) = played.growth.as_ref().filter(|g| is_too_much(g)) {
+        let what = format!("{name} has grown by {} MiB in a session that sent it {sent} bytes", bytes >> 20);
+        all.push(symptom(&["memory", name], what));
+    }
+    let fails = |finding: &&Finding| {
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        // Who is held up by half a request is of interest to a campaign, though the judge only notes it.
+        let at_most = finding.at_most.filter(|_| finding.seen != HELD_UP);
+        at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
+    };
+    let failures: Vec<&Finding> = played.findings.iter().filter(fails).collect();
+    // A server that ends the program at one request owes the others that wait their answers as well.
+    let lost = || failures.iter().filter(|f| f.seen == END);
+    let end = lost().map(|f| f.seq).min();
+    let waited = |f: &Finding| asked_at(played, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
+    let first = lost().filter_map(|f| waited(f)).min();
+    for finding in &failures {
+        if finding.seen == END && waited(finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
         // Who is dead does not answer.
-        if crashed && [SILENCE, HELD_UP, END].contains(&finding.seen.as_str()) {
+        if over && [SILENCE, HELD_UP, END].contains(&finding.seen.as_str()) {
             continue;
         }
         let held_up = finding.seen == HELD_UP;
-        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
-        if !held_up && finding.at_most.map_or(severity, |most| severity.min(most)) < Severity::Fail {
-            continue;
-        }
         let kind =
             answer_kind(&finding.seen).unwrap_or_else(|| kind_before(played, finding.proc, finding.seq));
         let silent = finding.seen == SILENCE;

@@ -41,6 +41,8 @@ pub struct Program {
     command: Vec<OsString>,
     /// Number of processes where a scenario does not say how many.
     ranks: u32,
+    /// Whether somebody asks what is left of it, which takes time to tell.
+    finds_left: bool,
     /// What plain runs came to, by number of processes.
     plain: Mutex<HashMap<u32, Arc<OnceLock<Plain>>>>,
 }
@@ -77,7 +79,18 @@ impl Program {
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
         let executable = Executable::new(&words).map_err(|e| e.to_string())?;
         executable.resolve().map_err(|e| e.to_string())?;
-        Ok(Self { label: command.to_owned(), command: words, ranks, plain: Mutex::default() })
+        Ok(Self {
+            label: command.to_owned(),
+            command: words,
+            ranks,
+            finds_left: false,
+            plain: Mutex::default(),
+        })
+    }
+
+    /// Has every run tell which processes it has left: [`Outcome::left`].
+    pub(crate) fn find_left(&mut self) {
+        self.finds_left = true;
     }
 
     /// The file that is executed, if it is there.
@@ -105,7 +118,8 @@ impl Program {
             Ok(job) => job.run(ranks),
             Err((error, stage)) => (Err(error), stage),
         };
-        let by_themselves = done.is_ok() && stage.actors.values().all(|actor| !actor.was_ended());
+        let by_themselves =
+            self.finds_left && done.is_ok() && stage.actors.values().all(|actor| !actor.was_ended());
         let names = || proctree::orphans(&mark).into_iter().filter_map(procfs::name).collect();
         let left = if by_themselves { proctree::left_over(names) } else { Vec::new() };
         proctree::end_orphans_of(&mark);

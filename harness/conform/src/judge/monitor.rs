@@ -459,6 +459,7 @@ mod tests {
         };
         let most = SWARM as u32;
         assert_eq!((found("mcmd=spawn", most), found("mcmd=spawn", most + 9)), (0, 1));
+        assert_eq!(found("\t nprocs = 500 ", most + 500), 0);
         assert_eq!((found("nprocs=", most), found("nprocs=", most + 9)), (0, 1));
         assert_eq!(found(&format!("nprocs={}", "9".repeat(30)), most + 9), 0);
         assert_eq!((found("nprocs\u{93}500", most + 500), found("nprocs\u{93}500", most + 509)), (0, 1));

@@ -776,7 +776,8 @@ impl Peer for ProcessPeer {
 
     fn memory(&self) -> Vec<Memory> {
         let mut pids = self.makers.clone();
-        pids.insert(self.launcher_pid);
+        // What starts a proxy is ours.
+        pids.extend((!self.is_proxy).then_some(self.launcher_pid));
         pids.into_iter().filter_map(proctree::memory).collect()
     }
 

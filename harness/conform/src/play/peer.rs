@@ -51,7 +51,8 @@ pub trait Peer {
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Tells the upstream of a proxy what to do.
     fn upstream(&mut self, _command: UpstreamCommand) {}
-    /// The memory of the server's processes that have made the connections of ours; none where that cannot be known.
+    /// The memory of the launcher and of the processes that have made the connections of ours; none where that cannot be
+    /// known.
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }

@@ -65,7 +65,7 @@ pub struct Outcome {
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// Names of processes that a program under test has left when all of its ranks had ended by themselves: they are of
-    /// no rank's process group, with which they would have been ended.
+    /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
     pub left: Vec<String>,
     /// Why the run says nothing about the implementation.
     pub unjudged: Option<String>,
@@ -264,7 +264,7 @@ impl Player<'_> {
         // Who has just used up the time of a step will not use more of it well.
         let grace = if self.hung { self.limits.step.min(GRACE) } else { self.limits.step };
         let deadline = Instant::now() + grace;
-        while self.job.is_none() {
+        while self.job.is_none() && !self.recorder.swarms() {
             match self.peer.next(deadline, true) {
                 Incoming::Event(what) => self.take(what),
                 Incoming::Idle | Incoming::Deadline | Incoming::Interrupted => break,

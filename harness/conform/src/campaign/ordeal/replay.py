@@ -26,7 +26,9 @@ class Rank:
         ours, theirs = socket.socketpair()
         env = {**os.environ, **env, "PMI_FD": str(theirs.fileno())}
         self.rank = rank
-        self.child = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self.child = subprocess.Popen(
+            command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+        )
         theirs.close()
         ours.settimeout(PATIENCE)
         self.pmi = ours
@@ -84,21 +86,34 @@ class Rank:
             self.child.kill()
             self.child.wait()
             return False
+        try:
+            # A process manager ends what its process has left in its group.
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         died = status < 0
         self.show("P", "died of %s" % signal.Signals(-status).name if died else "exit %d" % status)
         return status == 0
 
 
-def show_left():
-    """Shows and ends what the processes have left behind, which has become ours."""
-    time.sleep(0.2)
+def left():
+    """What the processes have left behind has become ours."""
     with open("/proc/thread-self/children", encoding="ascii") as children:
-        pids = children.read().split()
-    for pid in pids:
-        with open("/proc/%s/comm" % pid, "rb") as name:
-            print("left behind: %s" % name.read().decode("utf-8", "replace").strip(), flush=True)
-        os.kill(int(pid), signal.SIGKILL)
-        os.waitpid(int(pid), 0)
+        pids = [int(pid) for pid in children.read().split()]
+    return [pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] == 0]
+
+
+def show_left():
+    """Gives what is left some time to end; shows and ends it then, and what that leaves."""
+    deadline = time.monotonic() + 0.5
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    while left():
+        for pid in left():
+            with open("/proc/%s/comm" % pid, "rb") as name:
+                print("left behind: %s" % name.read().decode("utf-8", "replace").strip(), flush=True)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def decode(text):

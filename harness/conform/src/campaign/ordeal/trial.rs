@@ -1,8 +1,8 @@
 //! Where ordeals are played: a fresh launch for each, under a server that is ours.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::super::arena::{Pace, Stage, Verdict};
@@ -39,19 +39,22 @@ pub struct Trial {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// It leaves processes behind where nothing is unusual.
-    leaves: bool,
+    /// Whether it leaves processes behind where nothing is unusual, once that was asked.
+    leaves: OnceLock<bool>,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Trial {
     /// Prepares it. A process that does nothing that can be seen for `wait` hangs.
-    pub fn new(subject: Subject, suite: Suite, wait: Duration, interrupted: Arc<AtomicBool>) -> Self {
+    pub fn new(mut subject: Subject, suite: Suite, wait: Duration, interrupted: Arc<AtomicBool>) -> Self {
+        if let Subject::Program(program) = &mut subject {
+            program.find_left();
+        }
         let command = match &subject {
             Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
             Subject::Library(library) => vec![library.path.display().to_string()],
         };
-        Self { subject, suite, command, wait, leaves: false, interrupted }
+        Self { subject, suite, command, wait, leaves: OnceLock::new(), interrupted }
     }
 
     /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well are left out.
@@ -67,13 +70,10 @@ impl Trial {
             let begin = Instant::now();
             match self.outcome(&plain, CALM.max(self.wait)) {
                 Err(what) => return Err(what),
-                Ok(outcome) => {
-                    self.leaves |= !outcome.left.is_empty();
-                    match bad_end(&outcome.events, ranks).or(outcome.unjudged) {
-                        Some(what) => why = format!("with {ranks} processes, {what}"),
-                        None => traces.extend(Trace::read(&outcome.events, ranks)),
-                    }
-                }
+                Ok(outcome) => match bad_end(&outcome.events, ranks).or(outcome.unjudged) {
+                    Some(what) => why = format!("with {ranks} processes, {what}"),
+                    None => traces.extend(Trace::read(&outcome.events, ranks)),
+                },
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);
         }
@@ -94,6 +94,14 @@ impl Trial {
             Some(why) => Err(why),
             None => Ok(outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }))),
         }
+    }
+
+    /// Whether it leaves processes behind in a plain run, too.
+    fn leaves(&self, ranks: u32) -> bool {
+        *self.leaves.get_or_init(|| {
+            let plain = Ordeal { tests: UnderTest::Client, ranks, steps: Vec::new() };
+            self.outcome(&plain, CALM.max(self.wait)).is_ok_and(|outcome| !outcome.left.is_empty())
+        })
     }
 
     fn outcome(&self, ordeal: &Ordeal, step: Duration) -> Result<Outcome, String> {
@@ -133,7 +141,7 @@ impl Stage<Ordeal> for Trial {
             }
         };
         let mut symptoms = symptoms(ordeal, &outcome, &self.suite.catalogue);
-        if !outcome.left.is_empty() && !self.leaves && outcome.crashed.is_none() {
+        if !outcome.left.is_empty() && outcome.crashed.is_none() && !self.leaves(ordeal.ranks) {
             symptoms.push(leak("the program", &outcome.left));
         }
         played.unjudged = outcome.unjudged;

@@ -48,8 +48,8 @@ impl Monitor {
         if line.len() > LONG_REQUEST {
             self.group(p.group).excused = true;
         }
-        if line.starts_with(b"nprocs") {
-            self.asked = self.asked.saturating_add(number_at_end(line));
+        if line.trim_ascii().starts_with(b"nprocs") {
+            self.asked = self.asked.saturating_add(number_at_end(line.trim_ascii()));
         }
         if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);

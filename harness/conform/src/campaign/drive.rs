@@ -110,6 +110,13 @@ struct Driver<'a> {
     played: Played,
 }
 
+impl Played {
+    /// Whether a process has grown so much that the server is stopped, whatever it was sent.
+    pub(super) fn is_swollen(&self) -> bool {
+        self.growth.as_ref().is_some_and(|g| g.bytes > GROWTH)
+    }
+}
+
 /// Why a session ends early.
 struct Over;
 
@@ -249,11 +256,10 @@ impl Driver<'_> {
     fn until(&mut self, mut done: impl FnMut(&mut Side) -> bool) -> Result<(), Over> {
         let deadline = Instant::now() + self.wait;
         while !done(&mut self.upstream) {
-            match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
+            match self.hear(deadline) {
                 Incoming::Event(what) => self.take(what)?,
                 Incoming::Interrupted => return self.interrupted(),
-                Incoming::Deadline if self.grown() => return Err(Over),
-                Incoming::Deadline if Instant::now() < deadline => {}
+                Incoming::Deadline if self.played.is_swollen() => return Err(Over),
                 Incoming::Idle | Incoming::Deadline => break,
             }
         }
@@ -385,15 +391,14 @@ impl Driver<'_> {
             if link.is_over() {
                 return Ok(());
             }
-            let proof = match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
+            let proof = match self.hear(deadline) {
                 Incoming::Event(what) => {
                     self.take_and_bind(what, due)?;
                     continue;
                 }
                 Incoming::Interrupted => return self.interrupted(),
                 Incoming::Idle => SilenceProof::Idle,
-                Incoming::Deadline if self.grown() => return Err(Over),
-                Incoming::Deadline if Instant::now() < deadline => continue,
+                Incoming::Deadline if self.played.is_swollen() => return Err(Over),
                 Incoming::Deadline => SilenceProof::Timeout,
             };
             if proof == SilenceProof::Idle {
@@ -467,8 +472,23 @@ impl Driver<'_> {
         }
     }
 
-    /// Looks at the server's memory once more, before its processes may end. True if it must not go on like that.
-    fn grown(&mut self) -> bool {
+    /// Waits for what comes next until a time limit, or until the server holds more than is good.
+    fn hear(&mut self, deadline: Instant) -> Incoming {
+        loop {
+            match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
+                Incoming::Deadline => {
+                    self.grown();
+                    if self.played.is_swollen() || Instant::now() >= deadline {
+                        return Incoming::Deadline;
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Looks at the server's memory once more, before its processes may end.
+    fn grown(&mut self) {
         let sent = self.sent;
         let growth = |now: Memory| {
             let then = self.before.iter().find(|then| then.pid == now.pid)?;
@@ -476,7 +496,6 @@ impl Driver<'_> {
         };
         let grown: Vec<Growth> = self.peer.memory().into_iter().filter_map(growth).collect();
         self.played.growth = self.played.growth.take().into_iter().chain(grown).max_by_key(|g| g.bytes);
-        self.played.growth.as_ref().is_some_and(|g| g.bytes > GROWTH)
     }
 
     /// Lets every process go and waits for the job's end.
@@ -489,7 +508,7 @@ impl Driver<'_> {
         let deadline = Instant::now() + ending.max(2 * SETTLED);
         let mut last = Instant::now();
         while self.played.exit.is_none() {
-            let proof = match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
+            let proof = match self.hear(deadline) {
                 Incoming::Event(what) => {
                     last = Instant::now();
                     if let What::Started { proc, .. } = what {
@@ -507,7 +526,6 @@ impl Driver<'_> {
                     continue;
                 }
                 Incoming::Idle => SilenceProof::Idle,
-                Incoming::Deadline if Instant::now() < deadline && !self.grown() => continue,
                 Incoming::Deadline => SilenceProof::Timeout,
             };
             self.played.stays = Some(proof);

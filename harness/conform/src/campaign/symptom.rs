@@ -69,7 +69,7 @@ pub fn symptoms(played: &Played, catalogue: &Catalogue) -> Vec<Symptom> {
         all.push(symptom(&["flood", &last], format!("it sends without end after {last}")));
     }
     // It was stopped for that, and owes all that it might have done since.
-    let swollen = played.growth.as_ref().is_some_and(|g| g.bytes > GROWTH);
+    let swollen = played.is_swollen();
     if let Some(proof) = played.stays.filter(|_| all.is_empty() && !swollen) {
         let how = match proof {
             SilenceProof::Idle => "its processes wait for ever",

@@ -81,9 +81,11 @@ fn look(pids: &[i32]) -> Look {
             if call.is_empty() || call.starts_with("-1") {
                 return Look::Ended;
             }
-            let sleep = Some(folder).filter(|_| waits_for_ever(&call)).and_then(|folder| sleep(&folder));
+            if !waits_for_ever(&call) {
+                return Look::Busy;
+            }
             let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
-            let (Some(tid), Some(count)) = (tid, sleep) else { return Look::Busy };
+            let (Some(tid), Some(count)) = (tid, sleep(&folder)) else { return Look::Busy };
             sleeps.push((tid, count));
         }
     }

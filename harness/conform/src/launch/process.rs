@@ -600,12 +600,9 @@ impl ProcessPeer {
         if self.exit.is_some() || !self.is_read(patient) {
             return false;
         }
-        let connected =
-            || self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).filter_map(|r| r.pmi.as_ref());
         // Who made a connection of ours is the one to answer.
-        let Some(makers) = connected().map(proctree::maker).collect::<Option<BTreeSet<i32>>>() else {
-            return false;
-        };
+        let makers = self.connected().map(|(_, pmi)| proctree::maker(pmi)).collect::<Option<BTreeSet<i32>>>();
+        let Some(makers) = makers else { return false };
         let list = || {
             let servers = proctree::of_launch(self.launcher_pid, &self.agents);
             makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
@@ -615,13 +612,18 @@ impl ProcessPeer {
         self.watch.all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
     }
 
+    /// The processes whose connections neither side has ended.
+    fn connected(&self) -> impl Iterator<Item = (&Rank, &OwnedFd)> {
+        let open = self.ranks.values().filter(|rank| !rank.gone && !rank.ended_by_server);
+        open.filter_map(|rank| Some((rank, rank.pmi.as_ref()?)))
+    }
+
     /// Whether all that we wrote was read, or will not be.
     fn is_read(&self, patient: bool) -> bool {
         let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
-        let ours = self.ranks.values().filter(|r| !r.gone && !r.ended_by_server).all(|rank| {
-            let Some(pmi) = &rank.pmi else { return true };
-            rank.unwritten.is_empty() && (starved || unread(pmi) == Some(0))
-        });
+        let ours = self
+            .connected()
+            .all(|(rank, pmi)| rank.unwritten.is_empty() && (starved || unread(pmi) == Some(0)));
         let upstream = self.upstream.as_ref().filter(|u| !u.over);
         ours && upstream.is_none_or(|u| !u.is_blocked() && unread(&u.stream) == Some(0))
     }

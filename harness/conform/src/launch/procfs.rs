@@ -44,7 +44,7 @@ impl Stat {
         Self::parse(text(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    fn parse(text: String) -> Option<Self> {
+    pub(super) fn parse(text: String) -> Option<Self> {
         let name = text.find('(')? + 1..text.rfind(')')?;
         (name.start <= name.end).then_some(Self { text, name })
     }

@@ -123,7 +123,10 @@ pub(super) fn maker(connection: impl AsFd) -> Option<i32> {
 
 /// What a process holds in memory, by the one file that tells its name as well.
 pub(super) fn memory(pid: i32) -> Option<Memory> {
-    let stat = Stat::of(pid)?;
+    memory_in(pid, &Stat::of(pid)?)
+}
+
+fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     let pages: u64 = stat.number(24)?;
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
@@ -314,7 +317,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read() {
+    fn memory_is_read_whatever_a_process_is_called() {
+        let stat = |text: String| Stat::parse(text).unwrap();
+        let read = memory_in(7, &stat(format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20)))).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((read.pid, read.name.as_str(), read.bytes), (7, "a) b (c", 300 * page));
+        assert_eq!(memory_in(7, &stat("7 (x) S 1 2".into())), None);
         let own = memory(std::process::id() as i32).unwrap();
         assert!(own.bytes > 1 << 20, "{own:?}");
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use pmi_conform::lang::vocabulary;
+use pmi_scenario::vocabulary;
 use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
 
 /// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.

@@ -14,42 +14,42 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target, transitions};
-use pmi_conform::campaign::generate::{Generated, Scope, decided};
-use pmi_conform::campaign::known::Known;
-use pmi_conform::campaign::session::Session;
-use pmi_conform::campaign::shrink::shrink;
-use pmi_conform::campaign::store::{self, Found, TRIES};
-use pmi_conform::campaign::symptom::Symptom;
-use pmi_conform::lang::ast::Need;
-use pmi_conform::launch::{Environment, Implementation};
-use pmi_conform::suite::Suite;
+use pmi_fuzzer::case::Case;
+use pmi_fuzzer::confirm::Examiner;
+use pmi_fuzzer::failure::Failure;
+use pmi_fuzzer::generate::decided;
+use pmi_fuzzer::generate::server::Scope;
+use pmi_fuzzer::known::Known;
+use pmi_fuzzer::store::{Origin, TRIES, store};
+use pmi_fuzzer::target::server::{Access, Server};
+use pmi_fuzzer::target::{Pace, Target};
+use pmi_fuzzer::transition::{Transition, transitions};
+use pmi_runner::launch::{Environment, Implementation};
+use pmi_scenario::ast::Need;
 
 use crate::counters;
 
 /// Longest time of a step, as in a campaign.
 const WAIT: Duration = Duration::from_secs(1);
-/// Most sessions for making a finding smaller.
-const SHRINKING: usize = 200;
 /// So many sessions that cannot be played in a row mean that none can.
 const UNPLAYED: u32 = 20;
 
 /// The server does nothing that the oracles of a campaign know to be wrong, unless it is known.
 pub fn run(data: &[u8]) {
-    static STAGE: LazyLock<External> = LazyLock::new(External::of_environment);
-    STAGE.run(data);
+    static EXTERNAL: LazyLock<External> = LazyLock::new(External::of_environment);
+    EXTERNAL.run(data);
 }
 
 /// The processes that a launcher starts for a session run this program as well. To be called first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
-    if argv.first().is_some_and(pmi_conform::agent::is_agent) {
-        std::process::exit(pmi_conform::agent::main(argv).into());
+    if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
+        std::process::exit(pmi_runner::agent::rank::main(argv).into());
     }
 }
 
 struct External {
-    arena: Arena,
+    server: Server,
     scope: Scope,
     known: Known,
     out: PathBuf,
@@ -63,7 +63,7 @@ struct Reached {
     since: Instant,
     sessions: u64,
     unplayed: u32,
-    transitions: BTreeSet<String>,
+    transitions: BTreeSet<Transition>,
     /// Buckets of which none of several more runs showed anything.
     unconfirmed: BTreeSet<String>,
 }
@@ -71,16 +71,16 @@ struct Reached {
 impl External {
     fn of_environment() -> Self {
         let server = std::env::var("PMI_CONFORM_SERVER").ok();
-        let (target, scope) = match &server {
-            None => (Target::Memory(pmi_reference::Config::default()), Scope::default()),
+        let (access, scope) = match &server {
+            None => (Access::Memory(pmi_reference::Config::default()), Scope::default()),
             Some(server) => processes(server).unwrap_or_else(|why| panic!("PMI_CONFORM_SERVER: {why}")),
         };
-        let catalogue = Suite::embedded().expect("the suite is sound").catalogue;
+        let catalogue = pmi_runner::suite::embedded().expect("the suite is sound").catalogue;
         let known = std::env::var_os("PMI_CONFORM_KNOWN").map(|file| {
             Known::read(Path::new(&file)).unwrap_or_else(|why| panic!("PMI_CONFORM_KNOWN: {why}"))
         });
         Self {
-            arena: Arena::new(target, catalogue, WAIT).expect("a scratch folder"),
+            server: Server::new(access, catalogue, WAIT).expect("a scratch folder"),
             scope,
             known: known.unwrap_or_default(),
             out: std::env::var_os("PMI_CONFORM_OUT").unwrap_or_else(|| "pmi-conform-fuzz".into()).into(),
@@ -96,19 +96,19 @@ impl External {
     }
 
     fn run(&self, data: &[u8]) {
-        let generated = decided(data, self.scope);
-        if self.known.avoids(&generated.ingredients) {
+        let case = decided(&self.scope, data);
+        if self.known.avoids(&case.ingredients) {
             return;
         }
-        let verdict = match self.arena.play(&generated.session, Pace::Hasty) {
-            Ok(verdict) if verdict.played.unjudged.is_none() || !verdict.symptoms.is_empty() => verdict,
-            Ok(verdict) => return self.unplayed(&verdict.played.unjudged.unwrap_or_default()),
+        let run = match self.server.play(&case, Pace::Fast) {
+            Ok(run) if run.seen.unjudged.is_none() || !run.failures.is_empty() => run,
+            Ok(run) => return self.unplayed(&run.seen.unjudged.unwrap_or_default()),
             Err(error) => return self.unplayed(&error.to_string()),
         };
-        self.book(transitions(&verdict.played));
-        let new = verdict.symptoms.into_iter().find(|symptom| !self.is_settled(&symptom.bucket));
-        if let Some(symptom) = new {
-            self.found(&generated, &symptom);
+        self.note(transitions(&run.seen));
+        let new = run.failures.into_iter().find(|failure| !self.is_settled(&failure.key.to_string()));
+        if let Some(failure) = new {
+            self.found(&case, &failure);
         }
     }
 
@@ -124,13 +124,12 @@ impl External {
     }
 
     /// Tells libFuzzer, and now and then who looks on.
-    fn book(&self, transitions: Vec<String>) {
+    fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
             // What was answered to how many at once, and what came after what: coarse, for fine ones make every session a
             // new one.
-            let (before, after) = transition.split_once(" | ").unwrap_or_default();
-            let request = after.split(" | ").nth(1);
-            counters::seen(hash(&after));
+            let Transition { before, waiting, request, reaction } = transition;
+            counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));
         }
         let mut reached = self.reached();
@@ -149,58 +148,37 @@ impl External {
         self.known.has(bucket) || self.reached().unconfirmed.contains(bucket)
     }
 
-    fn found(&self, generated: &Generated, symptom: &Symptom) {
-        let bucket = &symptom.bucket;
-        let again = self.again(&generated.session, bucket);
-        if again == 0 {
-            eprintln!("{bucket}: seen, and in none of {TRIES} more runs: {}", symptom.what);
-            self.reached().unconfirmed.insert(bucket.clone());
+    fn found(&self, case: &Case, failure: &Failure) {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        let examiner = Examiner { target: &self.server, seed: 0, interrupted: &NEVER };
+        let (failure, case) = examiner.root(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
+        let bucket = failure.key.to_string();
+        if self.is_settled(&bucket) {
             return;
         }
-        let minimal = shrink(generated.session.clone(), SHRINKING, true, &mut |candidate| {
-            self.shows(candidate, Pace::Hasty, bucket)
-        });
-        let again_minimal = self.again(&minimal, bucket);
-        let found = Found {
-            bucket: bucket.clone(),
-            what: symptom.what.clone(),
-            requirement: symptom.requirement.clone(),
-            server: self.arena.label(),
-            seed: 0,
-            number: 0,
-            ingredients: generated.ingredients.iter().cloned().collect(),
-            again,
-            again_minimal,
-            steps: [generated.session.steps.len(), minimal.steps.len()],
-            shrinking: SHRINKING,
+        let Some(confirmed) = examiner.confirm(&failure, &case, 0) else {
+            eprintln!("{bucket}: seen, and in at most one of {TRIES} more runs: {}", failure.what);
+            self.reached().unconfirmed.insert(bucket);
+            return;
         };
-        let scenario = store::scenario(&found, &minimal);
-        let stored = if self.tells { self.store(&found, &minimal) } else { "not stored".into() };
-        panic!("{bucket} ({}), {stored}: {}\n{scenario}", found.label(), found.what);
-    }
-
-    fn shows(&self, session: &Session, pace: Pace, bucket: &str) -> bool {
-        self.arena.play(session, pace).is_ok_and(|v| v.symptoms.iter().any(|s| s.bucket == bucket))
-    }
-
-    fn again(&self, session: &Session, bucket: &str) -> u32 {
-        (0..TRIES).filter(|_| self.shows(session, Pace::Calm, bucket)).count() as u32
-    }
-
-    /// As a campaign does; says where.
-    fn store(&self, found: &Found, session: &Session) -> String {
-        let folder = self.out.join(&found.bucket);
-        let server = std::env::var("PMI_CONFORM_SERVER").unwrap_or_default();
-        let replay = format!("pmi-conform fuzz --server '{server}' --replay {}", folder.display());
-        let events = self.arena.play(session, Pace::Calm).map(|v| v.played.events).unwrap_or_default();
-        match store::store(&folder, found, session, &events, &self.arena, &replay) {
-            Ok(()) => format!("stored in {}", folder.display()),
-            Err(error) => format!("cannot be stored in {}: {error}", folder.display()),
-        }
+        let found = &confirmed.found;
+        let stored = if self.tells {
+            let server = std::env::var("PMI_CONFORM_SERVER").unwrap_or_default();
+            let replay = format!("pmi-conform fuzz --server '{server}'");
+            let version = self.server.version();
+            let origin = Origin { command: self.server.command(), version: &version, replay: &replay };
+            match store(&self.out, found, &confirmed.case, &confirmed.run.seen.events, &origin) {
+                Ok(folder) => format!("stored in {}", folder.display()),
+                Err(error) => format!("cannot be stored in {}: {error}", self.out.join(&bucket).display()),
+            }
+        } else {
+            "not stored".into()
+        };
+        panic!("{bucket} ({}), {stored}: {}\n{}", found.label(), found.what, confirmed.case.text());
     }
 }
 
-fn processes(server: &str) -> Result<(Target, Scope), String> {
+fn processes(server: &str) -> Result<(Access, Scope), String> {
     let implementation = Implementation::from_argument(server).map_err(|e| e.to_string())?;
     if implementation.has_upstream() {
         return Err("a bare hydra_pmi_proxy is for pmi-conform fuzz; name its mpiexec here".into());
@@ -208,7 +186,7 @@ fn processes(server: &str) -> Result<(Target, Scope), String> {
     let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope { spawn: offers(Need::Spawn), names: offers(Need::Names), ..Scope::default() };
     let environment = Environment::new(Arc::new(AtomicBool::new(false))).map_err(|e| e.to_string())?;
-    Ok((Target::Processes(Box::new(implementation), environment), scope))
+    Ok((Access::Processes(Box::new(implementation), environment), scope))
 }
 
 fn hash(what: &impl Hash) -> u32 {

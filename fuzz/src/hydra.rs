@@ -3,7 +3,7 @@
 //! Input: a byte for the family, one for how the stream is cut, then records: a byte for the kind of frame, one for the
 //! length, and the body. Kinds from 240 on are no frames: their bytes go into the stream as they are.
 
-use pmi_conform::hydra::{CodecError, Decoder, Family, Received, Upward};
+use pmi_wire::hydra::{CodecError, Decoder, Family, Received, Upward};
 
 use crate::{memory, planted};
 

@@ -6,10 +6,10 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
-use pmi_conform::event::{Bytes, Event, Proc, SilenceProof, What};
-use pmi_conform::judge::{Finding, Monitor, Party};
-use pmi_conform::suite::Suite;
-use pmi_reference::{Action, ProcId};
+use pmi_judge::event::{Bytes, Event, SilenceProof, What};
+use pmi_judge::{Finding, Monitor, Party};
+use pmi_reference::Action;
+use pmi_wire::Proc;
 
 use crate::server_ops::{Play, Watch};
 use crate::{input, memory, planted};
@@ -29,7 +29,9 @@ pub fn run(data: &[u8]) {
 }
 
 fn requirements() -> HashSet<String> {
-    let Ok(suite) = Suite::of_paths(&[]) else { panic!("the embedded requirements cannot be read") };
+    let Ok(suite) = pmi_runner::suite::of_paths(&[]) else {
+        panic!("the embedded requirements cannot be read")
+    };
     suite.catalogue.iter().map(|known| known.id.clone()).collect()
 }
 
@@ -54,7 +56,7 @@ fn events(data: &[u8]) {
     let mut seq = 0;
     let mut rest = data;
     while let Some((&[kind, who], bytes)) = input::record(&mut rest) {
-        monitor.observe(&Event { seq, time_us: 0, what: event(kind, who, bytes) });
+        monitor.observe(&Event::new(seq, event(kind, who, bytes)));
         if kind & 0x80 == 0 {
             check(&monitor.take_findings(), seq);
         }
@@ -87,7 +89,7 @@ fn event(kind: u8, who: u8, bytes: &[u8]) -> What {
         12 => What::NoAnswer { proc, proof: SilenceProof::Idle },
         13 => What::Output { stderr: who & 8 == 8, line: bytes },
         14 => What::Crashed { name: "x".to_owned(), signal: 11 },
-        _ => What::JobExited { exit: pmi_conform::event::Exit::Code(i32::from(who)) },
+        _ => What::JobExited { exit: pmi_judge::event::Exit::Code(i32::from(who)) },
     }
 }
 
@@ -115,12 +117,12 @@ struct Judged {
 
 impl Judged {
     fn observe(&mut self, what: What) {
-        self.monitor.observe(&Event { seq: self.seq, time_us: 0, what });
+        self.monitor.observe(&Event::new(self.seq, what));
         self.seq += 1;
     }
 }
 
-fn proc(id: ProcId) -> Proc {
+fn proc(id: Proc) -> Proc {
     Proc { group: id.group, rank: id.rank }
 }
 
@@ -142,11 +144,11 @@ impl Watch for Judged {
         }
     }
 
-    fn sent(&mut self, from: ProcId, bytes: &[u8]) {
+    fn sent(&mut self, from: Proc, bytes: &[u8]) {
         self.observe(What::ToServer { proc: proc(from), bytes: Bytes(bytes.to_vec()) });
     }
 
-    fn closed(&mut self, from: ProcId) {
+    fn closed(&mut self, from: Proc) {
         self.observe(What::ClosedByClient { proc: proc(from) });
     }
 

@@ -24,15 +24,15 @@ fn chosen() -> Option<&'static str> {
 
 /// How the reference server errs: by the fault of its own tables that is chosen, if any.
 #[cfg(feature = "planted")]
-pub(crate) fn behaviour() -> pmi_reference::fault::Behaviour {
-    use pmi_reference::fault::{Behaviour, Fault, faults};
+pub(crate) fn behaviour() -> pmi_reference::behaviour::Behaviour {
+    use pmi_reference::fault::{Fault, faults};
     static FAULT: OnceLock<Option<&'static Fault>> = OnceLock::new();
     let fault = FAULT.get_or_init(|| faults().find(|fault| Some(fault.name) == chosen()));
-    fault.map(Behaviour::faulty).unwrap_or_default()
+    fault.map(Fault::behaviour).unwrap_or_default()
 }
 
 /// How the reference server errs: not at all, in this build.
 #[cfg(not(feature = "planted"))]
-pub(crate) fn behaviour() -> pmi_reference::fault::Behaviour {
-    pmi_reference::fault::Behaviour::default()
+pub(crate) fn behaviour() -> pmi_reference::behaviour::Behaviour {
+    pmi_reference::behaviour::Behaviour::default()
 }

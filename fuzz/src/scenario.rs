@@ -6,9 +6,9 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pmi_conform::lang::ast::Source;
-use pmi_conform::lang::{Diagnostic, Env, check, format, parse};
-use pmi_conform::suite::Suite;
+use pmi_scenario::ast::{Scenario, Source};
+use pmi_scenario::suite::Suite;
+use pmi_scenario::{Diagnostic, Env, check, parse, print};
 
 use crate::planted;
 
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
             return mistakes.iter().for_each(|mistake| check_place(mistake, text));
         }
     };
-    let mut laid = format(&scenario);
+    let mut laid = print(&scenario);
     if planted::is("blank-behind-a-repeat") && laid.contains("\nrepeat") && laid.contains("\nend\n") {
         laid.push(' ');
     }
@@ -47,8 +47,15 @@ pub fn run(data: &[u8]) {
         Ok(again) => again,
         Err(mistakes) => panic!("laid out it cannot be read: {mistakes:?}\n{laid}"),
     };
-    assert_eq!(format(&again), laid, "laid out twice");
-    assert_eq!(skeleton(&again), skeleton(&scenario), "laid out it says something else:\n{laid}");
+    assert_eq!(print(&again), laid, "laid out twice");
+    assert_eq!(again, scenario, "laid out it says something else:\n{laid}");
+    let bare = Scenario { comments: Vec::new(), source: Arc::default(), ..scenario.clone() };
+    let bare = print(&bare);
+    assert_eq!(
+        parse(source(&bare), name).as_ref(),
+        Ok(&scenario),
+        "without its file it says something else:\n{bare}"
+    );
     KNOWN.with(|known| {
         let known = known.get_or_init(known_names);
         let env = Env {
@@ -56,6 +63,7 @@ pub fn run(data: &[u8]) {
             requirement_ids: &|id| known.ids.contains(id),
             fragment_names: &known.fragments,
             requirement_names: &known.requirements,
+            behaviours: known.suite.behaviours(),
         };
         for mistake in check(&scenario, &env) {
             // What is wrong in a fragment is shown there.
@@ -82,31 +90,8 @@ fn check_place(mistake: &Diagnostic, text: &str) {
     assert!(!mistake.render(false).is_empty());
 }
 
-/// What a scenario says, without places.
-fn skeleton(scenario: &pmi_conform::lang::ast::Scenario) -> String {
-    let text = format!(
-        "{:?} {:?} {:?} {:?} {:?} {} {}",
-        scenario.summary,
-        scenario.body,
-        scenario.requires,
-        scenario.needs,
-        scenario.tests,
-        scenario.ranks,
-        scenario.nodes
-    );
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find("Span { ") {
-        out.push_str(&rest[..at]);
-        let tail = &rest[at..];
-        rest = &tail[tail.find('}').map_or(tail.len(), |end| end + 1)..];
-    }
-    out.push_str(rest);
-    out
-}
-
 fn known_names() -> Known {
-    let Ok(suite) = Suite::of_paths(&[]) else { panic!("the embedded fragments cannot be read") };
+    let Ok(suite) = pmi_runner::suite::of_paths(&[]) else { panic!("the embedded fragments cannot be read") };
     let requirements: Vec<String> = suite.catalogue.iter().map(|known| known.id.clone()).collect();
     let ids = requirements.iter().cloned().collect();
     let fragments = ["join", "leave"].map(str::to_owned).into();

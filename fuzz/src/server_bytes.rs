@@ -3,7 +3,8 @@
 //! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
 //! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
 
-use pmi_reference::{Action, Config, GroupSpec, ProcId, Server};
+use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_wire::Proc;
 
 use crate::{input, memory, planted};
 
@@ -23,7 +24,7 @@ const SCRIPT: [(&str, &str); 8] = [
     ("cmd=get kvsname=kvs-1 key=PMI_process_mapping\n", "cmd=get_result rc=0 value=(vector,(0,1,1))\n"),
     ("cmd=finalize\n", "cmd=finalize_ack rc=0\n"),
 ];
-const QUIET: ProcId = ProcId { group: 1, rank: 0 };
+const QUIET: Proc = Proc { group: 1, rank: 0 };
 
 /// Nothing that the first group sends changes what the second is answered; a server that gets a stream in pieces does what
 /// one does that gets it line by line; the server holds no more than what it was sent asks for.
@@ -34,7 +35,7 @@ pub fn run(data: &[u8]) {
     let mut script = SCRIPT.iter();
     let mut records = data;
     while let Some((&[who], bytes)) = input::record(&mut records) {
-        let from = ProcId { group: 0, rank: u32::from(who & 3) };
+        let from = Proc { group: 0, rank: u32::from(who & 3) };
         if from.rank == 3 {
             if let Some((request, answer)) = script.next() {
                 step(&mut server, request, answer);

@@ -3,7 +3,8 @@
 //! Input: see `ops`.
 
 use arbitrary::Unstructured;
-use pmi_reference::{Action, Config, GroupSpec, ProcId, Server};
+use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_wire::{Maxes, Proc};
 
 use crate::model::{Expected, Model, Who};
 use crate::ops::{self, Op, Step, What, Write};
@@ -25,9 +26,9 @@ pub(crate) trait Watch {
     /// The first group, or a spawned one that is started.
     fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
     /// A process writes.
-    fn sent(&mut self, _from: ProcId, _bytes: &[u8]) {}
+    fn sent(&mut self, _from: Proc, _bytes: &[u8]) {}
     /// A process closes its connection.
-    fn closed(&mut self, _from: ProcId) {}
+    fn closed(&mut self, _from: Proc) {}
     /// The server acts.
     fn acted(&mut self, _action: &Action) {}
 }
@@ -61,8 +62,11 @@ pub(crate) struct Play<'a, W> {
 
 pub(crate) fn config(nodes: u32) -> Config {
     Config {
-        keylen_max: ops::KEYLEN_MAX,
-        vallen_max: ops::VALLEN_MAX,
+        maxes: Maxes {
+            keylen_max: ops::KEYLEN_MAX as u64,
+            vallen_max: ops::VALLEN_MAX as u64,
+            ..Config::default().maxes
+        },
         line_max: ops::LINE_MAX,
         spawn_max: ops::SPAWN_MAX,
         nodes,
@@ -254,6 +258,6 @@ fn is_refusal(bytes: &[u8], cmd: &str) -> bool {
     rc.is_some_and(|rc| !rc.starts_with(b"0")) && end == Some(bytes.len() - 1)
 }
 
-fn proc(who: Who) -> ProcId {
-    ProcId { group: who.0, rank: who.1 }
+fn proc(who: Who) -> Proc {
+    Proc { group: who.0, rank: who.1 }
 }

@@ -3,7 +3,8 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use pmi_reference::client::{Answer, Client};
-use pmi_reference::{Action, Config, GroupSpec, ProcId, Server};
+use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_wire::Proc;
 
 #[global_allocator]
 static ALLOCATOR: divan::AllocProfiler = divan::AllocProfiler::system();
@@ -29,7 +30,7 @@ impl Pair {
     }
 
     fn send(&mut self, rank: u32, bytes: &[u8]) {
-        self.server.receive(ProcId { group: 0, rank }, bytes);
+        self.server.receive(Proc { group: 0, rank }, bytes);
         while let Some(Action::Send { to, bytes }) = self.server.next_action() {
             let answer = self.clients[to.rank as usize].receive(&bytes).unwrap().unwrap();
             assert!(!matches!(answer, Answer::Failed { .. }));

@@ -1,7 +1,7 @@
 //! `pmi-conform serve` with real processes: the bench is its own client.
 //!
-//! To compare with another process manager, build the same client (`cargo build --release --example pmi-client`) and time
-//! `mpiexec -n 1024 target/release/examples/pmi-client`.
+//! To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that
+//! `cargo bench --bench serve --no-run` names.
 
 use std::env;
 use std::process::Command;
@@ -9,13 +9,9 @@ use std::process::Command;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-#[allow(dead_code, unreachable_pub)]
-#[path = "../examples/pmi-client.rs"]
-mod client;
-
 fn main() {
     if env::var_os("PMI_FD").is_some() {
-        client::main();
+        pmi_test_programs::client();
     } else {
         divan::main();
     }

@@ -1,19 +1,20 @@
 //! The command `pmi-conform`.
 
 mod cli;
+mod report;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
-    if argv.first().is_some_and(pmi_conform::agent::is_agent) {
-        return ExitCode::from(pmi_conform::agent::main(argv));
+    if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
+        return ExitCode::from(pmi_runner::agent::rank::main(argv));
     }
-    if argv.first().is_some_and(pmi_conform::record::tap::is_tap) {
-        return ExitCode::from(pmi_conform::record::tap::main(argv));
+    if argv.first().is_some_and(pmi_runner::record::tap::is_tap) {
+        return ExitCode::from(pmi_runner::record::tap::main(argv));
     }
-    if argv.first().is_some_and(pmi_conform::library::agent::is_agent) {
-        return ExitCode::from(pmi_conform::library::agent::under_launcher(&argv[0]));
+    if argv.first().is_some_and(pmi_runner::agent::library::is_agent) {
+        return ExitCode::from(pmi_runner::agent::library::under_launcher(&argv[0]));
     }
     cli::main()
 }

@@ -3,30 +3,13 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use common::{Ran, conform};
+use pmi_test_programs::{FAULTY_PROGRAM, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
-
-/// An example's program; built if only this test was asked for.
-fn example(name: &str) -> PathBuf {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let path = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).with_file_name("examples").join(name);
-    BUILT.get_or_init(|| {
-        if !path.exists() {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet", "--package", "pmi-conform", "--example", name]);
-            if !cfg!(debug_assertions) {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success());
-        }
-    });
-    path
-}
 
 /// What a run found: for each scenario the verdict and the requirements that are cited.
 struct Found {
@@ -54,8 +37,8 @@ fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     Found { ran, scenarios }
 }
 
-fn errant(fault: &str) -> String {
-    format!("{} {fault}", example("errant").display())
+fn faulty(fault: &str) -> String {
+    format!("{FAULTY_PROGRAM} {fault}")
 }
 
 #[rstest]
@@ -67,7 +50,7 @@ fn errant(fault: &str) -> String {
 #[case::prints_its_pid("prints-its-pid")]
 #[case::speaks_any_version("speaks-any-version")]
 fn a_lawful_program_passes_everything(#[case] variation: &str) {
-    let found = judge(&errant(variation), "20", &[]);
+    let found = judge(&faulty(variation), "20", &[]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let odd: Vec<_> = found
         .scenarios
@@ -82,7 +65,7 @@ fn a_lawful_program_passes_everything(#[case] variation: &str) {
 /// To abort is to end; that it loses the exit status is noted.
 #[test]
 fn a_program_that_calls_abort_is_noted_and_no_more() {
-    let found = judge(&errant("aborts-itself"), "20", &[]);
+    let found = judge(&faulty("aborts-itself"), "20", &[]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let (verdict, cited) = &found.scenarios["client/closed/at-maxes"];
     assert_eq!((&**verdict, &cited[..]), ("note", &["de-facto.client.exits".to_owned()][..]));
@@ -160,11 +143,11 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
 fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filter = format!("=client/{scenario}");
-    let found = judge(&errant(fault), "2", &["--filter", &filter]);
+    let found = judge(&faulty(fault), "2", &["--filter", &filter]);
     let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];
     assert!(all.iter().any(|id| id == cited), "{verdict}, {all:?}\n{}", found.ran.whole());
     // Without the fault, the same scenario finds nothing.
-    let clean = judge(&errant(""), "20", &["--filter", &filter]);
+    let clean = judge(&faulty(""), "20", &["--filter", &filter]);
     assert_eq!(clean.scenarios[&format!("client/{scenario}")].0, "pass", "{}", clean.ran.whole());
 }
 
@@ -186,7 +169,7 @@ fn a_program_that_is_not_there_is_a_usage_error() {
 #[test]
 fn nothing_is_left_behind() {
     let mark = format!("{}", 900_000 + std::process::id());
-    let command = format!("sh -c 'setsid sleep {mark} & exec {}'", errant(""));
+    let command = format!("sh -c 'setsid sleep {mark} & exec {}'", faulty(""));
     let found = judge(&command, "20", &["--filter", "plain"]);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let left = Command::new("pgrep").args(["-f", &format!("^sleep {mark}")]).output().unwrap();
@@ -198,14 +181,9 @@ fn nothing_is_left_behind() {
 fn an_mpi_program_deviates_as_recorded(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
 ) {
-    let peers =
-        PathBuf::from(std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let scratch = TempDir::new().unwrap();
-    let program = scratch.path().join("hello");
-    let mut mpicc = Command::new(peers.join(name).join("bin/mpicc"));
-    let compiled = mpicc.arg("-o").arg(&program).arg(root.join("tests/mpi/hello.c")).status();
-    assert!(compiled.expect("mpicc is there: see ci/install-peers").success());
+    let program = mpi_program(&peers().join(name).join("bin/mpicc"), "hello", scratch.path());
     let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");
     // Where the server is hostile, what two of its processes come to differs from run to run: see ci/judge-clients.
     let args =

@@ -5,15 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PROGRAM};
 use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// The example `flawed`, which `cargo test` builds.
-fn flawed(bug: &str) -> String {
-    let path = Path::new(CONFORM).with_file_name("examples").join("flawed");
-    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
-    format!("{} {bug} {{ranks}} {{agent}}", path.display())
+fn faulty_manager(fault: &str) -> String {
+    format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
 }
 
 /// Exit status and what was written.
@@ -49,12 +47,12 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 }
 
 #[rstest]
-#[case("crash", "crash--flawed--SIGABRT--get")]
+#[case("crash", "crash--faulty-manager--SIGABRT--get")]
 #[case("swap", "rule--rfc13.get.value--get")]
 #[case("hang", "hang--rfc13.abnf.c-put--put")]
-fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[case] bucket: &str) {
+fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] fault: &str, #[case] bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let server = flawed(bug);
+    let server = faulty_manager(fault);
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
@@ -70,14 +68,14 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert_eq!(told["again_minimal"], 5, "{told}");
     // A hundred puts and their answers have to stay.
-    let most = if bug == "hang" { 300 } else { 20 };
+    let most = if fault == "hang" { 300 } else { 20 };
     assert!(told["steps"][1].as_u64().unwrap() <= most, "{told}");
 
     let (status, text) = fuzz(folder.path(), &["--server", &server, "--replay", finding.to_str().unwrap()]);
     assert_eq!(status, 1, "{text}");
     assert!(text.ends_with(&format!("{bucket}: 5 of 5\n")), "{text}");
     // Without the bug it does not show.
-    let healthy = flawed("none");
+    let healthy = faulty_manager("none");
     let (status, text) = fuzz(folder.path(), &["--server", &healthy, "--replay", finding.to_str().unwrap()]);
     assert_eq!((status, text.ends_with(&format!("{bucket}: 0 of 5\n"))), (0, true), "{text}");
 
@@ -103,50 +101,71 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] bug: &str, #[ca
 #[test]
 fn a_server_that_keeps_megabytes_for_a_put_is_found() {
     let folder = tempfile::tempdir().unwrap();
-    let server = flawed("leak");
+    let server = faulty_manager("leak");
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "60", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     assert_eq!(
         (status, names(&found(&folder.path().join("pmi-conform-fuzz")))),
-        (1, vec!["memory--flawed".into()]),
+        (1, vec!["memory--faulty-manager".into()]),
         "{text}"
     );
-    for (server, shows) in [(server, true), (flawed("none"), false)] {
-        let (status, text) =
-            fuzz(folder.path(), &["--server", &server, "--replay", "pmi-conform-fuzz/memory--flawed"]);
+    for (server, shows) in [(server, true), (faulty_manager("none"), false)] {
+        let (status, text) = fuzz(
+            folder.path(),
+            &["--server", &server, "--replay", "pmi-conform-fuzz/memory--faulty-manager"],
+        );
         // On a busy machine the server may not have got to it each time that its memory is looked at.
-        assert_eq!(!text.ends_with("memory--flawed: 0 of 5\n"), shows, "{text}");
+        assert_eq!(!text.ends_with("memory--faulty-manager: 0 of 5\n"), shows, "{text}");
         assert_eq!(status, i32::from(shows), "{text}");
     }
 }
 
+/// What the faulty manager crashes at. The steps stand in the order that they need: what a campaign has made smaller need not say it.
+const GET_BESIDE_A_BARRIER: &str = "\
+# A get of a key that nobody has put is refused while another process waits in a barrier, too.
+requires rfc13.get.value
+ranks 2
+
+use joined
+1  C: cmd=get kvsname=$kvs key=a
+1  S: cmd=get_result rc=fail
+0  C: cmd=barrier_in
+0  S: <silence>
+1  C: cmd=get kvsname=$kvs key=a
+1  S: cmd=get_result rc=fail
+1  C: cmd=barrier_in
+*  S: cmd=barrier_out rc=ok
+";
+
 #[test]
 fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite() {
     let folder = tempfile::tempdir().unwrap();
-    let server = format!("sh -c '\"$@\"; exit 0' sh {}", flawed("crash"));
+    let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
-    let bucket = "crash--flawed--SIGABRT--get";
+    let bucket = "crash--faulty-manager--SIGABRT--get";
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
     let told = deaths_are_told();
     assert_eq!(all.contains(&bucket.to_owned()), told, "{status} {text}");
     if told {
-        fuzz(folder.path(), &["--export", "exported"]);
-        let scenario = format!("exported/{bucket}.pmi");
+        fs::write(folder.path().join("crash.pmi"), GET_BESIDE_A_BARRIER).unwrap();
         let mut suite = Command::new(CONFORM);
-        suite.args(["--server", &server, &scenario]).current_dir(folder.path()).stdin(Stdio::null());
+        suite.args(["--server", &server, "crash.pmi"]).current_dir(folder.path()).stdin(Stdio::null());
         let output = suite.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.code() == Some(1) && text.contains("flawed died of signal 6"), "{text}");
+        assert!(
+            output.status.code() == Some(1) && text.contains("faulty-manager died of signal 6"),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
-    let server = flawed("crash");
+    let server = faulty_manager("crash");
     let (_, text) = fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "40", "--valid"]);
-    let script = folder.path().join("pmi-conform-fuzz/crash--flawed--SIGABRT--get/replay.sh");
+    let script = folder.path().join("pmi-conform-fuzz/crash--faulty-manager--SIGABRT--get/replay.sh");
     let output =
         Command::new(&script).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{e}: {text}"));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -165,12 +184,13 @@ fn a_session_of_an_upstream_is_for_bare_proxies() {
 #[test]
 fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let server = flawed("crash");
-    fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--flawed--*\"\n").unwrap();
+    let server = faulty_manager("crash");
+    fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--faulty-manager--*\"\n")
+        .unwrap();
     let known = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--known", "known.toml"];
     let (status, text) = fuzz(folder.path(), &known);
     assert_eq!(status, 0, "{text}");
-    assert!(text.contains("known  crash--flawed--SIGABRT--get"), "{text}");
+    assert!(text.contains("known  crash--faulty-manager--SIGABRT--get"), "{text}");
     // The folder is not overwritten by accident, and what was seen counts.
     let (status, text) = fuzz(folder.path(), &known);
     assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
@@ -179,12 +199,18 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     assert!(status == 0 && text.contains("seed 1, from session 40"), "{text}");
 }
 
+/// The scenarios in a folder.
+fn pmi_files(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|e| e == "pmi")).collect()
+}
+
 #[test]
 fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
     let corpus = folder.path().join("pmi-conform-fuzz/corpus");
-    let kept = || fs::read_dir(&corpus).unwrap().count();
+    let kept = || pmi_files(&corpus).len();
     let (status, text) = go(&["--sessions", "40"]);
     let first = kept();
     assert!(status == 0 && first > 10 && text.contains(&format!("corpus {first}, ")), "{first}: {text}");
@@ -192,12 +218,12 @@ fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
     assert!(status == 0 && kept() > first, "{text}");
     // What the suite tests of single ranks is a beginning as well.
     let (_, text) = go(&["--sessions", "1", "--corpus", "pmi-conform-fuzz/corpus", "--out", "other"]);
-    let all = fs::read_dir(folder.path().join("other/corpus")).unwrap().count();
+    let all = pmi_files(&folder.path().join("other/corpus")).len();
     assert!(all >= kept(), "{all}: {text}");
     fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  C: cmd=put\n").unwrap();
     let (status, text) = go(&["--corpus", "none.pmi", "--out", "third"]);
     assert!(status == 2 && text.contains("none of the 1 scenarios is a session"), "{text}");
-    let damaged = fs::read_dir(&corpus).unwrap().next().unwrap().unwrap().path();
+    let damaged = pmi_files(&corpus).remove(0);
     fs::write(&damaged, "0 C: <").unwrap();
     let (status, text) = go(&["--resume"]);
     assert!(status == 2 && text.contains(damaged.file_name().unwrap().to_str().unwrap()), "{status}: {text}");
@@ -222,11 +248,8 @@ fn nothing_is_found_in_the_reference_process_manager() {
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
 }
 
-/// The example `errant`, a program of three requests and more, with a fault.
-fn errant(fault: &str) -> String {
-    let path = Path::new(CONFORM).with_file_name("examples").join("errant");
-    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
-    format!("{} {fault}", path.display())
+fn faulty_program(fault: &str) -> String {
+    format!("{FAULTY_PROGRAM} {fault}")
 }
 
 #[rstest]
@@ -246,7 +269,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] seen: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
-    let client = errant(fault);
+    let client = faulty_program(fault);
     let (status, text) =
         fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", sessions]);
     assert_eq!(status, 1, "{text}");
@@ -268,7 +291,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     assert!(steps <= 4, "{steps} steps are left");
 
     let name = names(std::slice::from_ref(finding)).remove(0);
-    for (client, wanted) in [(&client, (1, "5 of 5")), (&errant(""), (0, "0 of 5"))] {
+    for (client, wanted) in [(&client, (1, "5 of 5")), (&faulty_program(""), (0, "0 of 5"))] {
         let (status, text) =
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
@@ -278,7 +301,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));
     for (words, wanted) in
-        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &errant("")], 0)]
+        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &faulty_program("")], 0)]
     {
         let output = Command::new(CONFORM).args(words).arg(&scenario).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(wanted), "{}", String::from_utf8_lossy(&output.stdout));
@@ -288,7 +311,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
 #[test]
 fn processes_that_a_program_leaves_behind_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let client = errant("leaves-a-process-after-a-failed-barrier");
+    let client = faulty_program("leaves-a-process-after-a-failed-barrier");
     let (status, text) =
         fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "60"]);
     assert_eq!(status, 1, "{text}");
@@ -301,7 +324,8 @@ fn processes_that_a_program_leaves_behind_are_found() {
 #[test]
 fn nothing_is_found_in_a_clean_program() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["--client", &errant(""), "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
+    let args =
+        ["--client", &faulty_program(""), "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
     let (status, text) = fuzz(folder.path(), &args);
     assert_eq!(status, 0, "{text}");
     let report: serde_json::Value =

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pmi_test_programs::HOSTILE_MANAGER;
+
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// The example `rogue`, which `cargo test` builds.
-fn rogue(mode: &str) -> String {
-    let path = Path::new(CONFORM).with_file_name("examples").join("rogue");
-    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
-    format!("{} {mode} {{ranks}} {{agent}}", path.display())
+fn hostile(mode: &str) -> String {
+    format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}")
 }
 
 /// The reference process manager after some lines of shell.
@@ -87,7 +86,7 @@ fn unique_sleep(salt: u32) -> String {
 
 #[test]
 fn a_crash_is_a_crash_at_the_start_and_later() {
-    for server in ["sh -c 'kill -SEGV $$' {ranks} {agent}".to_owned(), rogue("crash")] {
+    for server in ["sh -c 'kill -SEGV $$' {ranks} {agent}".to_owned(), hostile("crash")] {
         let run = one(&server);
         assert_eq!((run.only(), run.status), ("crashed", 1), "{}", run.log);
         assert!(run.log.contains("died of signal"), "{}", run.log);
@@ -96,14 +95,14 @@ fn a_crash_is_a_crash_at_the_start_and_later() {
 
 #[test]
 fn who_never_answers_has_hung() {
-    let run = run(&["--server", &rogue("silent"), "--filter", "=init/version-equal", "--timeout", "20"]);
+    let run = run(&["--server", &hostile("silent"), "--filter", "=init/version-equal", "--timeout", "20"]);
     assert_eq!((run.only(), run.status), ("hung", 1), "{}", run.log);
 }
 
 #[test]
 fn who_sleeps_has_hung_and_so_has_who_only_makes_noise() {
     for mode in ["hang", "noise"] {
-        let run = run(&["--server", &rogue(mode), "--filter", "=init/version-equal", "--timeout", "4"]);
+        let run = run(&["--server", &hostile(mode), "--filter", "=init/version-equal", "--timeout", "4"]);
         assert_eq!((run.only(), run.status), ("hung", 1), "{mode}: {}", run.log);
     }
 }
@@ -115,7 +114,7 @@ fn floods_and_junk_fail_and_are_cut() {
         ("flood-lines", "rfc13.wire.response-matches-request"),
         ("junk", "rfc13.wire.tuples"),
     ] {
-        let run = one(&rogue(mode));
+        let run = one(&hostile(mode));
         assert_eq!((run.only(), run.status), ("fail", 1), "{mode}");
         assert!(run.log.contains(requirement), "{mode}");
         assert!(run.log.len() < 64 << 20, "{mode}: a log of {} bytes", run.log.len());
@@ -126,7 +125,7 @@ fn floods_and_junk_fail_and_are_cut() {
 fn a_missing_descriptor_is_told_as_such() {
     for (mode, requirement) in [("no-fd", "rfc13.env.pmi-fd"), ("wrong-fd", "rfc13.connection.preconnected")]
     {
-        let run = one(&rogue(mode));
+        let run = one(&hostile(mode));
         assert_eq!((run.only(), run.status), ("fail", 1), "{mode}: {}", run.log);
         assert!(run.log.contains(requirement), "{mode}: {}", run.log);
     }
@@ -134,8 +133,8 @@ fn a_missing_descriptor_is_told_as_such() {
 
 #[test]
 fn agents_know_themselves_without_name_and_environment() {
-    // The rogue ends at the first request; that there was one shows that all agents have reported.
-    let run = one(&rogue("renamed"));
+    // The process manager ends at the first request; that there was one shows that all agents have reported.
+    let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
 }
 
@@ -181,7 +180,7 @@ fn who_starts_nothing_is_given_up_on_alike_side_by_side() {
 #[test]
 fn verdicts_do_not_depend_on_how_many_are_played_side_by_side() {
     let filter = ["--filter", "group/", "--filter", "init/version", "--filter", "barrier/one-rank"];
-    for server in [after(":;"), rogue("junk")] {
+    for server in [after(":;"), hostile("junk")] {
         let play = |jobs: &str| run(&[&filter[..], &["--server", &server, "-j", jobs]].concat());
         let (alone, two) = (play("1"), play("2"));
         assert_eq!((alone.verdicts, alone.status), (two.verdicts, two.status));

@@ -6,29 +6,23 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use pmi_conform::deviations::Deviations;
-use pmi_conform::event::Event;
-use pmi_conform::lang::UnderTest;
-use pmi_conform::lang::ast::Scenario;
-use pmi_conform::launch::Implementation;
-use pmi_conform::library::Library;
-use pmi_conform::play::Limits;
-use pmi_conform::requirement::{Binds, Level};
-use pmi_conform::run::{Observer, Options, Target, run};
-use pmi_conform::suite::Suite;
-use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::deviations::Deviations;
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_runner::launch::Implementation;
+use pmi_runner::library::Library;
+use pmi_runner::play::Limits;
+use pmi_runner::run::{Observer, Options, Target, run};
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::Scenario;
+use pmi_scenario::requirement::{Binds, Level};
+use pmi_scenario::suite::Suite;
+use pmi_test_programs::{
+    CRASHING_LIBRARY, FAULTY_LIBRARY, LIBRARY_OF_ANOTHER_NAME, LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM,
+    LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS, peers,
+};
 
-/// What a faulty library is made of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Built {
-    Plain,
-    MoreFunctions,
-    FewerFunctions,
-    OtherVersion,
-    OtherName,
-}
-
-/// A fault of `library/faulty.c`, and the requirements that it breaks.
+/// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
 
 const FAULTS: &[Fault] = &[
@@ -137,10 +131,10 @@ const LAWFUL: &[&str] =
     &["none", "lawful-put-late", "lawful-clique-reversed", "lawful-slow", "lawful-for-ever-initialized"];
 
 /// Faults of the file itself.
-const FILES: &[(Built, &[&str])] = &[
-    (Built::MoreFunctions, &["rfc13.api.no-other-functions"]),
+const FILES: &[Fault] = &[
+    (LIBRARY_WITH_MORE_FUNCTIONS, &["rfc13.api.no-other-functions"]),
     (
-        Built::FewerFunctions,
+        LIBRARY_WITH_FEWER_FUNCTIONS,
         &[
             "rfc13.api.all-functions",
             "rfc13.api.optional-defined",
@@ -149,14 +143,12 @@ const FILES: &[(Built, &[&str])] = &[
             "rfc13.api.kvs-iter-next",
         ],
     ),
-    (Built::OtherVersion, &["rfc13.api.soname-zero"]),
-    (Built::OtherName, &["rfc13.api.name-libpmi"]),
+    (LIBRARY_OF_ANOTHER_VERSION, &["rfc13.api.soname-zero"]),
+    (LIBRARY_OF_ANOTHER_NAME, &["rfc13.api.name-libpmi"]),
 ];
 
 /// Requirements that a library and its caller keep together; here the caller is the scenario.
 const CALLERS: &[&str] = &["rfc13.put.unique"];
-
-const PEERS: &str = "PMI_CONFORM_PEERS";
 
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
@@ -164,15 +156,13 @@ fn folder() -> PathBuf {
     folder
 }
 
-fn sources(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// Our own library, as `cargo build` makes it.
+/// Our own library, as `cargo build` makes it: no test can depend on a library that is for C.
 static GOOD: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target folder");
     let out = Command::new(env!("CARGO"))
-        .args(["build", "--offline", "--quiet", "-p", "libpmi", "--message-format=json"])
-        .current_dir(sources("../.."))
+        .args(["build", "--offline", "--quiet", "-p", "libpmi", "--message-format=json", "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -196,39 +186,6 @@ static GOOD: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::rename(part, &good).unwrap();
     good
 });
-
-fn cc(args: &[&str]) {
-    let out = Command::new("cc").arg("-I").arg(sources("../libpmi/include")).args(args).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-}
-
-/// The library whose faults LIBRARY_FAULT names.
-static PLAIN: LazyLock<PathBuf> = LazyLock::new(|| faulty(Built::Plain));
-
-/// A library with faults.
-fn faulty(built: Built) -> PathBuf {
-    let (name, define, soname) = match built {
-        Built::Plain => ("plain", "-DPLAIN", "libpmi.so.0"),
-        Built::MoreFunctions => ("more", "-DMORE_FUNCTIONS", "libpmi.so.0"),
-        Built::FewerFunctions => ("fewer", "-DFEWER_FUNCTIONS", "libpmi.so.0"),
-        Built::OtherVersion => ("version", "-DPLAIN", "libpmi.so.1"),
-        Built::OtherName => ("name", "-DPLAIN", "libpm.so.0"),
-    };
-    let library = folder().join(format!("lib{name}-{}.so", std::process::id()));
-    let soname = format!("-Wl,-soname,{soname}");
-    let source = sources("tests/library/faulty.c");
-    cc(&[
-        "-shared",
-        "-fPIC",
-        define,
-        &soname,
-        source.to_str().unwrap(),
-        "-o",
-        library.to_str().unwrap(),
-        "-ldl",
-    ]);
-    library
-}
 
 struct Nobody;
 
@@ -278,18 +235,18 @@ fn clean(results: &[ScenarioResult]) {
 
 #[test]
 fn our_own_library_is_clean_and_so_are_lawful_ones() {
-    let suite = Suite::embedded().unwrap();
+    let suite = pmi_runner::suite::embedded().unwrap();
     let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
     assert!(all.len() >= 60, "{}", all.len());
     clean(&judge(&suite, &all, &GOOD, ""));
     for name in LAWFUL {
-        clean(&judge(&suite, &all, &PLAIN, name));
+        clean(&judge(&suite, &all, FAULTY_LIBRARY.as_ref(), name));
     }
 }
 
 #[test]
 fn each_fault_is_found_for_its_reason() {
-    let suite = Suite::embedded().unwrap();
+    let suite = pmi_runner::suite::embedded().unwrap();
     let mut survivors: Vec<String> = Vec::new();
     let mut shown: BTreeSet<&str> = BTreeSet::new();
     let mut try_one = |name: &str, path: &Path, breaks: &[&'static str]| {
@@ -304,10 +261,10 @@ fn each_fault_is_found_for_its_reason() {
         shown.extend(breaks.iter().copied().filter(|id| cited.contains(*id)));
     };
     for (name, breaks) in FAULTS {
-        try_one(name, &PLAIN, breaks);
+        try_one(name, FAULTY_LIBRARY.as_ref(), breaks);
     }
-    for (built, breaks) in FILES {
-        try_one("none", &faulty(*built), breaks);
+    for (library, breaks) in FILES {
+        try_one("none", library.as_ref(), breaks);
     }
     assert!(survivors.is_empty(), "survive:\n{}", survivors.join("\n"));
     let without: Vec<&str> = suite
@@ -323,20 +280,9 @@ fn each_fault_is_found_for_its_reason() {
 
 #[test]
 fn a_crash_costs_one_scenario() {
-    let suite = Suite::embedded().unwrap();
-    let path = folder().join(format!("libcrash-{}.so", std::process::id()));
-    let source = folder().join(format!("crash-{}.c", std::process::id()));
-    std::fs::write(&source, "int PMI_Init(int *s) { *s = 0; return *(volatile int *)0; } int PMI_Initialized(int *f) { *f = 0; return 0; }").unwrap();
-    cc(&[
-        "-shared",
-        "-fPIC",
-        "-Wl,-soname,libpmi.so.0",
-        source.to_str().unwrap(),
-        "-o",
-        path.to_str().unwrap(),
-    ]);
+    let suite = pmi_runner::suite::embedded().unwrap();
     let selected = testing(&suite, &["rfc13.api.init.spawned", "rfc13.api.soname-zero"]);
-    let results = judge(&suite, &selected, &path, "");
+    let results = judge(&suite, &selected, CRASHING_LIBRARY.as_ref(), "");
     let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
     assert_eq!(of("library/init/spawned").verdict, Verdict::Crashed);
     let findings = &of("library/init/spawned").findings;
@@ -346,7 +292,7 @@ fn a_crash_costs_one_scenario() {
 
 #[test]
 fn a_library_is_judged_under_a_process_manager_of_its_own() {
-    let suite = Suite::embedded().unwrap();
+    let suite = pmi_runner::suite::embedded().unwrap();
     let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
     let under_serve = |path: &Path, fault: &str| {
         let binary = env!("CARGO_BIN_EXE_pmi-conform");
@@ -365,17 +311,9 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
         ("put-second-lost", "rfc13.put.visible-after-barrier"),
         ("abort-mute", "rfc13.abort.stderr"),
     ] {
-        let results = under_serve(&PLAIN, fault);
+        let results = under_serve(FAULTY_LIBRARY.as_ref(), fault);
         assert!(results.iter().flat_map(|r| &r.findings).any(|f| f.finding.requirement == id), "{fault}");
     }
-}
-
-/// Compiles the small parallel program; it finds the library by its soname.
-fn program() -> PathBuf {
-    let program = folder().join(format!("program-{}", std::process::id()));
-    let source = sources("tests/library/program.c");
-    cc(&[source.to_str().unwrap(), GOOD.to_str().unwrap(), "-o", program.to_str().unwrap()]);
-    program
 }
 
 fn says_what_it_should(command: &mut Command, libraries: &Path) {
@@ -393,7 +331,7 @@ fn says_what_it_should(command: &mut Command, libraries: &Path) {
 fn a_program_in_c_runs_under_serve() {
     let serve = ["serve", "-n", "3"];
     says_what_it_should(
-        Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(program()),
+        Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(LIBRARY_PROGRAM),
         &folder(),
     );
 }
@@ -401,26 +339,24 @@ fn a_program_in_c_runs_under_serve() {
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS"]
 fn a_program_in_c_runs_under_real_managers() {
-    let peers = std::env::var_os(PEERS).expect(PEERS);
-    let program = program();
     let mut tried = 0;
-    for peer in std::fs::read_dir(peers).unwrap().flatten() {
+    for peer in std::fs::read_dir(peers()).unwrap().flatten() {
         let mpiexec = peer.path().join("bin/mpiexec.hydra");
         if mpiexec.exists() {
             tried += 1;
             // Intel's finds its own libraries by the path only.
             says_what_it_should(
-                Command::new(mpiexec).args(["-n", "3"]).arg(&program),
+                Command::new(mpiexec).args(["-n", "3"]).arg(LIBRARY_PROGRAM),
                 &peer.path().join("lib"),
             );
         }
     }
-    assert!(tried > 0, "no mpiexec.hydra in {PEERS}");
+    assert!(tried > 0, "no peer has an mpiexec.hydra");
     // Slurm's mpi/pmi2 serves PMI-1 as well; where there is a cluster, however small.
     let cluster = Command::new("srun").args(["-n", "1", "true"]).stderr(Stdio::null()).status();
     if cluster.is_ok_and(|status| status.success()) {
         let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];
-        says_what_it_should(Command::new("srun").args(srun).arg(&program), &folder());
+        says_what_it_should(Command::new("srun").args(srun).arg(LIBRARY_PROGRAM), &folder());
     }
 }
 
@@ -429,7 +365,7 @@ fn a_campaign_finds_a_fault_and_plays_it_again() {
     let scratch = tempfile::tempdir().unwrap();
     let fuzz = |fault: &str, more: &[&str]| {
         let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
-            .args(["fuzz", "--library", PLAIN.to_str().unwrap()])
+            .args(["fuzz", "--library", FAULTY_LIBRARY])
             .args(more)
             .env("LIBRARY_FAULT", fault)
             .env("GOOD_LIBRARY", GOOD.as_os_str())

@@ -1,15 +1,14 @@
 //! The suite kills every fault and punishes no variation.
 
-use pmi_conform::mutants::{FaultResult, run};
-use pmi_conform::suite::Suite;
 use pmi_reference::fault::{faults, variations};
+use pmi_runner::mutants::{FaultResult, run};
 
 /// Without optimisation only every so manieth is tried here; `pmi-conform mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]
 fn faults_are_killed_and_variations_are_not_punished() {
-    let suite = Suite::embedded().expect("the embedded suite is good");
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
     let faults: Vec<_> = faults().step_by(EVERY).collect();
     let variations: Vec<_> = variations().step_by(EVERY).collect();
     let matrix = run(&suite, &faults, &variations, false, 2);
@@ -25,7 +24,7 @@ fn faults_are_killed_and_variations_are_not_punished() {
 
 #[test]
 fn faults_break_requirements_that_exist() {
-    let suite = Suite::embedded().expect("the embedded suite is good");
+    let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
     for fault in faults() {
         for id in fault.breaks {
             assert!(suite.catalogue.get(id).is_some(), "{}: there is no requirement {id}", fault.name);

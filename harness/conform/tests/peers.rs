@@ -4,20 +4,20 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::conform;
+use pmi_test_programs::peers;
 use rstest::rstest;
 use tempfile::TempDir;
 
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
 fn deviates_as_recorded(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {
-    let peers =
-        PathBuf::from(std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder"));
-    let launcher = peers.join(name).join("bin/mpiexec.hydra");
+    let launcher = peers().join(name).join("bin/mpiexec.hydra");
     assert!(launcher.is_file(), "{} is not there: see ci/install-peers", launcher.display());
-    let deviations = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name).join("deviations.toml");
+    let deviations =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name).join("deviations.toml");
     let scratch = TempDir::new().unwrap();
     let (launcher, deviations) = (launcher.to_str().unwrap(), deviations.to_str().unwrap());
     // Exit status 0 means just the recorded findings, no more and no fewer. What Hydra does in some runs only is

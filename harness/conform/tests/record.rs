@@ -1,17 +1,15 @@
 //! `pmi-conform record`, as a user runs it: under our own process manager, and under real ones.
 
-#[path = "common/client.rs"]
-mod client;
 mod common;
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use client::client;
 use common::{Ran, conform};
+use pmi_test_programs::{CLIENT, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -33,14 +31,14 @@ fn sorted(text: &str) -> Vec<&str> {
 #[test]
 fn a_session_plays_against_either_side() {
     let folder = TempDir::new().unwrap();
-    let ran = record(folder.path(), "2", &[client(), "exchange"]);
+    let ran = record(folder.path(), "2", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     plays(folder.path());
     for args in [&["check", "out/client.pmi"][..], &["fmt", "--check", "out/client.pmi"]] {
         let ran = conform(folder.path(), args);
         assert_eq!(ran.status, 0, "{}", ran.whole());
     }
-    let program = format!("{} exchange", client());
+    let program = format!("{CLIENT} exchange");
     let ran = conform(folder.path(), &["--client", &program, "out/client.pmi"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
@@ -73,8 +71,8 @@ fn script(folder: &Path) -> String {
 #[case::aborts(&["abort", "1", "7"], 0)]
 fn a_job_is_the_same_with_a_tap(#[case] mode: &[&str], #[case] code: i32) {
     let folder = TempDir::new().unwrap();
-    let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", client()], mode].concat());
-    let taped = record(folder.path(), "3", &[&[client()], mode].concat());
+    let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", CLIENT], mode].concat());
+    let taped = record(folder.path(), "3", &[&[CLIENT], mode].concat());
     assert_eq!(taped.status, code, "{}", taped.whole());
     assert_eq!(sorted(&taped.out), sorted(&plain.out));
     assert!(taped.err.contains(&format!("the job: exit status {}", plain.status)), "{}", taped.whole());
@@ -85,7 +83,7 @@ fn a_job_is_the_same_with_a_tap(#[case] mode: &[&str], #[case] code: i32) {
 #[test]
 fn many_ranks() {
     let folder = TempDir::new().unwrap();
-    let ran = record(folder.path(), "64", &[client(), "exchange"]);
+    let ran = record(folder.path(), "64", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.err.contains("64 processes in 1 group"), "{}", ran.whole());
     plays(folder.path());
@@ -94,7 +92,7 @@ fn many_ranks() {
 #[test]
 fn spawned_processes_are_recorded() {
     let folder = TempDir::new().unwrap();
-    let ran = record(folder.path(), "2", &[client(), "spawn", "2", client(), "child"]);
+    let ran = record(folder.path(), "2", &[CLIENT, "spawn", "2", CLIENT, "child"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.err.contains("4 processes in 2 groups"), "{}", ran.whole());
     assert_eq!(ran.out.matches("Value(").count(), 2, "{}", ran.whole());
@@ -103,14 +101,14 @@ fn spawned_processes_are_recorded() {
     assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
     // What the program sent, and not what was made of it.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
-    assert!(log.contains(&format!("execname={}", client())), "{log}");
+    assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
     plays(folder.path());
 }
 
 #[test]
 fn a_faulty_process_manager_is_blamed() {
     let folder = TempDir::new().unwrap();
-    let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", client()];
+    let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", CLIENT];
     let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());
@@ -120,7 +118,7 @@ fn a_faulty_process_manager_is_blamed() {
 #[test]
 fn a_faulty_program_is_blamed() {
     let folder = TempDir::new().unwrap();
-    let ran = record(folder.path(), "2", &[client(), "junk", "1"]);
+    let ran = record(folder.path(), "2", &[CLIENT, "junk", "1"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("by        the client, rank 1"), "{}", ran.whole());
     assert!(ran.err.contains("the process manager: nothing found"), "{}", ran.whole());
@@ -130,7 +128,7 @@ fn a_faulty_program_is_blamed() {
 #[test]
 fn the_log_is_one_that_report_renders() {
     let folder = TempDir::new().unwrap();
-    record(folder.path(), "2", &[client()]);
+    record(folder.path(), "2", &[CLIENT]);
     let ran = conform(folder.path(), &["report", "out/session.ndjson", "--format", "tap"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("ok 1 - session"), "{}", ran.out);
@@ -245,7 +243,7 @@ fn programs_under_process_managers_make_a_matrix() {
     let folder = TempDir::new().unwrap();
     let serve = |extra: &str| format!("{BIN} serve -n {{ranks}} {extra} -- {{program}}");
     let (good, bad) = (serve(""), serve("--fault env-spawned-zero"));
-    let (exchange, quits) = (client().to_owned(), format!("{} quit 0 3", client()));
+    let (exchange, quits) = (CLIENT.to_owned(), format!("{CLIENT} quit 0 3"));
     let args =
         ["interop", "--program", &exchange, "--program", &quits, "--manager", &good, "--manager", &bad];
     let ran = conform(folder.path(), &args);
@@ -292,50 +290,21 @@ fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, 
     assert!(ran.err.contains(told), "{}", ran.whole());
 }
 
-const SPAWNS: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-    int rank, sum = 0;
-    MPI_Comm parent, other;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_get_parent(&parent);
-    if (parent == MPI_COMM_NULL) {
-        char *args[] = {"with a blank", NULL};
-        MPI_Comm_spawn(argv[0], args, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
-    } else {
-        other = parent;
-    }
-    rank++;
-    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, other);
-    printf("%s got %d\n", parent == MPI_COMM_NULL ? "parent" : argv[1], sum);
-    MPI_Comm_disconnect(&other);
-    MPI_Finalize();
-    return 0;
-}
-"#;
-
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers, and a C compiler"]
 fn an_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
-    let peers =
-        PathBuf::from(std::env::var_os("PMI_CONFORM_PEERS").expect("PMI_CONFORM_PEERS names a folder"));
-    let bin = peers.join(name).join("bin");
+    let bin = peers().join(name).join("bin");
     let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("spawns.c"), SPAWNS).unwrap();
-    let mut compiler = Command::new(bin.join("mpicc"));
-    assert!(compiler.args(["-o", "spawns", "spawns.c"]).current_dir(&folder).status().unwrap().success());
+    mpi_program(&bin.join("mpicc"), "spawn", folder.path());
     let launcher = bin.join("mpiexec.hydra");
     let launcher = launcher.to_str().unwrap();
-    let plain = Command::new(launcher).args(["-n", "2", "./spawns"]).current_dir(&folder).output().unwrap();
-    let ran =
-        conform(folder.path(), &["record", "-o", "out", "--", launcher, "-n", "2", "{tap}", "./spawns"]);
+    let plain = Command::new(launcher).args(["-n", "2", "./spawn"]).current_dir(&folder).output().unwrap();
+    let ran = conform(folder.path(), &["record", "-o", "out", "--", launcher, "-n", "2", "{tap}", "./spawn"]);
     assert!(ran.err.contains("4 processes in 2 groups"), "{}", ran.whole());
     assert!(ran.err.contains("the job: exit status 0"), "{}", ran.whole());
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
     plays(folder.path());
-    for args in [["--server", launcher, "out/server.pmi"], ["--client", "./spawns", "out/client.pmi"]] {
+    for args in [["--server", launcher, "out/server.pmi"], ["--client", "./spawn", "out/client.pmi"]] {
         let ran = conform(folder.path(), &args);
         assert_eq!(ran.status, 0, "{}", ran.whole());
     }

@@ -467,7 +467,8 @@ fn read(expected: Operation, response: &Response<'_>) -> Result<Answer, ServerEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Config, GroupSpec, ProcId, Server};
+    use crate::{Action, Config, GroupSpec, Server};
+    use pmi_wire::Proc;
 
     /// A client and the server it talks to.
     struct Pair {
@@ -498,7 +499,7 @@ mod tests {
 
         fn send(&mut self, rank: usize, request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>) {
             let bytes = request(&mut self.clients[rank]).unwrap();
-            self.server.receive(ProcId { group: 0, rank: rank as u32 }, &bytes);
+            self.server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
             while let Some(action) = self.server.next_action() {
                 match action {
                     Action::Send { to, bytes } => {

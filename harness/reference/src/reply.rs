@@ -4,39 +4,39 @@ use pmi_wire::Operation;
 
 /// A reply in parts: what faults and variations change before it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// The operation it answers.
-    pub op: Operation,
+    pub(crate) op: Operation,
     /// 0 on success.
-    pub rc: i64,
+    pub(crate) rc: i64,
     /// Why it failed.
-    pub msg: Option<String>,
+    pub(crate) msg: Option<String>,
     /// The operation's own tuples, in the order of RFC 13's grammar.
-    pub fields: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Reply {
     /// Success without tuples of its own.
-    pub fn ok(op: Operation) -> Self {
+    pub(crate) fn ok(op: Operation) -> Self {
         Self { op, rc: 0, msg: None, fields: Vec::new() }
     }
 
     /// Adds a tuple.
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn with(mut self, key: &'static str, value: impl Into<Vec<u8>>) -> Self {
         self.fields.push((key, value.into()));
         self
     }
 
     /// Failure, with the reason for people. Blanks in it become underscores, as in Hydra's messages: RFC 13 has `msg` be a
     /// `string`, but clients that read no blanks (MPICH 4.0) take an answer with some for broken.
-    pub fn fail(op: Operation, msg: impl AsRef<str>) -> Self {
+    pub(crate) fn fail(op: Operation, msg: impl AsRef<str>) -> Self {
         Self { op, rc: -1, msg: Some(msg.as_ref().replace(' ', "_")), fields: Vec::new() }
     }
 
     /// The line in the order of RFC 13's grammar, newline included. `msg` stands last, because it runs to the end of
     /// the line; RFC 13's answer to abort is a bare newline.
-    pub fn render(&self, out: &mut Vec<u8>) {
+    pub(crate) fn render(&self, out: &mut Vec<u8>) {
         if let Some(cmd) = self.op.response_cmd() {
             out.extend_from_slice(b"cmd=");
             out.extend_from_slice(cmd.as_bytes());

@@ -1,6 +1,38 @@
 //! The macros of RFC 13's ABNF ("Protocol Definition"), as predicates and parsers over bytes.
 
+use std::fmt;
+
 use memchr::memchr;
+
+/// What the grammar has a value be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// See [`is_word`].
+    Word,
+    /// See [`is_string`].
+    String,
+    /// See [`parse_uint`].
+    Uint,
+    /// See [`parse_int`].
+    Int,
+    /// See [`parse_intlist`].
+    IntList,
+    /// One or more visible characters, `=` included: what ports look like in practice, which RFC 13 calls words.
+    Visible,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Word => "one or more visible characters without \"=\" (RFC 13: word)",
+            Self::String => "one or more characters",
+            Self::Uint => "an unsigned integer below 2^64 (RFC 13: uint)",
+            Self::Int => "an integer (RFC 13: int)",
+            Self::IntList => "a comma-separated list of integers (RFC 13: intlist)",
+            Self::Visible => "one or more visible characters",
+        })
+    }
+}
 
 /// `word`: one or more visible characters other than `=`.
 pub fn is_word(bytes: &[u8]) -> bool {

@@ -3,9 +3,12 @@
 
 mod frame;
 pub mod grammar;
+pub mod hydra;
 mod mapping;
 mod message;
 mod op;
+mod placement;
+mod process;
 mod request;
 mod response;
 mod spawn;
@@ -14,6 +17,8 @@ pub use frame::{LineFramer, Overlong};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
+pub use placement::place;
+pub use process::Proc;
 pub use request::{Request, RequestError, Version};
 pub use response::{Body, Maxes, Response, ResponseError};
 pub use spawn::{

@@ -1,6 +1,6 @@
 //! Requests: what the client (the process) may send.
 
-use crate::grammar::{is_visible, is_word, parse_int, parse_uint};
+use crate::grammar::{Rule, is_visible, is_word, parse_int, parse_uint};
 use crate::{Message, MessageError, Operation, ValueReading};
 use std::fmt;
 use thiserror::Error;
@@ -105,8 +105,8 @@ pub enum RequestError {
     BadValue {
         /// The key.
         key: &'static str,
-        /// What the value should have been, to follow "is not".
-        expected: &'static str,
+        /// What the value should have been.
+        expected: Rule,
     },
     /// A key of the request's rule appears more than once.
     #[error("the key \"{0}\" appears more than once")]
@@ -143,8 +143,7 @@ impl<'a> Request<'a> {
             }
             Operation::Abort => {
                 let [_, exitcode] = fields(&message, ["cmd", "exitcode"])?;
-                let expected = "an integer (RFC 13: int)";
-                let bad = RequestError::BadValue { key: "exitcode", expected };
+                let bad = RequestError::BadValue { key: "exitcode", expected: Rule::Int };
                 Self::Abort { exitcode: exitcode.map(|v| parse_int(v).ok_or(bad)).transpose()? }
             }
             Operation::Put => {
@@ -164,10 +163,7 @@ impl<'a> Request<'a> {
                 let service = word("service", service)?;
                 let port = port.ok_or(RequestError::MissingKey("port"))?;
                 if !is_visible(port) {
-                    return Err(RequestError::BadValue {
-                        key: "port",
-                        expected: "one or more visible characters",
-                    });
+                    return Err(RequestError::BadValue { key: "port", expected: Rule::Visible });
                 }
                 Self::Publish { service, port }
             }
@@ -248,16 +244,13 @@ fn fields<'a, const N: usize>(
 
 fn word<'a>(key: &'static str, value: Option<&'a [u8]>) -> Result<&'a [u8], RequestError> {
     let value = value.ok_or(RequestError::MissingKey(key))?;
-    if is_word(value) { Ok(value) } else { Err(RequestError::BadValue { key, expected: WORD }) }
+    if is_word(value) { Ok(value) } else { Err(RequestError::BadValue { key, expected: Rule::Word }) }
 }
 
 fn uint(key: &'static str, value: Option<&[u8]>) -> Result<u64, RequestError> {
     let value = value.ok_or(RequestError::MissingKey(key))?;
-    parse_uint(value).ok_or(RequestError::BadValue { key, expected: UINT })
+    parse_uint(value).ok_or(RequestError::BadValue { key, expected: Rule::Uint })
 }
-
-pub(crate) const WORD: &str = "one or more visible characters without \"=\" (RFC 13: word)";
-pub(crate) const UINT: &str = "an unsigned integer below 2^64 (RFC 13: uint)";
 
 pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
     out.extend_from_slice(key.as_bytes());

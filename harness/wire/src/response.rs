@@ -1,7 +1,7 @@
 //! Responses: what the server (the process manager) may send.
 
-use crate::grammar::{is_visible, is_word, parse_int, parse_intlist, parse_uint};
-use crate::request::{UINT, WORD, put_more, put_tuple, put_version};
+use crate::grammar::{Rule, is_visible, is_word, parse_int, parse_intlist, parse_uint};
+use crate::request::{put_more, put_tuple, put_version};
 use crate::{Message, MessageError, Operation, ValueReading, Version};
 use thiserror::Error;
 
@@ -81,8 +81,8 @@ pub enum ResponseError {
     BadValue {
         /// The key.
         key: &'static str,
-        /// What the value should have been, to follow "is not".
-        expected: &'static str,
+        /// What the value should have been.
+        expected: Rule,
     },
     /// A key of the response's rule appears more than once.
     #[error("the key \"{0}\" appears more than once")]
@@ -112,8 +112,8 @@ impl<'a> Response<'a> {
             .fields(["cmd", "rc", "msg", key(0), key(1), key(2)])
             .map_err(ResponseError::RepeatedKey)?;
 
-        let rc = checked("rc", rc, parse_int, "an integer (RFC 13: int)")?;
-        let uint = |i: usize, value| checked(key(i), value, parse_uint, UINT);
+        let rc = checked("rc", rc, parse_int, Rule::Int)?;
+        let uint = |i: usize, value| checked(key(i), value, parse_uint, Rule::Uint);
         let missing = |i: usize| ResponseError::MissingKey(key(i));
         let body = match operation {
             Operation::Init => Body::Init(match (uint(0, first)?, uint(1, second)?) {
@@ -137,20 +137,16 @@ impl<'a> Response<'a> {
             Operation::Appnum => Body::Appnum(uint(0, first)?),
             Operation::Put => Body::Put,
             Operation::Kvsname => {
-                Body::Kvsname(checked(key(0), first, |name| is_word(name).then_some(name), WORD)?)
+                Body::Kvsname(checked(key(0), first, |name| is_word(name).then_some(name), Rule::Word)?)
             }
             Operation::Barrier => Body::Barrier,
             Operation::Get => Body::Get(first),
             Operation::Publish => Body::Publish,
             Operation::Unpublish => Body::Unpublish,
             Operation::Lookup => {
-                let visible = "one or more visible characters";
-                Body::Lookup(checked(key(0), first, |port| is_visible(port).then_some(port), visible)?)
+                Body::Lookup(checked(key(0), first, |port| is_visible(port).then_some(port), Rule::Visible)?)
             }
-            Operation::Spawn => {
-                let list = "a comma-separated list of integers (RFC 13: intlist)";
-                Body::Spawn(checked(key(0), first, parse_intlist, list)?)
-            }
+            Operation::Spawn => Body::Spawn(checked(key(0), first, parse_intlist, Rule::IntList)?),
         };
         Ok(Self { rc, msg, body })
     }
@@ -228,7 +224,7 @@ fn checked<'a, T>(
     key: &'static str,
     value: Option<&'a [u8]>,
     parse: impl FnOnce(&'a [u8]) -> Option<T>,
-    expected: &'static str,
+    expected: Rule,
 ) -> Result<Option<T>, ResponseError> {
     value.map(|value| parse(value).ok_or(ResponseError::BadValue { key, expected })).transpose()
 }

@@ -1,7 +1,9 @@
 //! The spawn request, the only one of several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
 
-use crate::grammar::{first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks};
-use crate::request::{UINT, WORD, put_tuple};
+use crate::grammar::{
+    Rule, first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks,
+};
+use crate::request::put_tuple;
 use memchr::memchr;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -118,8 +120,8 @@ pub enum SpawnFault {
     BadValue {
         /// The key.
         key: String,
-        /// What the value should have been, to follow "is not".
-        expected: &'static str,
+        /// What the value should have been.
+        expected: Rule,
     },
     /// The index in a key such as `arg-1` is no number from 0.
     #[error("the index in \"{0}\" is not a number from 0 and below 2^64")]
@@ -254,13 +256,13 @@ impl Draft {
         let name = || String::from_utf8_lossy(key).into_owned();
         if key == b"execname" {
             if !is_string(value) {
-                return Err(SpawnFault::BadValue { key: name(), expected: "one or more characters" });
+                return Err(SpawnFault::BadValue { key: name(), expected: Rule::String });
             }
             return fill(&mut self.execname, value.to_vec(), name);
         }
         if let Some(i) = NUMBERS.iter().position(|number| number.as_bytes() == key) {
             let number = parse_uint(trim_blanks(value))
-                .ok_or_else(|| SpawnFault::BadValue { key: name(), expected: UINT })?;
+                .ok_or_else(|| SpawnFault::BadValue { key: name(), expected: Rule::Uint })?;
             let (what, limit) = match NUMBERS[i] {
                 "totspawns" => ("programs", limits.max_programs),
                 "argcnt" => ("arguments", limits.max_elements),
@@ -288,7 +290,7 @@ impl Draft {
         };
         let index = index.ok_or_else(|| SpawnFault::BadIndex(name()))?;
         if INDEXED[i] == "preput_key_" && !is_word(value) {
-            return Err(SpawnFault::BadValue { key: name(), expected: WORD });
+            return Err(SpawnFault::BadValue { key: name(), expected: Rule::Word });
         }
         if self.indexed[i].len() as u64 >= limits.max_elements {
             return Err(SpawnFault::TooMany { what: "elements", limit: limits.max_elements });

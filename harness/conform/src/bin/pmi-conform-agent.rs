@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(pmi_conform::agent::main(std::env::args_os().collect()))
+    ExitCode::from(pmi_runner::agent::rank::main(std::env::args_os().collect()))
 }

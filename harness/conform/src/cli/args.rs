@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::report::{Format, ReportSpec};
 use clap::{Args, Parser, Subcommand};
-use pmi_conform::hydra::Family;
-use pmi_conform::report::{Format, ReportSpec};
+use pmi_wire::hydra::Family;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -93,6 +93,8 @@ pub(super) enum Command {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// Judge the log of a run again, by the events in it
+    Judge(Again),
     /// Render the log of a run as another report
     Report(Report),
     /// Show what changed between two runs; exit 1 if something did
@@ -410,6 +412,21 @@ fn fuzz_report(text: &str) -> Result<(FuzzFormat, PathBuf), String> {
         Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
         _ => Err("write json=FILE or sarif=FILE".into()),
     }
+}
+
+#[derive(Args)]
+pub(super) struct Again {
+    /// A log that `--report ndjson=FILE` wrote
+    pub(super) log: PathBuf,
+    /// What the implementation is known to do differently
+    #[arg(long, value_name = "FILE")]
+    pub(super) deviations: Option<PathBuf>,
+    /// A broken SHOULD makes the run red
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// ndjson, json, junit, tap, markdown or terminal
+    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    pub(super) format: Format,
 }
 
 #[derive(Args)]

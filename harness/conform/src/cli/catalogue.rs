@@ -5,20 +5,21 @@ use std::fmt::Write;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
+use crate::report::read_log;
 use anyhow::Context;
-use pmi_conform::deviations::{Deviations, recorded};
-use pmi_conform::event::Event;
-use pmi_conform::lang::UnderTest;
-use pmi_conform::mutants::client::needs_client_fault;
-use pmi_conform::mutants::{self, needs_fault};
-use pmi_conform::play::Limits;
-use pmi_conform::report::read_log;
-use pmi_conform::requirement::{Binds, Level, Requirement};
-use pmi_conform::run::{OWN, Observer, Options, Target, run};
-use pmi_conform::suite::Suite;
-use pmi_conform::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::deviations::{Deviations, recorded};
+use pmi_judge::event::Event;
+use pmi_judge::own::OWN;
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{FAULTS, UNSEEN};
 use pmi_reference::fault::faults;
+use pmi_runner::mutants::client::needs_client_fault;
+use pmi_runner::mutants::{self, needs_fault};
+use pmi_runner::play::Limits;
+use pmi_runner::run::{Observer, Options, Target, run};
+use pmi_scenario::UnderTest;
+use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::suite::Suite;
 
 use super::args::Coverage;
 use super::{say, told};
@@ -43,7 +44,7 @@ fn binds(requirement: &Requirement) -> String {
 }
 
 pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     if json {
         let list: Vec<serde_json::Value> = suite
             .catalogue
@@ -66,7 +67,7 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
 }
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     if let Some((id, text)) = OWN.iter().find(|(own, _)| *own == id) {
         say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
@@ -120,7 +121,7 @@ impl Observer for Silent {
 }
 
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     let mut results = Vec::new();
     for path in &args.log {
         let name = path.display().to_string();

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use pmi_conform::lang::{self, Diagnostic};
-use pmi_conform::suite::{Suite, scenario_files};
+use pmi_scenario::Diagnostic;
+use pmi_scenario::suite::scenario_files;
 
 use super::{say, told};
 
 pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
-    let suite = if paths.is_empty() { Suite::embedded() } else { Suite::of_paths(paths) }.map_err(told)?;
+    let suite =
+        if paths.is_empty() { pmi_runner::suite::embedded() } else { pmi_runner::suite::of_paths(paths) }
+            .map_err(told)?;
     let warnings: Vec<Diagnostic> = suite.diagnose();
     for warning in &warnings {
         say(&format!("{}\n", warning.render(false)))?;
@@ -21,9 +23,9 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
 pub(super) fn fmt(check: bool, paths: &[PathBuf]) -> anyhow::Result<u8> {
     let mut changed = 0;
     for (name, source) in scenario_files(paths).map_err(told)? {
-        let scenario = lang::parse(source.clone(), &name)
-            .map_err(|e| told(pmi_conform::suite::SuiteError::Diagnostics(e)))?;
-        let text = lang::format(&scenario);
+        let scenario = pmi_scenario::parse(source.clone(), &name)
+            .map_err(|e| told(pmi_scenario::suite::SuiteError::Diagnostics(e)))?;
+        let text = pmi_scenario::print(&scenario);
         if text != source.text {
             changed += 1;
             say(&format!("{}\n", source.path))?;

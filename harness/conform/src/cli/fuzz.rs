@@ -8,23 +8,23 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_conform::campaign::arena::{Arena, Pace, Stage, Target};
-use pmi_conform::campaign::corpus::{self, Corpus, Sessions};
-use pmi_conform::campaign::differ::Differential;
-use pmi_conform::campaign::generate::Scope;
-use pmi_conform::campaign::input::Input;
-use pmi_conform::campaign::known::Known;
-use pmi_conform::campaign::ordeal::trial::{Subject, Trial};
-use pmi_conform::campaign::ordeal::{Ordeal, library, program};
-use pmi_conform::campaign::session::Session;
-use pmi_conform::campaign::state::State;
-use pmi_conform::campaign::store::{self, Found, TRIES};
-use pmi_conform::campaign::{Options, Outcome, Progress, Source, Watch, run};
-use pmi_conform::client::Program;
-use pmi_conform::lang::ast::Need;
-use pmi_conform::launch::{Environment, Implementation, need};
-use pmi_conform::library::Library;
-use pmi_conform::suite::Suite;
+use pmi_fuzzer::campaign::{Options, Progress, Reporter, Summary, Trouble, run};
+use pmi_fuzzer::corpus::{self, Corpus, Evolving};
+use pmi_fuzzer::generate::Generator;
+use pmi_fuzzer::generate::library::Libraries;
+use pmi_fuzzer::generate::program::Programs;
+use pmi_fuzzer::generate::server::Scope;
+use pmi_fuzzer::known::Known;
+use pmi_fuzzer::state::State;
+use pmi_fuzzer::store::{self, Found, TRIES};
+use pmi_fuzzer::target::differential::Differential;
+use pmi_fuzzer::target::program::{Client, Subject};
+use pmi_fuzzer::target::server::{Access, Server};
+use pmi_fuzzer::target::{Pace, Target};
+use pmi_runner::client::Program;
+use pmi_runner::launch::{Environment, Implementation, need};
+use pmi_runner::library::Library;
+use pmi_scenario::ast::Need;
 use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
@@ -39,14 +39,14 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     if args.client.is_some() || args.library.is_some() {
-        return trial(args, &interrupted);
+        return client(args, &interrupted);
     }
-    let (arena, scope) = stage(args, &interrupted)?;
-    campaign(args, &*arena, &interrupted, |seed| Ok(Box::new(Sessions::new(seed, scope, corpus(args)?))))
+    let (target, scope) = target(args, &interrupted)?;
+    campaign(args, &*target, &interrupted, || Ok(Box::new(Evolving::new(scope, corpus(args)?))))
 }
 
 /// A campaign against a program or a library: what is drawn is what its server says.
-fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
+fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let subject = match (&args.client, &args.library) {
         (Some(command), _) => {
             let program = Program::new(command, args.ranks);
@@ -55,31 +55,24 @@ fn trial(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         (None, Some(path)) => Subject::Library(Box::new(library_at(path)?)),
         (None, None) => anyhow::bail!("--client or --library"),
     };
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     let is_program = matches!(subject, Subject::Program(_));
-    let mut trial = Trial::new(subject, suite, args.timeout, Arc::clone(interrupted));
-    let (ranks, changed) = (args.ranks, !args.valid);
+    let mut client = Client::new(subject, suite, args.timeout, Arc::clone(interrupted));
+    let (ranks, mutate) = (args.ranks, !args.valid);
     if !is_program {
-        let wire = trial.asks().map_err(anyhow::Error::msg)?;
+        let wire = client.asks()?;
         if !wire {
             note(
                 "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
             )?;
         }
-        let scope = library::Scope { ranks, change: changed, wire };
-        return campaign(args, &trial, interrupted, |seed| {
-            Ok(Box::new(move |number| library::generate(seed, number, scope)))
-        });
+        return campaign(args, &client, interrupted, || Ok(Box::new(Libraries { ranks, mutate, wire })));
     }
-    let traces =
-        if args.replay.is_some() { Vec::new() } else { trial.traces(ranks).map_err(anyhow::Error::msg)? };
+    let traces = if args.replay.is_some() { Vec::new() } else { client.traces(ranks)? };
     if interrupted.load(Ordering::Relaxed) {
         return Ok(130);
     }
-    let traces = &traces;
-    campaign(args, &trial, interrupted, |seed| {
-        Ok(Box::new(move |number| program::generate(seed, number, traces, changed)))
-    })
+    campaign(args, &client, interrupted, || Ok(Box::new(Programs { traces, mutate })))
 }
 
 fn note(text: &str) -> io::Result<()> {
@@ -95,17 +88,17 @@ fn library_at(path: &Path) -> anyhow::Result<Library> {
     Ok(Library { path, binary, env: Default::default(), server: None })
 }
 
-/// Runs a campaign, or plays a finding again. `source` has the sessions of a seed.
-fn campaign<'a, I: Input>(
+/// Runs a campaign with the cases of a generator, or plays a finding again.
+fn campaign(
     args: &Fuzz,
-    arena: &dyn Stage<I>,
+    target: &dyn Target,
     interrupted: &AtomicBool,
-    source: impl FnOnce(u64) -> anyhow::Result<Box<dyn Source<I> + 'a>>,
+    generator: impl FnOnce() -> anyhow::Result<Box<dyn Generator>>,
 ) -> anyhow::Result<u8> {
     if let Some(path) = &args.replay {
-        return replay(arena, path, interrupted);
+        return replay(target, path, interrupted);
     }
-    let state = match State::read(&args.out).map_err(anyhow::Error::msg)? {
+    let state = match State::read(&args.out)? {
         Some(_) if !args.resume => anyhow::bail!(
             "{} holds a campaign: --resume goes on with it, --out takes another folder",
             args.out.display()
@@ -116,7 +109,7 @@ fn campaign<'a, I: Input>(
         Some(state) => state,
         None => State { seed: args.seed.unwrap_or_else(draw_seed), ..State::default() },
     };
-    let known = args.known.as_deref().map(Known::read).transpose().map_err(anyhow::Error::msg)?;
+    let known = args.known.as_deref().map(Known::read).transpose()?;
     let time = args.time.or_else(|| args.sessions.is_none().then_some(Duration::from_secs(60)));
     let options = Options {
         seed: state.seed,
@@ -128,26 +121,26 @@ fn campaign<'a, I: Input>(
         replay: command_line(args),
     };
     let shown = Shown::new();
-    shown.line(&format!("{}, seed {}, from session {}", arena.label(), state.seed, state.next));
-    let outcome = run(arena, &*source(options.seed)?, &options, state, interrupted, &shown);
+    shown.line(&format!("{}, seed {}, from session {}", target.label(), state.seed, state.next));
+    let campaign = run(target, &*generator()?, &options, state, interrupted, &shown);
     shown.bar.finish_and_clear();
-    let status = status(&outcome);
+    let status = status(&campaign);
     for (format, file) in &args.report {
         let text = match format {
-            FuzzFormat::Json => json_report(arena, &options, &outcome),
-            FuzzFormat::Sarif => sarif(&options, &outcome),
+            FuzzFormat::Json => json_report(target, &options, &campaign),
+            FuzzFormat::Sarif => sarif(&options, &campaign),
         };
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
-    say(&summary(&outcome, args))?;
+    say(&summary(&campaign, args))?;
     Ok(status)
 }
 
-/// The sessions from which others are made: those of the campaign's folder, and those that the user gives.
+/// The cases from which others are made: those of the campaign's folder, and those that the user gives.
 fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
-    let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER)).map_err(anyhow::Error::msg)?;
+    let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER))?;
     if let Some(folder) = &args.corpus {
-        let others = corpus.import(folder).map_err(anyhow::Error::msg)?;
+        let others = corpus.import(folder)?;
         anyhow::ensure!(
             !corpus.is_empty(),
             "{}: none of the {others} scenarios is a session, made of single steps of single ranks of a server's",
@@ -158,27 +151,31 @@ fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
 }
 
 /// The server under test, or several, and what may be asked of all of them.
-fn stage(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Stage>, Scope)> {
+fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, Scope)> {
     if args.differential.is_empty() {
-        let (arena, scope) = arena(args, args.server.as_deref(), interrupted)?;
-        return Ok((Box::new(arena), scope));
+        let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
+        return Ok((Box::new(server), scope));
     }
     let mut all = Vec::new();
     let mut common = Scope { ranks: args.ranks, mutate: !args.valid, ..Scope::default() };
-    for server in &args.differential {
-        let (arena, scope) = arena(args, Some(server), interrupted)?;
+    for command in &args.differential {
+        let (server, scope) = server(args, Some(command), interrupted)?;
         common.spawn &= scope.spawn;
         common.names &= scope.names;
-        all.push(arena);
+        all.push(server);
     }
     Ok((Box::new(Differential::new(all)), common))
 }
 
-fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Arena, Scope)> {
+fn server(
+    args: &Fuzz,
+    command: Option<&str>,
+    interrupted: &Arc<AtomicBool>,
+) -> anyhow::Result<(Server, Scope)> {
     let environment = Environment::new(Arc::clone(interrupted))?;
-    let mut implementation = match server {
+    let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
-        Some(server) => Implementation::from_argument(server).with_context(|| server.to_owned())?,
+        Some(command) => Implementation::from_argument(command).with_context(|| command.to_owned())?,
     };
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
@@ -195,10 +192,10 @@ fn arena(args: &Fuzz, server: Option<&str>, interrupted: &Arc<AtomicBool>) -> an
         mutate: !args.valid,
         upstream: implementation.has_upstream(),
     };
-    let catalogue = Suite::embedded().map_err(told)?.catalogue;
-    let target = Target::Processes(Box::new(implementation), environment);
-    let arena = Arena::new(target, catalogue, args.timeout).context("a scratch folder")?;
-    Ok((arena, scope))
+    let catalogue = pmi_runner::suite::embedded().map_err(told)?.catalogue;
+    let access = Access::Processes(Box::new(implementation), environment);
+    let server = Server::new(access, catalogue, args.timeout).context("a scratch folder")?;
+    Ok((server, scope))
 }
 
 fn draw_seed() -> u64 {
@@ -219,11 +216,11 @@ fn command_line(args: &Fuzz) -> String {
     shell_words::join(words)
 }
 
-fn status(outcome: &Outcome) -> u8 {
-    match outcome {
-        Outcome { interrupted: true, .. } => 130,
-        Outcome { found, .. } if !found.is_empty() => 1,
-        Outcome { progress, .. } if progress.sessions == 0 => UNJUDGED,
+fn status(campaign: &Summary) -> u8 {
+    match campaign {
+        Summary { interrupted: true, .. } => 130,
+        Summary { found, .. } if !found.is_empty() => 1,
+        Summary { progress, .. } if progress.sessions == 0 => UNJUDGED,
         _ => 0,
     }
 }
@@ -254,7 +251,7 @@ impl Shown {
     }
 }
 
-impl Watch for Shown {
+impl Reporter for Shown {
     fn progress(&self, progress: &Progress) {
         let text = progress_line(progress);
         if self.terminal {
@@ -268,7 +265,7 @@ impl Watch for Shown {
         self.line(&format!("new: {} ({})\n     {}", found.bucket, found.label(), found.what));
     }
 
-    fn trouble(&self, what: &str) {
+    fn trouble(&self, what: &Trouble) {
         self.line(&format!("error: {what}"));
     }
 }
@@ -290,10 +287,10 @@ fn progress_line(progress: &Progress) -> String {
     )
 }
 
-fn summary(outcome: &Outcome, args: &Fuzz) -> String {
-    let progress = &outcome.progress;
+fn summary(campaign: &Summary, args: &Fuzz) -> String {
+    let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));
-    for found in &outcome.found {
+    for found in &campaign.found {
         let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
         text += &format!("  new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
     }
@@ -308,73 +305,63 @@ fn summary(outcome: &Outcome, args: &Fuzz) -> String {
     if progress.unjudged.0 > 0 {
         text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
     }
-    if !outcome.found.is_empty() {
+    if !campaign.found.is_empty() {
         text += &format!("Findings are in {}.\n", args.out.display());
     }
     text
 }
 
-/// Plays a finding, or a session in a scenario file, again.
-fn replay<I: Input>(arena: &dyn Stage<I>, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
-    let (bucket, session) = if path.is_dir() {
-        let (found, session) = store::read(path).map_err(anyhow::Error::msg)?;
-        (Some(found.bucket), session)
+/// Plays a finding, or a case in a scenario file, again.
+fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
+    let (bucket, case) = if path.is_dir() {
+        let (found, case) = store::read(path)?;
+        (Some(found.bucket), case)
     } else {
-        (None, store::read_session(path).map_err(anyhow::Error::msg)?)
+        (None, store::read_case(path)?)
     };
     let mut shown = 0;
-    for run in 1..=TRIES {
-        let verdict = arena.play(&session, Pace::Calm)?;
+    for number in 1..=TRIES {
+        let run = target.play(&case, Pace::Thorough)?;
         if interrupted.load(Ordering::Relaxed) {
             return Ok(130);
         }
-        if let Some(why) = &verdict.played.unjudged {
-            say(&format!("run {run}: could not be judged: {why}\n"))?;
+        if let Some(why) = &run.seen.unjudged {
+            say(&format!("run {number}: could not be judged: {why}\n"))?;
         }
-        for symptom in &verdict.symptoms {
-            say(&format!("run {run}: {}\n       {}\n", symptom.bucket, symptom.what))?;
+        for failure in &run.failures {
+            say(&format!("run {number}: {}\n       {}\n", failure.key, failure.what))?;
         }
-        let fits = |b: &str| bucket.as_deref().is_none_or(|wanted| wanted == b);
-        shown += u32::from(verdict.symptoms.iter().any(|s| fits(&s.bucket)));
+        let fits = |shown: String| bucket.as_ref().is_none_or(|wanted| *wanted == shown);
+        shown += u32::from(run.failures.iter().any(|failure| fits(failure.key.to_string())));
     }
     let what = bucket.as_deref().unwrap_or("something is wrong");
     say(&format!("{what}: {shown} of {TRIES}\n"))?;
     Ok(u8::from(shown > 0))
 }
 
-/// Makes suite scenarios of findings.
+/// Copies the scenarios of findings.
 fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let mut written = 0;
-    let copy = |finding: &Path| -> Result<(String, String), String> {
-        // Whom a finding is about is written in its scenario.
-        if let Ok((found, session)) = store::read::<Session>(finding) {
-            return Ok((store::scenario(&found, &session), found.bucket));
-        }
-        let (found, ordeal) = store::read::<Ordeal>(finding)?;
-        Ok((store::scenario(&found, &ordeal), found.bucket))
-    };
     let entries = std::fs::read_dir(out).with_context(|| out.display().to_string())?;
     let mut folders: Vec<_> =
         entries.flatten().map(|e| e.path()).filter(|p| p.join(store::FINDING).is_file()).collect();
     folders.sort();
-    for finding in folders {
-        let (text, bucket) = copy(&finding).map_err(anyhow::Error::msg)?;
-        let file = folder.join(format!("{bucket}.pmi"));
-        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
-        written += 1;
+    for finding in &folders {
+        let (found, case) = store::read(finding)?;
+        let file = folder.join(format!("{}.pmi", found.bucket));
+        std::fs::write(&file, case.text()).with_context(|| file.display().to_string())?;
     }
-    say(&format!("{written} scenarios written to {}\n", folder.display()))?;
+    say(&format!("{} scenarios written to {}\n", folders.len(), folder.display()))?;
     Ok(0)
 }
 
-fn json_report<I>(arena: &dyn Stage<I>, options: &Options, outcome: &Outcome) -> String {
-    let progress = &outcome.progress;
+fn json_report(target: &dyn Target, options: &Options, campaign: &Summary) -> String {
+    let progress = &campaign.progress;
     let report = json!({
         "format": 1,
         "version": env!("CARGO_PKG_VERSION"),
-        "server": arena.label(),
-        "command": arena.command(),
+        "server": target.label(),
+        "command": target.command(),
         "seed": options.seed,
         "workers": options.workers,
         "seconds": progress.time.as_secs_f64(),
@@ -385,18 +372,21 @@ fn json_report<I>(arena: &dyn Stage<I>, options: &Options, outcome: &Outcome) ->
         "corpus": progress.corpus,
         "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
-        "found": outcome.found,
+        "found": campaign.found,
         "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed},
         "unjudged": progress.unjudged.0,
-        "interrupted": outcome.interrupted,
+        "interrupted": campaign.interrupted,
     });
     format!("{report:#}\n")
 }
 
-fn sarif(options: &Options, outcome: &Outcome) -> String {
-    let rules: Vec<_> =
-        outcome.found.iter().map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}})).collect();
-    let results: Vec<_> = outcome
+fn sarif(options: &Options, campaign: &Summary) -> String {
+    let rules: Vec<_> = campaign
+        .found
+        .iter()
+        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}}))
+        .collect();
+    let results: Vec<_> = campaign
         .found
         .iter()
         .map(|f| {

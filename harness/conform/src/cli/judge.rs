@@ -6,19 +6,19 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
 use anyhow::Context;
-use pmi_conform::client::Program;
-use pmi_conform::deviations::{Deviations, draft, glob};
-use pmi_conform::event::Event;
-use pmi_conform::lang::UnderTest;
-use pmi_conform::lang::ast::{Need, Scenario};
-use pmi_conform::launch::{Environment, Implementation, need};
-use pmi_conform::library::Library;
-use pmi_conform::play::Limits;
-use pmi_conform::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
-use pmi_conform::run::{Observer, Options, Target, run};
-use pmi_conform::suite::Suite;
-use pmi_conform::verdict::{LogLine, RunHeader, ScenarioResult};
+use pmi_judge::deviations::{Deviations, draft, glob};
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
+use pmi_runner::client::Program;
+use pmi_runner::launch::{Environment, Implementation, need};
+use pmi_runner::library::Library;
+use pmi_runner::play::Limits;
+use pmi_runner::run::{Observer, Options, Target, run};
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::{Need, Scenario};
+use pmi_scenario::suite::Suite;
 
 use super::args::Judge;
 use super::{say, told};
@@ -32,12 +32,16 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(word) = args.paths.first().and_then(|path| path.to_str()).filter(|word| misspelt(word)) {
         anyhow::bail!("there is neither a command nor a scenario file {word}; see --help");
     }
-    let suite =
-        if args.paths.is_empty() { Suite::embedded() } else { Suite::of_paths(&args.paths) }.map_err(told)?;
+    let suite = if args.paths.is_empty() {
+        pmi_runner::suite::embedded()
+    } else {
+        pmi_runner::suite::of_paths(&args.paths)
+    }
+    .map_err(told)?;
     let selected = select(&suite, args)?;
     if args.list {
         let list: String =
-            selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary))).collect();
+            selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
         say(&list)?;
         return Ok(0);
     }

@@ -12,14 +12,18 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::report::{Comparison, Format, Run, read_log, render};
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use pmi_conform::hydra;
-use pmi_conform::launch::UnknownProxy;
-use pmi_conform::report::{Comparison, Format, Run, read_log, render};
-use pmi_conform::serve::{self, ServeOptions};
-use pmi_conform::suite::SuiteError;
+use pmi_judge::again;
+use pmi_judge::deviations::Deviations;
+use pmi_judge::result::{self, Ran};
+use pmi_runner::hydra;
+use pmi_runner::launch::UnknownProxy;
+use pmi_runner::serve::{self, ServeOptions};
+use pmi_scenario::suite::SuiteError;
 
-use args::{Cli, Command, Compare, HydraUpstream, Report, Serve};
+use args::{Again, Cli, Command, Compare, HydraUpstream, Report, Serve};
 
 /// Usage errors and mistakes in scenarios.
 const USAGE: u8 = 2;
@@ -35,7 +39,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Interop(args)) => record::interop(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::LibraryAgent { library }) => {
-            Ok(pmi_conform::library::agent::main(&library).unwrap_or(UNJUDGED))
+            Ok(pmi_runner::agent::library::main(&library).unwrap_or(UNJUDGED))
         }
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
@@ -44,9 +48,10 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
+        Some(Command::Judge(again)) => judge_again(&again),
         Some(Command::Report(report)) => run_report(&report),
         Some(Command::Compare(compare)) => run_compare(&compare),
-        Some(Command::Schema) => say(&format!("{:#}\n", pmi_conform::report::log_schema())).map(|()| 0),
+        Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "pmi-conform", &mut script);
@@ -123,6 +128,36 @@ fn read_run(path: &Path, keep_events: bool) -> anyhow::Result<Run> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
     Ok(read_log(&name, io::BufReader::new(file), keep_events)?)
+}
+
+/// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
+fn judge_again(args: &Again) -> anyhow::Result<u8> {
+    let Run { header, results, mut events, cut, .. } = read_run(&args.log, true)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let mut deviations = match &args.deviations {
+        Some(path) => Deviations::read(path, None).map_err(anyhow::Error::msg)?,
+        None => Deviations::default(),
+    };
+    let mut judged = Vec::new();
+    for result in &results {
+        let events = events.remove(&result.scenario).unwrap_or_default();
+        let again = again::scenario(&header, result, events, &suite, &mut deviations, args.strict);
+        judged.push(again.with_context(|| args.log.display().to_string())?);
+    }
+    let ran = Ran {
+        selected: header.selected,
+        interrupted: false,
+        scenario_errors: false,
+        strict: args.strict,
+        time: std::time::Duration::from_micros(results.iter().map(|r| r.time_us).sum()),
+    };
+    let end = result::of_run(&suite, &judged, &deviations, ran);
+    let status = end.exit_code as u8;
+    let run = Run { header, results: judged, events, cut, end: Some(end) };
+    let mut text = Vec::new();
+    render(&run, args.format, &mut text)?;
+    say(&String::from_utf8_lossy(&text))?;
+    Ok(status)
 }
 
 fn run_compare(compare: &Compare) -> anyhow::Result<u8> {

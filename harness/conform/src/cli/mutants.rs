@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use pmi_conform::mutants::client::{self, ClientMatrix};
-use pmi_conform::mutants::{Found, run};
-use pmi_conform::suite::Suite;
+use pmi_reference::behaviour::Behaviour;
 use pmi_reference::fault::client::{ClientFault, ClientVariation, FAULTS, UNSEEN, VARIATIONS};
-use pmi_reference::fault::{Behaviour, Fault, Variation, faults, variations};
+use pmi_reference::fault::{self, Fault, Variation, faults, variations};
+use pmi_runner::mutants::client::{self, ClientMatrix};
+use pmi_runner::mutants::{Found, run};
 
 use super::args::Mutants;
 use super::judge::fits;
@@ -28,10 +28,8 @@ pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<
         let found = variations().find(|v| v.name == name);
         found.ok_or_else(|| unknown("variation", name, variations().map(|v| v.name).collect()))
     };
-    Ok(Behaviour {
-        fault: fault.map(find_fault).transpose()?,
-        variations: vary.iter().map(find_variation).collect::<anyhow::Result<_>>()?,
-    })
+    let varied = vary.iter().map(find_variation).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(fault::behaviour(fault.map(find_fault).transpose()?, &varied))
 }
 
 fn list(
@@ -125,8 +123,8 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         return list(&faults, &variations, &client_faults, &client_variations);
     }
     let suite = match args.paths.as_slice() {
-        [] => Suite::embedded(),
-        paths => Suite::of_paths(paths),
+        [] => pmi_runner::suite::embedded(),
+        paths => pmi_runner::suite::of_paths(paths),
     };
     let suite = suite.map_err(told)?;
     let start = Instant::now();

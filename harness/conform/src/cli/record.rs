@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::report::{LogWriter, Look, Terminal, Verbosity};
 use anyhow::Context;
-use pmi_conform::event::Event;
-use pmi_conform::judge::Party;
-use pmi_conform::record::answers::answers;
-use pmi_conform::record::script::script;
-use pmi_conform::record::{interop, place, result, session};
-use pmi_conform::report::{LogWriter, Look, Terminal, Verbosity};
-use pmi_conform::suite::Suite;
-use pmi_conform::verdict::{LogLine, ScenarioResult};
+use pmi_judge::Party;
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{LogLine, ScenarioResult};
+use pmi_runner::agent;
+use pmi_runner::process::stop::StopSignals;
+use pmi_runner::record::answers::answers;
+use pmi_runner::record::script::script;
+use pmi_runner::record::{interop, place, result, session, tap};
 
 use super::args::{Interop, Record};
 use super::{say, told};
@@ -22,7 +23,7 @@ const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     let command = place::placed(&args.command)?;
     let header = result::header(&command);
     let mut log = match &args.output {
@@ -36,12 +37,12 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
         }
     };
     write(&mut log, LogLine::Run(header));
-    let binary = own_file()?;
-    let signals = session::Signals::catch()?;
+    let tap = tap_program()?;
+    let mut signals = StopSignals::catch()?;
     let mut sink = |event: &Event| {
         write(&mut log, LogLine::Event { scenario: result::NAME.into(), event: event.clone() });
     };
-    let session = session::run(&command, &binary, session::Manner::Transparent, &signals, &mut sink)?;
+    let session = session::run(&command, &tap, session::Mode::Transparent, &mut signals, &mut sink)?;
     let path =
         args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
     let replay =
@@ -71,10 +72,10 @@ fn write_scripts(folder: &Path, session: &session::Session, command: &[String]) 
         // One of an earlier session would be taken for this one's.
         let _ = std::fs::remove_file(file);
     }
-    if !session.book.is_connected() {
+    if !session.recording.is_connected() {
         return Ok(());
     }
-    let Some(events) = session.book.events() else {
+    let Some(events) = session.recording.events() else {
         writeln!(
             io::stderr(),
             "pmi-conform record: no scenario was written: the session was too large to keep"
@@ -100,7 +101,7 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
     let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut text = Vec::new();
     Terminal::new(&mut text, Look { color, progress: false, verbosity }).scenario_done(judged)?;
-    let (processes, groups, messages) = session.book.size();
+    let (processes, groups, messages) = session.recording.size();
     writeln!(
         text,
         "pmi-conform record: {} in {}, {}; the job: {}",
@@ -131,12 +132,12 @@ fn count(n: usize, noun: &str, plural: &str) -> String {
 
 /// `interop`: programs under process managers.
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
-    let suite = Suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;
     let managers: Vec<_> = args.manager.iter().map(|m| interop::Manager::new(m)).collect::<Result<_, _>>()?;
-    let binary = own_file()?;
-    let signals = session::Signals::catch()?;
-    let matrix = interop::run(&suite, &programs, &managers, args.ranks, args.timeout, &binary, &signals)?;
+    let tap = tap_program()?;
+    let mut signals = StopSignals::catch()?;
+    let matrix = interop::run(&suite, &programs, &managers, args.ranks, args.timeout, &tap, &mut signals)?;
     if args.json {
         say(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
     } else {
@@ -145,6 +146,8 @@ pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
     Ok(matrix.exit_code())
 }
 
-fn own_file() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file, which is also the tap")
+fn tap_program() -> anyhow::Result<PathBuf> {
+    let own =
+        std::env::current_exe().context("cannot find this program's own file, which is also the tap")?;
+    Ok(agent::program(&own, tap::NAME))
 }

@@ -6,9 +6,10 @@ use anstyle::{AnsiColor, Style};
 use similar::{ChangeTag, TextDiffConfig};
 
 use super::{tally, text};
-use crate::event::{Event, Proc, SilenceProof, What};
-use crate::judge::{Party, Severity};
-use crate::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::event::{Event, SilenceProof, What};
+use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::{Party, Severity};
+use pmi_wire::Proc;
 
 /// An implementation can break the same rule without end; the log has the rest.
 pub(super) const FINDINGS: usize = 10;
@@ -267,13 +268,16 @@ fn told(event: &Event) -> Option<Told> {
         What::ProxyEnded { proxy, exit, .. } => {
             told(Some(&Proc::proxy(*proxy)), "  ", format!("ended: {exit}"))
         }
-        What::Output { .. } => None,
+        What::Output { .. } | What::Expected(_) | What::Nothing { .. } | What::Abandoned(_) => None,
+        What::Flooded { limit } => {
+            told(None, "<-", format!("(more than {limit} bytes: nothing more was read)"))
+        }
         What::Called { proc, function, arguments } => {
             told(Some(proc), "()", text::clean(&format!("{function}({arguments})")))
         }
         What::Returned { proc, function, result, outs } => {
             let outs: String = outs.iter().map(|out| format!(" {out}")).collect();
-            let code = crate::library::code_name(*result);
+            let code = pmi_scenario::signature::code_name(*result);
             told(Some(proc), "()", text::clean(&format!("{function} = {code}{outs}")))
         }
         What::JobExited { exit } => told(None, "  ", format!("launcher: {exit}")),

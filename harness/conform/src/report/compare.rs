@@ -6,49 +6,49 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Run, text};
-use crate::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations do not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// The first run.
-    pub before: Side,
+    pub(crate) before: Side,
     /// The second run.
-    pub after: Side,
+    pub(crate) after: Side,
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
-    pub changed: Vec<Change>,
+    pub(crate) changed: Vec<Change>,
     /// Scenarios without a result in the second run.
-    pub only_before: Vec<String>,
+    pub(crate) only_before: Vec<String>,
     /// Scenarios without a result in the first run.
-    pub only_after: Vec<String>,
+    pub(crate) only_after: Vec<String>,
     /// Number of scenarios that came to the same.
-    pub same: usize,
+    pub(crate) same: usize,
 }
 
 /// One of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Side {
+pub(crate) struct Side {
     /// The implementation under test, as given.
-    pub server: String,
+    pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
-    pub version: String,
+    pub(crate) version: String,
     /// Whether every selected scenario has a result.
-    pub complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// A scenario that did not come to the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     /// Its name.
-    pub scenario: String,
+    pub(crate) scenario: String,
     /// Verdict in the first run.
-    pub before: Verdict,
+    pub(crate) before: Verdict,
     /// Verdict in the second run.
-    pub after: Verdict,
+    pub(crate) after: Verdict,
     /// Requirements that are broken in the second run only.
-    pub broken: BTreeSet<String>,
+    pub(crate) broken: BTreeSet<String>,
     /// Requirements that are broken in the first run only.
-    pub mended: BTreeSet<String>,
+    pub(crate) mended: BTreeSet<String>,
 }
 
 fn broken(result: &ScenarioResult) -> BTreeSet<String> {
@@ -64,7 +64,7 @@ impl Side {
 
 impl Comparison {
     /// Compares two runs, scenario by scenario.
-    pub fn of(before: &Run, after: &Run) -> Self {
+    pub(crate) fn of(before: &Run, after: &Run) -> Self {
         let by_name = |run: &Run| -> BTreeMap<String, ScenarioResult> {
             run.results.iter().map(|r| (r.scenario.clone(), r.clone())).collect()
         };
@@ -99,7 +99,7 @@ impl Comparison {
     }
 
     /// Whether the runs came to the same.
-    pub fn is_same(&self) -> bool {
+    pub(crate) fn is_same(&self) -> bool {
         self.changed.is_empty() && self.only_before.is_empty() && self.only_after.is_empty()
     }
 
@@ -109,7 +109,7 @@ impl Comparison {
     /// # Errors
     ///
     /// Those of writing.
-    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
             let server = text::clean(&side.server);
@@ -152,7 +152,7 @@ impl Comparison {
 mod tests {
     use super::super::tests;
     use super::*;
-    use crate::judge::Severity;
+    use pmi_judge::Severity;
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();

@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 
 use super::block::{Block, Palette, headline};
 use super::{Run, tally, text};
-use crate::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 /// The suite of what concerns no scenario alone, and of scenarios in no folder.
 const TOP: &str = "pmi-conform";

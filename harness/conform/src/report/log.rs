@@ -6,11 +6,11 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 
 use super::{Run, text};
-use crate::verdict::{LOG_FORMAT, LogLine};
+use pmi_judge::verdict::{LOG_FORMAT, LogLine};
 
 /// Writes a log as things happen.
 #[derive(Debug)]
-pub struct LogWriter<W: Write> {
+pub(crate) struct LogWriter<W: Write> {
     out: W,
 }
 
@@ -20,14 +20,14 @@ impl LogWriter<BufWriter<File>> {
     /// # Errors
     ///
     /// Those of creating the file.
-    pub fn create(file: &Path) -> io::Result<Self> {
+    pub(crate) fn create(file: &Path) -> io::Result<Self> {
         File::create(file).map(|file| Self::new(BufWriter::new(file)))
     }
 }
 
 impl<W: Write> LogWriter<W> {
     /// Writes to `out`.
-    pub fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self { out }
     }
 
@@ -36,7 +36,7 @@ impl<W: Write> LogWriter<W> {
     /// # Errors
     ///
     /// Those of writing.
-    pub fn write(&mut self, line: &LogLine) -> io::Result<()> {
+    pub(crate) fn write(&mut self, line: &LogLine) -> io::Result<()> {
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(line)?))?;
         if matches!(line, LogLine::Event { .. }) { Ok(()) } else { self.out.flush() }
     }
@@ -44,7 +44,7 @@ impl<W: Write> LogWriter<W> {
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     /// It cannot be read at all.
     #[error("cannot read {name}: {source}")]
     Read {
@@ -85,7 +85,7 @@ pub enum LogError {
 /// # Errors
 ///
 /// If it cannot be read, is empty or of another format, or a line does not belong there.
-pub fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result<Run, LogError> {
+pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result<Run, LogError> {
     let name = text::clean(name);
     let mut run: Option<Run> = None;
     let mut begun = BTreeSet::new();

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::block::place;
 use super::{Run, tally, text};
-use crate::judge::Severity;
-use crate::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::Severity;
+use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;

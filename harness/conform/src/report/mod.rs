@@ -20,16 +20,16 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::event::Event;
-use crate::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
-pub use compare::{Change, Comparison, Side};
-pub use log::{LogError, LogWriter, read_log};
-pub use terminal::{Look, Terminal, Verbosity};
+pub(crate) use compare::Comparison;
+pub(crate) use log::{LogWriter, read_log};
+pub(crate) use terminal::{Look, Terminal, Verbosity};
 
 /// A form of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+pub(crate) enum Format {
     /// The log itself, a line for each fact.
     Ndjson,
     /// One JSON document.
@@ -58,7 +58,7 @@ impl Format {
 
 /// Why the value of an option names no report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
+pub(crate) enum SpecError {
     /// There is no such format.
     #[error("unknown format `{0}`: use ndjson, json, junit, tap, markdown or terminal")]
     Format(String),
@@ -78,11 +78,11 @@ impl FromStr for Format {
 
 /// A report that the user asks for: `junit=FILE`, or `junit` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportSpec {
+pub(crate) struct ReportSpec {
     /// In which form.
-    pub format: Format,
+    pub(crate) format: Format,
     /// Where to; `None` for standard output.
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl FromStr for ReportSpec {
@@ -99,17 +99,17 @@ impl FromStr for ReportSpec {
 
 /// A run, whole or cut short.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub(crate) struct Run {
     /// What was run.
-    pub header: RunHeader,
+    pub(crate) header: RunHeader,
     /// The results, in the order in which scenarios finished.
-    pub results: Vec<ScenarioResult>,
+    pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
-    pub events: BTreeMap<String, Vec<Event>>,
+    pub(crate) events: BTreeMap<String, Vec<Event>>,
     /// Scenarios that began and have no result.
-    pub cut: Vec<String>,
+    pub(crate) cut: Vec<String>,
     /// How it ended; `None` if the command itself was cut off.
-    pub end: Option<RunEnd>,
+    pub(crate) end: Option<RunEnd>,
 }
 
 /// What makes a run red although no scenario's result says so.
@@ -163,7 +163,7 @@ impl Run {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Ndjson => ndjson(run, out),
         Format::Json => json(run, out),
@@ -178,7 +178,7 @@ pub fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// The JSON schema of a line of the log.
-pub fn log_schema() -> serde_json::Value {
+pub(crate) fn log_schema() -> serde_json::Value {
     schemars::schema_for!(LogLine).to_value()
 }
 

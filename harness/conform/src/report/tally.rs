@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Run, text};
-use crate::judge::Severity;
-use crate::verdict::{ScenarioResult, Verdict};
+use pmi_judge::Severity;
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 /// Whether a result is bad and only as the deviations say.
 pub(super) fn is_known(result: &ScenarioResult) -> bool {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::block::{FINDINGS, place, who};
 use super::{Run, tally, text};
-use crate::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let complaints = run.complaints();

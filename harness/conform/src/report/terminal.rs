@@ -7,14 +7,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
 use super::{Run, tally, text};
-use crate::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 
 /// Scenarios named for a requirement that many break.
 const NAMED: usize = 5;
 
 /// How much to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verbosity {
+pub(crate) enum Verbosity {
     /// Only what makes the run red, and the summary.
     Quiet,
     /// A line for each scenario, more for those that fail or warn.
@@ -25,18 +25,18 @@ pub enum Verbosity {
 
 /// How it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub(crate) struct Look {
     /// Whether to use colours.
-    pub color: bool,
+    pub(crate) color: bool,
     /// Whether to draw a progress bar on standard error, if that is a terminal.
-    pub progress: bool,
+    pub(crate) progress: bool,
     /// How much to show.
-    pub verbosity: Verbosity,
+    pub(crate) verbosity: Verbosity,
 }
 
 /// Shows a run, as it goes or from its log.
 #[derive(Debug)]
-pub struct Terminal<W> {
+pub(crate) struct Terminal<W> {
     out: W,
     palette: Palette,
     verbosity: Verbosity,
@@ -48,7 +48,7 @@ pub struct Terminal<W> {
 
 impl<W: Write> Terminal<W> {
     /// Shows to `out`.
-    pub fn new(out: W, look: Look) -> Self {
+    pub(crate) fn new(out: W, look: Look) -> Self {
         let bar = if look.progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
         } else {
@@ -69,7 +69,7 @@ impl<W: Write> Terminal<W> {
     /// # Errors
     ///
     /// Those of writing, here and below.
-    pub fn start(&mut self, header: &RunHeader) -> io::Result<()> {
+    pub(crate) fn start(&mut self, header: &RunHeader) -> io::Result<()> {
         self.strict = header.strict;
         self.bar.set_length(header.selected as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
@@ -89,7 +89,7 @@ impl<W: Write> Terminal<W> {
     /// # Errors
     ///
     /// Those of writing.
-    pub fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
+    pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
         // Strict or not, a broken SHOULD deserves to be read in full.
         let bad = result.is_red(true);
         let (line, block) = match self.verbosity {
@@ -127,7 +127,7 @@ impl<W: Write> Terminal<W> {
     /// # Errors
     ///
     /// Those of writing.
-    pub fn finish(&mut self, run: &Run) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, run: &Run) -> io::Result<()> {
         self.bar.finish_and_clear();
         let palette = self.palette;
         let mut shown = String::from(if self.spaced { "" } else { "\n" });
@@ -150,7 +150,7 @@ impl<W: Write> Terminal<W> {
         }
         let complaints = run.complaints();
         for complaint in &complaints {
-            let style = palette.severity(crate::judge::Severity::Fail);
+            let style = palette.severity(pmi_judge::Severity::Fail);
             let _ = writeln!(shown, "{style}{}{style:#}: {}", complaint.name, complaint.text);
         }
         if !complaints.is_empty() {
@@ -169,7 +169,7 @@ impl<W: Write> Terminal<W> {
     /// # Errors
     ///
     /// Those of writing.
-    pub fn whole(&mut self, run: &Run) -> io::Result<()> {
+    pub(crate) fn whole(&mut self, run: &Run) -> io::Result<()> {
         self.start(&run.header)?;
         run.results.iter().try_for_each(|result| self.scenario_done(result))?;
         self.finish(run)

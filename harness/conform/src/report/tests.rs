@@ -2,11 +2,13 @@ use std::io::{self, Write};
 
 use rstest::rstest;
 
+use super::log::LogError;
 use super::*;
-use crate::event::{Bytes, Exit, Proc, SilenceProof, What};
-use crate::judge::{Finding, Party, Severity};
-use crate::requirement::Level;
-use crate::verdict::{Judged, LOG_FORMAT, Verdict};
+use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
+use pmi_judge::verdict::{Judged, LOG_FORMAT, Verdict};
+use pmi_judge::{Finding, Party, Severity};
+use pmi_scenario::requirement::Level;
+use pmi_wire::Proc;
 
 /// All that formats choke on: terminal escapes, ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
@@ -52,6 +54,7 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
             at_most: None,
             expected: expected.to_owned(),
             seen: seen.to_owned(),
+            kind: None,
         },
         level: Some(level),
         severity,
@@ -82,7 +85,7 @@ fn events() -> Vec<Event> {
         What::JobExited { exit: Exit::Code(3) },
     ];
     let times = (0..).zip(facts);
-    times.map(|(seq, what)| Event { seq, time_us: seq * 10, what }).collect()
+    times.map(|(seq, what)| Event { time_us: seq * 10, ..Event::new(seq, what) }).collect()
 }
 
 /// One scenario of every verdict, deviations and hostile texts.
@@ -155,6 +158,7 @@ pub(super) fn run() -> Run {
         format: LOG_FORMAT,
         version: "0.1.0".to_owned(),
         server: format!("./pm {HOSTILE}"),
+        under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),
         strict: false,

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 /// What a run of the command came to.
 pub(crate) struct Ran {
     pub(crate) status: i32,
@@ -36,10 +38,42 @@ pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
         .stdin(Stdio::null())
         .output()
         .expect("the built command runs");
+    for log in args.iter().filter_map(|arg| arg.strip_prefix("ndjson=")) {
+        judge_again(&folder.join(log), args);
+    }
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     Ran {
         status: output.status.code().expect("the command is not killed"),
         out: text(output.stdout),
         err: text(output.stderr),
     }
+}
+
+/// Whatever log a test makes comes to the same when it is judged again, if it is of a process manager.
+fn judge_again(log: &Path, args: &[&str]) {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines = |text: &str| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect("a log has JSON in its lines")).collect()
+    };
+    let results = |lines: Vec<Value>| -> Vec<Value> {
+        lines.into_iter().filter(|line| line["type"] == "result").collect()
+    };
+    let before = lines(&text);
+    if before.first().is_none_or(|run| run["under_test"] != "server") {
+        return;
+    }
+    let options = ["--deviations", "--strict"];
+    let at = |option: &str| args.iter().position(|arg| *arg == option);
+    let deviations = at(options[0]).map(|at| &args[at..at + 2]).unwrap_or_default();
+    let strict = at(options[1]).map(|at| &args[at..=at]).unwrap_or_default();
+    let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+        .args(["judge", "--format", "ndjson"])
+        .arg(log)
+        .args(deviations)
+        .args(strict)
+        .current_dir(log.parent().expect("a log lies in a folder"))
+        .output()
+        .expect("the built command runs");
+    let after = String::from_utf8(output.stdout).expect("output is UTF-8");
+    assert_eq!(results(lines(&after)), results(before), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,11 +1,11 @@
-//! Keyval space and process mapping.
+//! The keyval space: what is put and what is read.
 
 use pmi_wire::Operation as Op;
 
-use super::effect::{Effect, For, GetFault, On, PutFault, When};
-use super::{Fault, fault};
+use super::row::{Fault, fault};
+use crate::behaviour::{Effect, GetEffect, PutEffect, Replies, ReplyKind, When};
 
-const GOT: For = For(Some(Op::Get), On::Ok);
+const GOT: Replies = Replies(Some(Op::Get), ReplyKind::Ok);
 
 /// Ends a value before the first such byte that is not its first.
 fn cut(value: &mut Vec<u8>, byte: u8) {
@@ -28,134 +28,132 @@ const HONOURED: &str = "rfc13.maxes.honoured";
 const BLANK: &str = "rfc13.value.blank";
 
 pub(super) const FAULTS: &[Fault] = &[
-    // ----- put
     fault(
         "put-lost",
         &[VISIBLE],
         "a put is acknowledged and forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Always,
     ),
     fault(
         "put-tenth-lost",
         &[VISIBLE],
         "the 10th put is forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Nth(10),
     ),
     fault(
         "put-hundredth-lost",
         &[VISIBLE],
         "the 100th put is forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Nth(100),
     ),
     fault(
         "put-lost-from-last-rank",
         &[VISIBLE],
         "puts of the last rank are forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::LastRank,
     ),
     fault(
         "put-lost-from-odd-last-rank",
         &[VISIBLE],
         "puts of the last rank of an odd group are forgotten",
-        Effect::Put(PutFault::Lost),
-        When::OddLast,
+        Effect::Put(PutEffect::Lost),
+        When::LastOfOddGroup,
     ),
     fault(
         "put-lost-while-others-wait",
         &[VISIBLE],
         "a put while others wait in the barrier is forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Waiting,
     ),
     fault(
         "put-lost-in-children",
         &[VISIBLE],
         "puts of spawned processes are forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Spawned,
     ),
     fault(
         "put-lost-under-load",
         &[VISIBLE],
         "puts that come together are forgotten",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Burst,
     ),
     fault(
         "put-lost-with-two-nodes",
         &[VISIBLE],
         "puts are forgotten on two nodes",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Nodes,
     ),
     fault(
         "put-lost-with-five-ranks",
         &[VISIBLE],
         "puts are forgotten with five ranks or more",
-        Effect::Put(PutFault::Lost),
+        Effect::Put(PutEffect::Lost),
         When::Ranks(5),
     ),
     fault(
         "put-longest-key-lost",
         &[HONOURED, VISIBLE],
         "a key of keylen_max - 1 is forgotten",
-        Effect::Put(PutFault::LostIfLongKey),
+        Effect::Put(PutEffect::LostIfLongKey),
         When::Always,
     ),
     fault(
         "put-longest-value-lost",
         &[HONOURED, VISIBLE],
         "a value of vallen_max - 1 is forgotten",
-        Effect::Put(PutFault::LostIfLongValue),
+        Effect::Put(PutEffect::LostIfLongValue),
         When::Always,
     ),
     fault(
         "put-longest-key-refused",
         &[HONOURED],
         "a key of keylen_max - 1 is refused",
-        Effect::Put(PutFault::RefusedIfLongKey),
+        Effect::Put(PutEffect::RefusedIfLongKey),
         When::Always,
     ),
     fault(
         "put-longest-value-refused",
         &[HONOURED],
         "a value of vallen_max - 1 is refused",
-        Effect::Put(PutFault::RefusedIfLongValue),
+        Effect::Put(PutEffect::RefusedIfLongValue),
         When::Always,
     ),
     fault(
         "put-one-per-barrier",
         &["rfc13.abnf.c-put"],
         "only one put is taken between two barriers",
-        Effect::Put(PutFault::RefusedWithoutBarrier),
+        Effect::Put(PutEffect::RefusedWithoutBarrier),
         When::Always,
     ),
     fault(
         "put-any-kvsname",
         &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
         "a put to an unknown KVS succeeds",
-        Effect::Put(PutFault::AnyKvs),
+        Effect::Put(PutEffect::AnyKvs),
         When::Always,
     ),
     fault(
         "put-twice-keeps-both",
         &["rfc13.put.unique"],
         "a key put by two ranks has a value for each",
-        Effect::Put(PutFault::KeepsBoth),
+        Effect::Put(PutEffect::KeepsBoth),
         When::Always,
     ),
     fault(
         "put-into-all-groups",
         &["rfc13.spawn.new-group", "rfc13.kvsname.distinct", "rfc13.error.rc-nonzero"],
         "a put goes into the KVS of every group",
-        Effect::Put(PutFault::IntoAllGroups),
+        Effect::Put(PutEffect::IntoAllGroups),
         When::Always,
     ),
-    // ----- stored values
     fault(
         "value-cut-at-blank",
         &[BLANK, VALUE, "de-facto.value.to-blank"],
@@ -216,7 +214,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "value-cut-one-short",
         &[VALUE, HONOURED],
         "the longest value loses its last byte",
-        Effect::Store(|_, v, c| v.truncate(c.vallen_max - 2)),
+        Effect::Store(|_, v, maxes| v.truncate(maxes.vallen_max as usize - 2)),
         When::Always,
     ),
     fault(
@@ -369,7 +367,6 @@ pub(super) const FAULTS: &[Fault] = &[
         }),
         When::LastRank,
     ),
-    // ----- keys
     fault(
         "key-case-ignored",
         &[VALUE, "rfc13.error.rc-nonzero"],
@@ -425,267 +422,102 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Key(|k| k.iter().map(|b| if *b == b'-' { b'_' } else { *b }).collect()),
         When::Always,
     ),
-    // ----- get
     fault(
         "get-any-kvsname",
         &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
         "a get from an unknown KVS succeeds",
-        Effect::Get(GetFault::AnyKvs),
+        Effect::Get(GetEffect::AnyKvs),
         When::Always,
     ),
     fault(
         "get-kvsname-prefix",
         &["rfc13.kvs.name-used", "rfc13.error.rc-nonzero"],
         "a KVS name with a tail is taken for the name",
-        Effect::Get(GetFault::LongNameOnly),
+        Effect::Get(GetEffect::LongNameOnly),
         When::Always,
     ),
     fault(
         "get-leaks-other-groups",
         &["rfc13.error.rc-nonzero", "rfc13.spawn.new-group", "rfc13.kvs.name-used"],
         "a missing key is looked for in other groups",
-        Effect::Get(GetFault::OtherGroups),
+        Effect::Get(GetEffect::OtherGroups),
         When::Always,
     ),
     fault(
         "get-consumes",
         &[VISIBLE],
         "a get takes the key out",
-        Effect::Get(GetFault::Consumes),
+        Effect::Get(GetEffect::Consumes),
         When::Always,
     ),
     fault(
         "get-second-is-other",
         &[VALUE],
         "the second get of a key gives another one's value",
-        Effect::Get(GetFault::SecondIsOther),
+        Effect::Get(GetEffect::SecondIsOther),
         When::Always,
     ),
     fault(
         "get-own-only",
         &[VISIBLE],
         "a key is seen by who put it only",
-        Effect::Get(GetFault::OwnOnly),
+        Effect::Get(GetEffect::OwnOnly),
         When::Always,
     ),
     fault(
         "get-same-node-only",
         &[VISIBLE],
         "a key is seen on the node where it was put",
-        Effect::Get(GetFault::SameNodeOnly),
+        Effect::Get(GetEffect::SameNodeOnly),
         When::Nodes,
     ),
     fault(
         "get-by-prefix",
         &[VALUE, "rfc13.error.rc-nonzero"],
         "a key stands for one that it begins",
-        Effect::Get(GetFault::Prefix),
+        Effect::Get(GetEffect::Prefix),
         When::Always,
     ),
     fault(
         "get-next-key",
         &["rfc13.error.rc-nonzero"],
         "a missing key gives the next one's value",
-        Effect::Get(GetFault::NextKey),
+        Effect::Get(GetEffect::NextKey),
         When::Always,
     ),
     fault(
         "get-other-keys-value",
         &[VALUE],
         "a get gives the value of another key",
-        Effect::Get(GetFault::OtherKeysValue),
+        Effect::Get(GetEffect::OtherKeysValue),
         When::Always,
     ),
     fault(
         "get-previous-answer",
         &[VALUE, "rfc13.error.rc-nonzero"],
         "a get gives what the get before asked for",
-        Effect::Get(GetFault::PreviousAnswer),
+        Effect::Get(GetEffect::PreviousAnswer),
         When::Always,
     ),
     fault(
         "get-one-barrier-late",
         &[VISIBLE],
         "a value is visible after two barriers",
-        Effect::Get(GetFault::OneBarrierLate),
+        Effect::Get(GetEffect::OneBarrierLate),
         When::Always,
     ),
     fault(
         "get-first-epoch-only",
         &[VISIBLE],
         "what is put after the second barrier is never visible",
-        Effect::Get(GetFault::FirstEpochOnly),
+        Effect::Get(GetEffect::FirstEpochOnly),
         When::Always,
     ),
     fault(
         "get-last-epoch-only",
         &[VISIBLE],
         "a value is gone after the next barrier",
-        Effect::Get(GetFault::LastEpochOnly),
+        Effect::Get(GetEffect::LastEpochOnly),
         When::Always,
-    ),
-    // ----- mapping
-    fault(
-        "mapping-missing",
-        &["rfc13.mapping.provided"],
-        "there is no process mapping",
-        Effect::Reply(GOT, |d| {
-            if d.get("value").is_some_and(|v| mapping(v)) {
-                d.fail()
-            }
-        }),
-        When::Always,
-    ),
-    fault(
-        "mapping-missing-for-children",
-        &["rfc13.mapping.provided"],
-        "a spawned group has no process mapping",
-        Effect::Reply(GOT, |d| {
-            if d.get("value").is_some_and(|v| mapping(v)) {
-                d.fail()
-            }
-        }),
-        When::Spawned,
-    ),
-    fault(
-        "mapping-error-when-long",
-        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.provided"],
-        "a mapping for five ranks or more is an error",
-        Effect::Reply(GOT, |d| {
-            if d.get("value").is_some_and(|v| mapping(v)) {
-                d.fail()
-            }
-        }),
-        When::Ranks(5),
-    ),
-    fault(
-        "mapping-always-empty",
-        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.format"],
-        "the mapping is empty though it would fit",
-        Effect::Mapping(|m, _| m.clear()),
-        When::Always,
-    ),
-    fault(
-        "mapping-cut",
-        &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.format", "rfc13.abnf.mapping-block"],
-        "a mapping is cut after 12 bytes",
-        Effect::Mapping(|m, _| m.truncate(12)),
-        When::Always,
-    ),
-    fault(
-        "mapping-blanks",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
-        "the mapping has blanks",
-        Effect::Mapping(|m, _| replace(m, "(vector, (0, 1, 64))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-no-vector",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
-        "the word vector is missing",
-        Effect::Mapping(|m, _| replace(m, "((0,1,64))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-plain-list",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
-        "the mapping is a list of nodes",
-        Effect::Mapping(|m, _| replace(m, "0,0,0,0")),
-        When::Always,
-    ),
-    fault(
-        "mapping-two-numbers",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
-        "a block has two numbers",
-        Effect::Mapping(|m, _| replace(m, "(vector,(0,64))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-four-numbers",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
-        "a block has four numbers",
-        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,64,1))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-negative",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping-block"],
-        "a block has a negative number",
-        Effect::Mapping(|m, _| replace(m, "(vector,(-1,1,64))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-no-blocks",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
-        "the vector is empty",
-        Effect::Mapping(|m, _| replace(m, "(vector)")),
-        When::Always,
-    ),
-    fault(
-        "mapping-trailing-comma",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping-blocklist"],
-        "a comma follows the last block",
-        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,64),)")),
-        When::Always,
-    ),
-    fault(
-        "mapping-blocks-parted-by-semicolon",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping-blocklist"],
-        "blocks are parted by semicolons",
-        Effect::Mapping(|m, _| replace(m, "(vector,(0,1,1);(0,1,64))")),
-        When::Always,
-    ),
-    fault(
-        "mapping-unclosed",
-        &["rfc13.mapping.format", "rfc13.abnf.mapping"],
-        "the last parenthesis is missing",
-        Effect::Mapping(|m, _| m.truncate(m.len() - 1)),
-        When::Always,
-    ),
-    fault(
-        "mapping-too-few",
-        &["rfc13.mapping.covers-all-ranks"],
-        "the mapping covers one rank less",
-        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,1,{}))", s.size - 1))),
-        When::Always,
-    ),
-    fault(
-        "mapping-one-block-wraps",
-        &["rfc13.mapping.covers-all-ranks"],
-        "the mapping has one rank and starts again",
-        Effect::Mapping(|m, s| {
-            if s.size > 1 {
-                replace(m, "(vector,(0,1,1))")
-            }
-        }),
-        When::Always,
-    ),
-    fault(
-        "mapping-one-node-for-two",
-        &["rfc13.mapping.true"],
-        "two nodes are told as one",
-        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,1,{}))", s.size))),
-        When::Nodes,
-    ),
-    fault(
-        "mapping-each-its-node",
-        &["rfc13.mapping.true"],
-        "every rank is told to be on a node of its own",
-        Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,{},1))", s.size))),
-        When::Always,
-    ),
-    fault(
-        "mapping-differs-by-rank",
-        &["rfc13.put.unique", VALUE],
-        "the last rank reads another mapping",
-        Effect::Reply(GOT, |d| {
-            let size = d.size;
-            d.edit("value", |v| {
-                if mapping(v) {
-                    replace(v, &format!("(vector,(7,1,{size}))"))
-                }
-            });
-        }),
-        When::LastRank,
     ),
 ];

@@ -2,10 +2,10 @@
 
 use pmi_wire::{Operation as Op, SpawnRequest};
 
-use super::effect::{Effect, For, On, SpawnFault, When};
-use super::{Draft, Fault, fault};
+use super::row::{Fault, fault};
+use crate::behaviour::{Draft, Effect, Replies, ReplyKind, SpawnEffect, When};
 
-const OK: For = For(Some(Op::Spawn), On::Ok);
+const OK: Replies = Replies(Some(Op::Spawn), ReplyKind::Ok);
 const GROUP: &str = "rfc13.spawn.new-group";
 const COMMAND: &str = "rfc13.spawn.command";
 const PREPUT: &str = "rfc13.spawn.preput";
@@ -31,42 +31,42 @@ pub(super) const FAULTS: &[Fault] = &[
         "spawn-no-answer",
         &["rfc13.abnf.c-spawn", "rfc13.wire.lock-step"],
         "spawn is not answered",
-        Effect::Reply(For(Some(Op::Spawn), On::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), Draft::silence),
         When::Always,
     ),
     fault(
         "spawn-second-no-answer",
         &["rfc13.abnf.c-spawn", "rfc13.wire.lock-step"],
         "the second spawn is not answered",
-        Effect::Reply(For(Some(Op::Spawn), On::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), Draft::silence),
         When::Nth(2),
     ),
     fault(
         "spawn-second-refused",
         &["rfc13.abnf.c-spawn", GROUP],
         "the second spawn is refused",
-        Effect::Spawn(SpawnFault::Refused),
+        Effect::Spawn(SpawnEffect::Refused),
         When::Nth(2),
     ),
     fault(
         "spawn-by-others-refused",
         &["rfc13.abnf.c-spawn", GROUP],
         "only rank 0 can spawn",
-        Effect::Spawn(SpawnFault::Refused),
+        Effect::Spawn(SpawnEffect::Refused),
         When::NotFirst,
     ),
     fault(
         "spawn-by-children-refused",
         &["rfc13.abnf.c-spawn", GROUP],
         "spawned processes cannot spawn",
-        Effect::Spawn(SpawnFault::Refused),
+        Effect::Spawn(SpawnEffect::Refused),
         When::Spawned,
     ),
     fault(
         "spawn-starts-nothing",
         &[GROUP],
         "spawn succeeds and starts nothing",
-        Effect::Spawn(SpawnFault::NeverStarts),
+        Effect::Spawn(SpawnEffect::NeverStarts),
         When::Always,
     ),
     fault(
@@ -109,14 +109,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "spawn-answer-per-program",
         &["rfc13.spawn.one-response", "rfc13.wire.lock-step"],
         "each command of a spawn is answered",
-        Effect::Spawn(SpawnFault::AnswerPerProgram),
+        Effect::Spawn(SpawnEffect::AnswerPerProgram),
         When::Always,
     ),
     fault(
         "spawn-answered-twice",
         &["rfc13.wire.lock-step", "rfc13.spawn.one-response"],
         "a spawn is answered when it begins and when it is done",
-        Effect::Spawn(SpawnFault::EarlyAnswer),
+        Effect::Spawn(SpawnEffect::EarlyAnswer),
         When::Always,
     ),
     fault(
@@ -223,14 +223,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "spawn-preput-lost",
         &[PREPUT],
         "preput pairs are lost",
-        Effect::Spawn(SpawnFault::NoPreput),
+        Effect::Spawn(SpawnEffect::NoPreput),
         When::Always,
     ),
     fault(
         "spawn-preput-at-barrier",
         &[PREPUT],
         "preput pairs are visible after a barrier",
-        Effect::Spawn(SpawnFault::PreputAtBarrier),
+        Effect::Spawn(SpawnEffect::PreputAtBarrier),
         When::Always,
     ),
     fault(
@@ -272,14 +272,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "spawn-preput-into-parent",
         &[GROUP, "rfc13.error.rc-nonzero", PREPUT],
         "preput pairs go into the parent's KVS too",
-        Effect::Spawn(SpawnFault::PreputIntoParent),
+        Effect::Spawn(SpawnEffect::PreputIntoParent),
         When::Always,
     ),
     fault(
         "spawn-kvs-copied",
         &[GROUP, "rfc13.error.rc-nonzero"],
         "the children's KVS begins as a copy of the parents'",
-        Effect::Spawn(SpawnFault::CopiesParentKvs),
+        Effect::Spawn(SpawnEffect::CopiesParentKvs),
         When::Always,
     ),
     fault(

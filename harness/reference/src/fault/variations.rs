@@ -1,16 +1,16 @@
 //! Unusual and lawful.
 
-use pmi_wire::Operation as Op;
+use pmi_wire::{Maxes, Operation as Op};
 
-use super::Variation;
-use super::effect::{
-    Effect, ErrorFault, FinalizeFault, For, GetFault, NamesFault, On, PutFault, SpawnFault, VersionFault,
-    When,
+use super::row::Variation;
+use crate::behaviour::{
+    Effect, ErrorEffect, FinalizeEffect, GetEffect, NamesEffect, PutEffect, Replies, ReplyKind, SpawnEffect,
+    VersionEffect, When,
 };
 
-const ANY: For = For(None, On::Any);
-const OK: For = For(None, On::Ok);
-const FAIL: For = For(None, On::Fail);
+const ANY: Replies = Replies(None, ReplyKind::Any);
+const OK: Replies = Replies(None, ReplyKind::Ok);
+const FAIL: Replies = Replies(None, ReplyKind::Fail);
 
 const fn vary(name: &'static str, about: &'static str, effect: Effect) -> Variation {
     Variation { name, about, effect, when: When::Always }
@@ -21,7 +21,7 @@ fn replace(value: &mut Vec<u8>, with: String) {
 }
 
 fn mapping(size: u32, nodes: u32, each: impl Fn(u32, u32) -> String) -> String {
-    let place = crate::placement::place(size, nodes);
+    let place = pmi_wire::place(size, nodes);
     let blocks: Vec<String> =
         (0..nodes.min(size)).map(|n| each(n, place.iter().filter(|p| **p == n).count() as u32)).collect();
     format!("(vector,{})", blocks.join(","))
@@ -36,7 +36,7 @@ fn incomplete(line: &[u8]) -> bool {
 
 pub(super) const VARIATIONS: &[Variation] = &[
     // ----- form of responses
-    vary("rc-absent", "successes carry no rc", Effect::Reply(OK, |d| d.drop("rc"))),
+    vary("rc-absent", "successes carry no rc", Effect::Reply(OK, |d| d.remove("rc"))),
     vary(
         "rc-plus-zero",
         "successes carry rc=+0",
@@ -83,7 +83,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "extra-key-found",
         "get_result has found=TRUE before the value",
-        Effect::Reply(For(Some(Op::Get), On::Ok), |d| d.insert("found", "TRUE")),
+        Effect::Reply(Replies(Some(Op::Get), ReplyKind::Ok), |d| d.insert("found", "TRUE")),
     ),
     vary(
         "extra-keys-many",
@@ -99,7 +99,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "extra-tag",
         "barrier_out carries tag=0",
-        Effect::Reply(For(Some(Op::Barrier), On::Any), |d| d.add("tag", "0")),
+        Effect::Reply(Replies(Some(Op::Barrier), ReplyKind::Any), |d| d.add("tag", "0")),
     ),
     vary("two-blanks", "tuples are parted by two blanks", Effect::Reply(ANY, |d| d.between = b"  ")),
     vary("tab-between", "tuples are parted by a blank and a tab", Effect::Reply(ANY, |d| d.between = b" \t")),
@@ -121,7 +121,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
             }
         }),
     ),
-    vary("msg-absent", "failures carry no msg", Effect::Reply(FAIL, |d| d.drop("msg"))),
+    vary("msg-absent", "failures carry no msg", Effect::Reply(FAIL, |d| d.remove("msg"))),
     vary(
         "msg-with-blanks",
         "failures carry a msg with blanks and equals signs",
@@ -139,7 +139,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "failure-with-empty-keys",
         "a failed get has its rc in the middle of other keys",
-        Effect::Reply(For(Some(Op::Get), On::Fail), |d| d.insert("found", "FALSE")),
+        Effect::Reply(Replies(Some(Op::Get), ReplyKind::Fail), |d| d.insert("found", "FALSE")),
     ),
     vary(
         "leading-zeros",
@@ -176,16 +176,18 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "limits-small",
         "limits of 17, 33 and 65 bytes",
-        Effect::Config(|c| (c.kvsname_max, c.keylen_max, c.vallen_max) = (17, 33, 65)),
+        Effect::Maxes(Maxes { kvsname_max: 17, keylen_max: 33, vallen_max: 65 }),
     ),
     vary(
         "limits-large",
         "limits of 1024, 512 and 65536 bytes",
-        Effect::Config(|c| {
-            (c.kvsname_max, c.keylen_max, c.vallen_max, c.line_max) = (1024, 512, 65536, 1 << 20);
-        }),
+        Effect::Maxes(Maxes { kvsname_max: 1024, keylen_max: 512, vallen_max: 65536 }),
     ),
-    vary("limits-as-intel", "vallen_max is 4096", Effect::Config(|c| c.vallen_max = 4096)),
+    vary(
+        "limits-as-intel",
+        "vallen_max is 4096",
+        Effect::Maxes(Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 4096 }),
+    ),
     vary(
         "kvsname-longest",
         "KVS names are as long as kvsname_max allows",
@@ -210,20 +212,16 @@ pub(super) const VARIATIONS: &[Variation] = &[
         "KVS names are numbers",
         Effect::Kvsname(|n, g| replace(n, format!("{}", 1000 + g))),
     ),
-    vary(
-        "universe-larger",
-        "the universe is larger than the program",
-        Effect::Config(|c| c.universe_size = Some(4096)),
-    ),
+    vary("universe-larger", "the universe is larger than the program", Effect::Universe(4096)),
     vary(
         "universe-refused",
         "the universe size cannot be told",
-        Effect::Reply(For(Some(Op::Universe), On::Ok), |d| d.fail()),
+        Effect::Reply(Replies(Some(Op::Universe), ReplyKind::Ok), |d| d.fail()),
     ),
     vary(
         "appnum-refused",
         "the application number cannot be told",
-        Effect::Reply(For(Some(Op::Appnum), On::Ok), |d| d.fail()),
+        Effect::Reply(Replies(Some(Op::Appnum), ReplyKind::Ok), |d| d.fail()),
     ),
     vary(
         "mapping-block-per-node",
@@ -272,52 +270,52 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "init-closes-on-lower",
         "a client that knows less than 1.1 is turned away",
-        Effect::Version(VersionFault::ClosesOnLower),
+        Effect::Version(VersionEffect::ClosesOnLower),
     ),
-    vary("init-echoes", "every version offered is agreed to", Effect::Version(VersionFault::Echoes)),
+    vary("init-echoes", "every version offered is agreed to", Effect::Version(VersionEffect::Echoes)),
     // ----- what may be refused or done otherwise
-    vary("put-replaces", "a second put of a key replaces its value", Effect::Put(PutFault::Replaces)),
+    vary("put-replaces", "a second put of a key replaces its value", Effect::Put(PutEffect::Replaces)),
     vary(
         "put-takes-overlong",
         "keys and values beyond the limits are taken",
-        Effect::Put(PutFault::AcceptsOverlong),
+        Effect::Put(PutEffect::AcceptsOverlong),
     ),
     vary(
         "put-visible-at-barrier",
         "a put is visible to nobody before the barrier",
-        Effect::Put(PutFault::Deferred),
+        Effect::Put(PutEffect::Deferred),
     ),
     vary(
         "get-after-barrier-only",
         "a value can be read after the next barrier, not before",
-        Effect::Get(GetFault::AfterBarrierOnly),
+        Effect::Get(GetEffect::AfterBarrierOnly),
     ),
-    vary("publish-replaces", "a second publish replaces the port", Effect::Names(NamesFault::TwiceReplaces)),
+    vary("publish-replaces", "a second publish replaces the port", Effect::Names(NamesEffect::TwiceReplaces)),
     vary(
         "publish-ends-with-publisher",
         "a name goes when its publisher finalizes",
-        Effect::Names(NamesFault::DropsWithPublisher),
+        Effect::Names(NamesEffect::DropsWithPublisher),
     ),
     vary(
         "spawn-no-errcodes",
         "spawn_result has no errcodes",
-        Effect::Reply(For(Some(Op::Spawn), On::Ok), |d| d.drop("errcodes")),
+        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Ok), |d| d.remove("errcodes")),
     ),
     vary(
         "error-answered",
         "a request of a known name that is otherwise wrong is answered by a failure",
-        Effect::Error(incomplete, ErrorFault::AnsweredFail),
+        Effect::Error(incomplete, ErrorEffect::AnsweredFail),
     ),
     vary(
         "abort-no-reply",
         "abort is not answered",
-        Effect::Reply(For(Some(Op::Abort), On::Any), |d| d.silence()),
+        Effect::Reply(Replies(Some(Op::Abort), ReplyKind::Any), |d| d.silence()),
     ),
     vary(
         "finalize-closes",
         "the connection is closed behind finalize_ack",
-        Effect::Finalize(FinalizeFault::Closes),
+        Effect::Finalize(FinalizeEffect::Closes),
     ),
-    vary("spawn-refused", "spawn is refused", Effect::Spawn(SpawnFault::Refused)),
-    vary("names-refused", "the name service is refused", Effect::Names(NamesFault::Refused)),
+    vary("spawn-refused", "spawn is refused", Effect::Spawn(SpawnEffect::Refused)),
+    vary("names-refused", "the name service is refused", Effect::Names(NamesEffect::Refused)),
 ];

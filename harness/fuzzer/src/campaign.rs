@@ -1,0 +1,348 @@
+//! A campaign: cases side by side, what is known and what is new.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::case::Case;
+use super::confirm::Examiner;
+use super::failure::Failure;
+use super::generate::{Generator, numbered};
+use super::known::{Known, Steering};
+use super::state::{State, StateError};
+use super::store::{Found, Origin, WriteError, store};
+use super::target::{Pace, Run, Target};
+use super::transition::transitions;
+
+/// A failure that did not show again so often is not tried again.
+const UNCONFIRMED: u32 = 3;
+
+/// Most times of silence that are kept for their median.
+const SILENCES: usize = 100_000;
+
+/// So many cases that cannot be judged, and none that can, mean that none ever will.
+const UNPLAYABLE: u64 = 20;
+
+/// How a campaign goes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What the cases depend on.
+    pub seed: u64,
+    /// Ends after so many cases ...
+    pub sessions: Option<u64>,
+    /// ... or after this time.
+    pub time: Option<Duration>,
+    /// Cases side by side.
+    pub workers: usize,
+    /// Where findings go.
+    pub out: PathBuf,
+    /// What is known already.
+    pub known: Known,
+    /// The command line that plays a finding again, up to the name of its folder.
+    pub replay: String,
+}
+
+/// How far a campaign is.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// Time since it began.
+    pub time: Duration,
+    /// Cases played.
+    pub sessions: u64,
+    /// Cases left out, since they would only have shown what is known.
+    pub skipped: u64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Transitions of the model.
+    pub transitions: usize,
+    /// Cases from which others are made.
+    pub corpus: usize,
+    /// Buckets found in this campaign, and how often each was seen.
+    pub new: BTreeMap<String, u64>,
+    /// The same of known buckets.
+    pub known: BTreeMap<String, u64>,
+    /// Buckets that did not show again.
+    pub unconfirmed: BTreeMap<String, u32>,
+    /// Cases that could not be judged, and why the last one.
+    pub unjudged: (u64, String),
+    /// Middle of the times that it took to know that no answer would come.
+    pub silence: Option<Duration>,
+    /// Most bytes by which a process of the server's has grown in a case.
+    pub growth: u64,
+}
+
+/// Something that a campaign could not write down.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Where it stands.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A finding, or a case to keep.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Is told how a campaign goes.
+pub trait Reporter: Sync {
+    /// Now and then.
+    fn progress(&self, progress: &Progress);
+    /// Something new, which is stored.
+    fn found(&self, found: &Found);
+    /// Something could not be written.
+    fn trouble(&self, what: &Trouble);
+}
+
+/// How a campaign ended.
+#[derive(Debug)]
+pub struct Summary {
+    /// How far it came.
+    pub progress: Progress,
+    /// What was found and stored.
+    pub found: Vec<Found>,
+    /// The user ended it.
+    pub interrupted: bool,
+}
+
+/// What the workers share.
+struct Shared {
+    state: State,
+    steering: Steering,
+    progress: Progress,
+    /// Buckets that some worker looks at or has stored.
+    taken: BTreeSet<String>,
+    found: Vec<Found>,
+    silences: Vec<Duration>,
+}
+
+struct Campaign<'a> {
+    target: &'a dyn Target,
+    generator: &'a dyn Generator,
+    examiner: Examiner<'a>,
+    options: &'a Options,
+    interrupted: &'a AtomicBool,
+    reporter: &'a dyn Reporter,
+    next: AtomicU64,
+    end: AtomicBool,
+    start: Instant,
+    shared: Mutex<Shared>,
+}
+
+/// Runs a campaign from the case that the state names.
+pub fn run(
+    target: &dyn Target,
+    generator: &dyn Generator,
+    options: &Options,
+    state: State,
+    interrupted: &AtomicBool,
+    reporter: &dyn Reporter,
+) -> Summary {
+    let first = state.next;
+    let taken = state.buckets.keys().cloned().collect();
+    let campaign = Campaign {
+        target,
+        generator,
+        examiner: Examiner { target, seed: options.seed, interrupted },
+        options,
+        interrupted,
+        reporter,
+        next: AtomicU64::new(first),
+        end: AtomicBool::new(false),
+        start: Instant::now(),
+        shared: Mutex::new(Shared {
+            steering: Steering::default(),
+            progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
+            state,
+            taken,
+            found: Vec::new(),
+            silences: Vec::new(),
+        }),
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..options.workers.max(1)).map(|_| scope.spawn(|| campaign.work(first))).collect();
+        let mut reported = Instant::now();
+        while workers.iter().any(|w| !w.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if reported.elapsed() >= Duration::from_secs(1) {
+                reported = Instant::now();
+                let progress = campaign.progress();
+                campaign.reporter.progress(&progress);
+                campaign.save();
+            }
+        }
+    });
+    campaign.save();
+    let progress = campaign.progress();
+    let found = campaign.lock().found.clone();
+    Summary { progress, found, interrupted: interrupted.load(Ordering::Relaxed) }
+}
+
+impl Campaign<'_> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> Progress {
+        let mut shared = self.lock();
+        shared.silences.sort_unstable();
+        let mut progress = shared.progress.clone();
+        progress.silence = shared.silences.get(shared.silences.len() / 2).copied();
+        progress.time = self.start.elapsed();
+        progress.transitions = shared.state.transitions.len();
+        progress.corpus = self.generator.kept();
+        progress
+    }
+
+    /// Keeps what a later campaign goes on from.
+    fn save(&self) {
+        let state = self.lock().state.clone();
+        if let Err(error) = state.write(&self.options.out) {
+            self.reporter.trouble(&error.into());
+        }
+    }
+
+    fn is_over(&self, first: u64, number: u64) -> bool {
+        let options = self.options;
+        self.end.load(Ordering::Relaxed)
+            || self.interrupted.load(Ordering::Relaxed)
+            || options.sessions.is_some_and(|n| number - first >= n)
+            || options.time.is_some_and(|time| self.start.elapsed() >= time)
+    }
+
+    fn work(&self, first: u64) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if self.is_over(first, number) {
+                return;
+            }
+            let case = numbered(self.generator, self.options.seed, number);
+            if self.leaves_out(&case, number) {
+                continue;
+            }
+            match self.target.play(&case, Pace::Fast) {
+                Ok(run) => self.judge(&case, number, &run),
+                Err(error) => self.unjudged(error.to_string()),
+            }
+        }
+    }
+
+    fn leaves_out(&self, case: &Case, number: u64) -> bool {
+        let mut shared = self.lock();
+        shared.state.next = shared.state.next.max(number + 1);
+        let skip =
+            self.options.known.avoids(&case.ingredients) || shared.steering.skips(&case.ingredients, number);
+        shared.progress.skipped += u64::from(skip);
+        skip
+    }
+
+    fn unjudged(&self, why: String) {
+        let mut shared = self.lock();
+        shared.progress.unjudged.0 += 1;
+        shared.progress.unjudged.1 = why;
+        if shared.progress.unjudged.0 >= UNPLAYABLE && shared.progress.sessions == 0 {
+            self.end.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn judge(&self, case: &Case, number: u64, run: &Run) {
+        if let Some(why) = run.seen.unjudged.clone().filter(|_| run.failures.is_empty()) {
+            return self.unjudged(why);
+        }
+        let mut fresh = Vec::new();
+        let mut trouble = None;
+        {
+            let mut shared = self.lock();
+            let shared = &mut *shared;
+            shared.progress.sessions += 1;
+            shared.progress.requests += run.seen.requests as u64;
+            shared.state.sessions += 1;
+            let grown = run.seen.growth.as_ref().map_or(0, |g| g.bytes);
+            shared.progress.growth = shared.progress.growth.max(grown);
+            let before = shared.state.transitions.len();
+            shared.state.transitions.extend(transitions(&run.seen).iter().map(ToString::to_string));
+            let further = shared.state.transitions.len() > before;
+            if further && !run.failures.iter().any(|failure| failure.key.is_fatal()) {
+                trouble = self.generator.keep(number, case).err();
+            }
+            if shared.silences.len() < SILENCES {
+                shared.silences.extend(&run.seen.silences);
+            }
+            let mut ended_as_known = false;
+            for failure in &run.failures {
+                let mut bucket = failure.key.to_string();
+                if let Some(alias) = shared.state.aliases.get_mut(&bucket) {
+                    if alias.is_due() {
+                        fresh.push(failure.clone());
+                    }
+                    bucket.clone_from(&alias.of);
+                }
+                let known = self.options.known.has(&bucket) || shared.state.buckets.contains_key(&bucket);
+                if known {
+                    ended_as_known |= failure.key.is_fatal();
+                    *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
+                    let new = shared.found.iter().any(|f| f.bucket == bucket);
+                    let counts = if new { &mut shared.progress.new } else { &mut shared.progress.known };
+                    *counts.entry(bucket).or_default() += 1;
+                } else if shared.taken.insert(bucket) {
+                    fresh.push(failure.clone());
+                }
+            }
+            shared.steering.note(&case.ingredients, ended_as_known);
+        }
+        if let Some(error) = trouble {
+            self.reporter.trouble(&error.into());
+        }
+        for failure in fresh {
+            self.examine(&failure, case, number);
+        }
+    }
+
+    /// Looks into a failure that is new.
+    fn examine(&self, failure: &Failure, case: &Case, number: u64) {
+        let bucket = failure.key.to_string();
+        if let Some((root, smaller)) = self.examiner.root(failure, case) {
+            let mut shared = self.lock();
+            let of = root.key.to_string();
+            shared.state.aliases.entry(bucket).or_default().of.clone_from(&of);
+            let fresh = shared.taken.insert(of.clone());
+            drop(shared);
+            if fresh && !self.options.known.has(&of) {
+                self.confirm(&root, &smaller, number);
+            }
+            return;
+        }
+        self.lock().state.aliases.remove(&bucket);
+        self.confirm(failure, case, number);
+    }
+
+    /// Tries a failure again, makes its case smaller and stores it.
+    fn confirm(&self, failure: &Failure, case: &Case, number: u64) {
+        let bucket = failure.key.to_string();
+        let Some(confirmed) = self.examiner.confirm(failure, case, number) else {
+            let mut shared = self.lock();
+            let times = shared.progress.unconfirmed.entry(bucket.clone()).or_default();
+            *times += 1;
+            if *times < UNCONFIRMED {
+                shared.taken.remove(&bucket);
+            }
+            return;
+        };
+        let found = confirmed.found;
+        let version = self.target.version();
+        let command = self.target.command();
+        let origin = Origin { command, version: &version, replay: &self.options.replay };
+        let events = &confirmed.run.seen.events;
+        if let Err(error) = store(&self.options.out, &found, &confirmed.case, events, &origin) {
+            let file = self.options.out.join(&found.bucket);
+            self.reporter.trouble(&WriteError { file, error }.into());
+        }
+        let mut shared = self.lock();
+        *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
+        *shared.progress.new.entry(bucket).or_default() += 1;
+        shared.found.push(found.clone());
+        drop(shared);
+        self.reporter.found(&found);
+    }
+}

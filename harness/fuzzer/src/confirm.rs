@@ -1,0 +1,159 @@
+//! Looks into a failure that is new: tries it again, and makes its case smaller.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::case::Case;
+use super::failure::{After, Failure, FailureKey};
+use super::shrink::{leave_out, shrink};
+use super::store::{Found, TRIES};
+use super::target::{Pace, Run, Target};
+
+/// Most cases that shrinking one finding plays.
+const SHRINKING: usize = 200;
+
+/// Most time that shrinking one finding takes; three times as much where cases are slow.
+const SHRINKING_TIME: Duration = Duration::from_secs(20);
+
+/// Tries failures of an implementation again.
+pub struct Examiner<'a> {
+    /// The implementation.
+    pub target: &'a dyn Target,
+    /// The seed that is told of what is found.
+    pub seed: u64,
+    /// The user wants the campaign to end.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// A failure that has shown again, and how small its case is.
+#[derive(Debug)]
+pub struct Confirmed {
+    /// What is told of it.
+    pub found: Found,
+    /// The smallest case that shows it.
+    pub case: Case,
+    /// What happened in it.
+    pub run: Run,
+}
+
+/// What a case cites in which we are a proxy's upstream, where the judge knows no requirement.
+fn for_proxies(case: &Case, key: &FailureKey) -> Option<&'static str> {
+    case.needs_upstream().then(|| match key.after() {
+        Some(After::UpstreamClose) => "hydra.upstream.lost",
+        _ => "hydra.upstream.bad-text",
+    })
+}
+
+/// A candidate that is smaller than a case.
+struct Smaller {
+    case: Case,
+    /// How often it showed the failure again.
+    again: u32,
+    /// How many cases were played for it.
+    played: usize,
+}
+
+impl Examiner<'_> {
+    fn goes_on(&self) -> bool {
+        !self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn shows(&self, case: &Case, pace: Pace, key: &FailureKey) -> bool {
+        self.goes_on() && self.target.play(case, pace).is_ok_and(|run| run.failure(key).is_some())
+    }
+
+    /// How many of some more runs show a failure.
+    fn again(&self, case: &Case, key: &FailureKey) -> u32 {
+        (0..TRIES).filter(|_| self.shows(case, Pace::Thorough, key)).count() as u32
+    }
+
+    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
+    /// which is part of its key, may have nothing to do with it. `None` if it stays what it is.
+    pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+        if !matches!(failure.key, FailureKey::Crash { .. }) {
+            return None;
+        }
+        let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
+        let deadline = Instant::now() + SHRINKING_TIME / 2;
+        let case = leave_out(case.clone(), SHRINKING, &mut |candidate| {
+            let play = |_| self.target.play(candidate, Pace::Fast).ok().and_then(same).is_some();
+            Instant::now() < deadline && self.goes_on() && (0..2).all(play)
+        });
+        let root = self.target.play(&case, Pace::Thorough).ok().and_then(same)?;
+        (root.key != failure.key).then_some((root, case))
+    }
+
+    /// Tries a failure of a case again, and makes the case smaller. `None` if it does not show again.
+    pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<Confirmed> {
+        let key = &failure.key;
+        let start = Instant::now();
+        let again = self.again(case, key);
+        let time = start.elapsed() / TRIES * SHRINKING as u32;
+        let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
+        // Once may be the machine's doing where only the clock tells that nothing comes.
+        if again < if key.is_hang() { 2 } else { 1 } {
+            return None;
+        }
+        let mut best = self.smaller(case, key, again, 2, time);
+        if best.again < again {
+            // Something that makes it sure was left out: once more, with more runs for each candidate.
+            let stricter = self.smaller(case, key, again, 5, time);
+            let played = best.played + stricter.played;
+            if stricter.again > best.again {
+                best = stricter;
+            }
+            best.played = played;
+        }
+        if best.again == 0 {
+            (best.case, best.again) = (case.clone(), again);
+        }
+        // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
+        for fitted in [Case::joined, Case::awaited] {
+            if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, key) >= best.again) {
+                best.case = fitted;
+            }
+        }
+        let again_shown = |_| {
+            let run = self.target.play(&best.case, Pace::Thorough).ok()?;
+            let told = run.failure(key)?.clone();
+            Some((run, told))
+        };
+        let (run, told) = (0..TRIES).find_map(again_shown)?;
+        let steps = [case.len(), best.case.len()];
+        if key.is_hang() {
+            best.case.tighten(&run.seen.unanswered, *key == FailureKey::HangBehindHalf);
+        }
+        let found = Found {
+            bucket: key.to_string(),
+            what: told.what,
+            requirement: told.requirement,
+            server: self.target.label(),
+            seed: self.seed,
+            number,
+            ingredients: case.ingredients.iter().cloned().collect(),
+            again,
+            again_minimal: best.again,
+            steps,
+            shrinking: best.played,
+        };
+        let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
+        best.case.finish(&summary, found.requirement.as_deref().or(for_proxies(&best.case, key)));
+        Some(Confirmed { found, case: best.case, run })
+    }
+
+    /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.
+    fn smaller(&self, case: &Case, key: &FailureKey, again: u32, runs: usize, time: Duration) -> Smaller {
+        let mut played = 0;
+        let deadline = Instant::now() + time;
+        let mut shows = |candidate: &Case| {
+            let mut run = || {
+                played += 1;
+                Instant::now() < deadline && self.shows(candidate, Pace::Fast, key)
+            };
+            if again == TRIES { (0..runs).all(|_| run()) } else { (0..2 * runs).any(|_| run()) }
+        };
+        let case = shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
+        let again = self.again(&case, key);
+        Smaller { case, again, played }
+    }
+}

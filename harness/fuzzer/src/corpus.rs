@@ -1,0 +1,371 @@
+//! The cases that got further than those before them, from which others are made.
+//!
+//! They lie in the campaign's folder as scenarios with what is told of them beside each, so that a later campaign can begin with
+//! them. Cases that end a server are not kept: whatever were made of them would end it too.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arbitrary::{Result as Decided, Unstructured};
+use pmi_scenario::ast::{Expr, Piece, UnderTest};
+use pmi_scenario::suite::{self, SuiteError};
+use serde::{Deserialize, Serialize};
+
+use super::case::{Case, agent, sent};
+use super::decisions::percent;
+use super::generate::Generator;
+use super::generate::server::Scope;
+use super::mutate::vary;
+use super::store::{self, ReadError, WriteError};
+
+/// The folder in the campaign's.
+pub const FOLDER: &str = "corpus";
+
+/// Most cases that are kept; the largest go first.
+const MOST: usize = 2000;
+
+/// Of a hundred cases so many are made of others, once there are some.
+const SHARE: u32 = 30;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Corpus {
+    folder: Option<PathBuf>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Its file, without its ending.
+    name: String,
+    case: Case,
+    weight: usize,
+}
+
+/// What is told of a case beside its file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Metadata {
+    ingredients: BTreeSet<String>,
+}
+
+/// Why a corpus cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// A case of an earlier campaign cannot be read.
+    #[error(transparent)]
+    Case(#[from] ReadError),
+    /// What is given is no scenario.
+    #[error("{}", shown(.0))]
+    Scenario(SuiteError),
+}
+
+fn shown(error: &SuiteError) -> String {
+    match error {
+        SuiteError::Other(text) => text.clone(),
+        SuiteError::Diagnostics(all) => all.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+impl Corpus {
+    /// Reads what an earlier campaign has left in its folder, if anything. `folder` is made when something is kept.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or holds something else.
+    pub fn open(folder: &Path) -> Result<Self, CorpusError> {
+        let mut corpus = Self { folder: Some(folder.to_owned()), entries: Vec::new() };
+        if !folder.is_dir() {
+            return Ok(corpus);
+        }
+        let listed =
+            fs::read_dir(folder).and_then(|all| all.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>());
+        let mut files: Vec<PathBuf> =
+            listed.map_err(|error| ReadError::File { file: folder.to_owned(), error })?;
+        files.retain(|file| file.extension().is_some_and(|e| e == "pmi"));
+        files.sort();
+        for file in files {
+            let mut case = store::read_case(&file)?;
+            let told = file.with_extension("json");
+            let metadata: Metadata = serde_json::from_str(&store::read_text(&told)?)
+                .map_err(|error| ReadError::Metadata { file: told, error })?;
+            case.ingredients = metadata.ingredients;
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            corpus.insert(name, case);
+        }
+        Ok(corpus)
+    }
+
+    /// Adds the cases among the scenarios in a folder, and says how many scenarios are none.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or is no scenario.
+    pub fn import(&mut self, folder: &Path) -> Result<usize, CorpusError> {
+        let mut others = 0;
+        let files = suite::scenario_files(&[folder.to_owned()]).map_err(CorpusError::Scenario)?;
+        for (number, (name, source)) in files.into_iter().enumerate() {
+            let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
+            match Case::from_scenario(scenario) {
+                Ok(case) if case.tests() == UnderTest::Server && case.is_sound() => {
+                    self.add(format!("given-{number:06}"), case)?;
+                }
+                _ => others += 1,
+            }
+        }
+        Ok(others)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Keeps the case of this number. Where its file cannot be written, it is kept in memory all the same.
+    fn keep(&mut self, number: u64, case: &Case) -> Result<(), WriteError> {
+        self.add(format!("session-{number:010}"), case.clone())
+    }
+
+    fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
+        case.finish("Got further than those before it.", None);
+        let text = case.text();
+        let metadata = Metadata { ingredients: case.ingredients.clone() };
+        let evicted = self.insert(name.clone(), case);
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let files = |name: &str| ["pmi", "json"].map(|ending| folder.join(format!("{name}.{ending}")));
+        if let Some(evicted) = &evicted {
+            // Who finds it later reads one case too many.
+            for file in files(evicted) {
+                _ = fs::remove_file(file);
+            }
+        }
+        if evicted.as_ref() == Some(&name) {
+            return Ok(());
+        }
+        let [scenario, told] = files(&name);
+        let write = || {
+            fs::create_dir_all(folder)?;
+            fs::write(&told, serde_json::to_string(&metadata)?)?;
+            let part = folder.join(".part");
+            fs::write(&part, text)?;
+            fs::rename(&part, &scenario)
+        };
+        write().map_err(|error| WriteError { file: scenario.clone(), error })
+    }
+
+    /// The name of what had to go.
+    fn insert(&mut self, name: String, case: Case) -> Option<String> {
+        let weight = case.weight();
+        self.entries.push(Entry { name, case, weight });
+        if self.entries.len() <= MOST {
+            return None;
+        }
+        // Of equals the last.
+        let largest = (0..self.entries.len()).max_by_key(|i| self.entries[*i].weight)?;
+        Some(self.entries.remove(largest).name)
+    }
+
+    /// Makes a case of those that there are.
+    fn vary(&self, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
+        if self.entries.is_empty() {
+            return Ok(None);
+        }
+        let first = &u.choose(&self.entries)?.case;
+        let second = &u.choose(&self.entries)?.case;
+        let mut case = first.clone();
+        vary(&mut case, second, u)?;
+        Ok(fits(&case, scope).then_some(case))
+    }
+}
+
+/// Cases for a server, and what is made of those that got further than others.
+#[derive(Debug)]
+pub struct Evolving {
+    scope: Scope,
+    corpus: Mutex<Corpus>,
+}
+
+impl Evolving {
+    /// Cases within a scope; `corpus` is what there is to begin with.
+    pub fn new(scope: Scope, corpus: Corpus) -> Self {
+        Self { scope, corpus: Mutex::new(corpus) }
+    }
+
+    /// A panic elsewhere leaves nothing half done in it.
+    fn corpus(&self) -> MutexGuard<'_, Corpus> {
+        self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generator for Evolving {
+    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
+        // The cases of the model stay as they are, whether others stand between them or not.
+        if percent(mutations)? < SHARE
+            && self.scope.mutate
+            && let Some(case) = self.corpus().vary(self.scope, mutations)?
+        {
+            return Ok(case);
+        }
+        self.scope.generate(lawful, mutations)
+    }
+
+    fn keep(&self, number: u64, case: &Case) -> Result<(), WriteError> {
+        self.corpus().keep(number, case)
+    }
+
+    fn kept(&self) -> usize {
+        self.corpus().len()
+    }
+}
+
+/// Whether a case asks only for what may be asked for.
+fn fits(case: &Case, scope: Scope) -> bool {
+    let has = |wanted: &dyn Fn(&Piece) -> bool| {
+        let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
+        sent.flatten().flat_map(|line| &line.pieces).any(wanted)
+    };
+    let contains = |piece: &Piece, text: &[u8]| match piece {
+        Piece::Literal { bytes, .. } => memchr::memmem::find(bytes, text).is_some(),
+        _ => false,
+    };
+    // A server does well to believe how many processes it is to start, and a machine would not like it.
+    let many = |piece: &Piece| match piece {
+        Piece::Literal { bytes, .. } => memchr::memmem::find_iter(bytes, b"nprocs=").any(|at| {
+            let digits = bytes[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();
+            digits > 1
+        }),
+        _ => false,
+    };
+    case.ranks() <= scope.ranks
+        && case.is_sound()
+        && (scope.upstream || !case.needs_upstream())
+        && (scope.spawn || !has(&|piece| *piece == agent()))
+        && (scope.names || !has(&|piece| contains(piece, b"lish_name") || contains(piece, b"lookup_name")))
+        && !has(&many)
+        && !has(&|piece| matches!(piece, Piece::Fill(Expr::Number(n)) if *n > 1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::close;
+    use crate::decisions::draw;
+    use crate::generate::numbered;
+    use crate::mutate::Mutation;
+    use crate::testing::read_again;
+
+    fn corpus(folder: Option<&Path>, cases: u64) -> Corpus {
+        let mut corpus = Corpus { folder: folder.map(Path::to_owned), entries: Vec::new() };
+        let scope = Scope { upstream: true, ..Scope::default() };
+        for number in 0..cases {
+            corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
+        }
+        corpus
+    }
+
+    fn varied(corpus: &Corpus, scope: Scope, number: u64) -> Option<Case> {
+        corpus.vary(scope, &mut Unstructured::new(&draw(1, number))).unwrap()
+    }
+
+    #[test]
+    fn what_is_made_of_others_depends_on_decisions_and_them_alone_and_is_sound() {
+        let corpus = corpus(None, 60);
+        let scope = Scope { upstream: true, ..Scope::default() };
+        let mut made = 0;
+        let mut mutations = BTreeSet::new();
+        for number in 0..1000 {
+            let Some(case) = varied(&corpus, scope, number) else { continue };
+            made += 1;
+            assert!(case.is_sound(), "{number}: {}", case.text());
+            assert_eq!(varied(&corpus, scope, number).map(|c| c.scenario), Some(case.scenario.clone()));
+            read_again(&case);
+            mutations.extend(case.ingredients.into_iter().filter(|i| i.starts_with("corpus:")));
+        }
+        assert!(made > 900, "{made}");
+        assert_eq!(mutations.len(), Mutation::OF_CASES.len());
+    }
+
+    #[test]
+    fn some_cases_are_made_of_others_and_none_where_nothing_is_mutated() {
+        let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
+        let share = |mutate| {
+            let evolving =
+                Evolving::new(Scope { mutate, upstream: true, ..Scope::default() }, corpus(None, 30));
+            (0..1000).filter(|n| is_made(&numbered(&evolving, 1, *n))).count()
+        };
+        let made = share(true);
+        assert!((200..400).contains(&made), "{made}");
+        assert_eq!(share(false), 0);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_that_is_out_of_scope() {
+        let corpus = corpus(None, 200);
+        let scope = Scope { ranks: 2, spawn: false, names: false, mutate: true, upstream: false };
+        let mut made = 0;
+        for case in (0..800).filter_map(|n| varied(&corpus, scope, n)) {
+            made += 1;
+            let text = case.text();
+            assert!(
+                case.ranks() <= 2 && !text.contains("$agent") && !text.contains("cmd=lookup_name"),
+                "{text}"
+            );
+            assert!(!text.contains("proxy:0"), "{text}");
+        }
+        assert!(made > 20, "{made}");
+    }
+
+    #[test]
+    fn it_is_read_again_in_the_same_order_and_what_is_damaged_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = corpus(Some(folder.path()), 40);
+        let read = Corpus::open(folder.path()).unwrap();
+        assert_eq!((kept.len(), read.len()), (40, 40));
+        for (a, b) in kept.entries.iter().zip(&read.entries) {
+            assert_eq!((&a.name, &a.case.ingredients), (&b.name, &b.case.ingredients));
+            assert_eq!(a.case.scenario.body, b.case.scenario.body);
+        }
+        let damaged = folder.path().join("session-0000000007.pmi");
+        for text in ["# A.\nrequires x\n0 C: cmd=<fill\n", "# A.\nrequires rfc13.put.unique\nlet $x = a\n"] {
+            fs::write(&damaged, text).unwrap();
+            let error = Corpus::open(folder.path()).unwrap_err().to_string();
+            assert!(error.contains("session-0000000007.pmi"), "{error}");
+        }
+        assert!(Corpus::open(&folder.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_largest_go_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut corpus = Corpus { folder: Some(folder.path().to_owned()), entries: Vec::new() };
+        let of = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);
+        for number in 0..MOST {
+            corpus.insert(format!("{number}"), of(2));
+        }
+        corpus.add("large".into(), of(3)).unwrap();
+        assert!(corpus.len() == MOST && !folder.path().join("large.pmi").exists());
+        corpus.add("small".into(), of(1)).unwrap();
+        assert!(corpus.len() == MOST && folder.path().join("small.pmi").exists());
+        assert_eq!(corpus.entries.iter().filter(|e| e.case.len() == 2).count(), MOST - 1);
+    }
+
+    #[test]
+    fn the_suite_holds_cases() {
+        let folder = tempfile::tempdir().unwrap();
+        suite::Suite::export(folder.path()).unwrap();
+        let mut corpus = Corpus::default();
+        let others = corpus.import(folder.path()).unwrap();
+        assert!(corpus.len() > 10 && others > 10, "{} {others}", corpus.len());
+        fs::write(folder.path().join("broken.pmi"), "0 X: y\n").unwrap();
+        assert!(corpus.import(folder.path()).unwrap_err().to_string().contains("broken.pmi"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the decisions of generators come from: bytes, drawn for a seed and the number of a case, or given by a fuzzer that
+//! learns which of them lead somewhere. Where they have come to their end, the first of all choices is taken.
+
+use arbitrary::{Result, Unstructured};
+
+/// Bytes that are drawn for a case: more than any needs.
+const DRAWN: usize = 16 << 10;
+
+/// The bytes that decide on the case of a number. Neighbouring seeds and numbers have nothing in common.
+pub(crate) fn draw(seed: u64, number: u64) -> Vec<u8> {
+    // The finalizer of SplitMix64.
+    let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let mut bytes = vec![0; DRAWN];
+    fastrand::Rng::with_seed(x ^ (x >> 31)).fill(&mut bytes);
+    bytes
+}
+
+/// Decisions on what is lawful, and on what becomes of it: what mutates a case stays when the bytes change that the case itself
+/// is made of.
+pub(crate) fn split(bytes: &[u8]) -> (Unstructured<'_>, Unstructured<'_>) {
+    let (mutations, lawful) = bytes.split_at(bytes.len() / 4);
+    (Unstructured::new(lawful), Unstructured::new(mutations))
+}
+
+/// A number below 100.
+pub(crate) fn percent(u: &mut Unstructured<'_>) -> Result<u32> {
+    Ok((u32::from(u.arbitrary::<u16>()?) * 100) >> 16)
+}
+
+/// One of these.
+pub(crate) fn pick<T: Copy>(u: &mut Unstructured<'_>, choices: &[T]) -> Result<T> {
+    u.choose(choices).copied()
+}
+
+/// Puts things into another order.
+pub(crate) fn shuffle<T>(u: &mut Unstructured<'_>, things: &mut [T]) -> Result<()> {
+    for at in 1..things.len() {
+        let other = u.int_in_range(0..=at)?;
+        things.swap(at, at - other);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_its_own_bytes_and_their_end_means_the_first_choice() {
+        assert_eq!(draw(7, 1), draw(7, 1));
+        assert!(draw(7, 1) != draw(7, 2) && draw(7, 1) != draw(8, 1));
+        let mut u = Unstructured::new(&[]);
+        assert_eq!((percent(&mut u), pick(&mut u, &[3, 4])), (Ok(0), Ok(3)));
+        let mut order = [0, 1, 2, 3];
+        shuffle(&mut u, &mut order).unwrap();
+        assert_eq!(order, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn percent_is_even() {
+        let mut seen = [0; 100];
+        for number in 0..200 {
+            let bytes = draw(1, number);
+            let mut u = Unstructured::new(&bytes);
+            (0..100).for_each(|_| seen[percent(&mut u).unwrap() as usize] += 1);
+        }
+        assert!(seen.iter().all(|n| (120..280).contains(n)), "{seen:?}");
+    }
+}

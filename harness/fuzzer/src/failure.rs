@@ -1,0 +1,467 @@
+//! What an implementation does wrong, and the key by which failures are taken for the same: what it did, and after which kind of
+//! message.
+
+use std::fmt;
+
+use pmi_wire::{Operation, Request, Response, ValueReading};
+
+/// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
+const MANY_KEYS: usize = 20;
+
+/// Something that an implementation should not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Failures with the same key are taken for the same.
+    pub key: FailureKey,
+    /// In words.
+    pub what: String,
+    /// The requirement that is broken, if the judge knows it.
+    pub requirement: Option<String>,
+}
+
+/// Which failure it is. What it is shown as is a name for a folder: the bucket.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FailureKey {
+    /// A process died.
+    Crash {
+        /// The program, or who is under test.
+        who: String,
+        /// Of what.
+        cause: CrashCause,
+        /// The function of a library that was called.
+        call: Option<String>,
+        /// After what; `None` where that says little.
+        after: Option<After>,
+    },
+    /// It sends without end.
+    Flood(After),
+    /// The job does not end although all of its processes have.
+    JobStays(After),
+    /// A program's memory grows out of proportion.
+    Memory(String),
+    /// Processes of these programs are left when whoever has started them has ended.
+    Leak(Vec<String>),
+    /// An answer that is due does not come, or a process does not end.
+    Hang {
+        /// A program or library under test; `None` for a server.
+        who: Option<&'static str>,
+        /// The requirement that makes a server answer.
+        requirement: Option<String>,
+        /// The function of a library that was called.
+        call: Option<String>,
+        /// After what.
+        after: After,
+    },
+    /// No request is answered while another process has said half of one.
+    HangBehindHalf,
+    /// A requirement is broken.
+    Rule {
+        /// A program or library under test; `None` for a server.
+        who: Option<&'static str>,
+        /// Which.
+        requirement: String,
+        /// After what.
+        after: After,
+    },
+    /// Servers answer differently.
+    Difference {
+        /// After what.
+        asked: After,
+        /// What each of them says.
+        answers: Vec<String>,
+    },
+}
+
+/// Of what a process died.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrashCause {
+    /// Of a signal.
+    Signal(i32),
+    /// For a reason that it gives itself.
+    Message(String),
+}
+
+/// What happened last before a failure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum After {
+    /// Nothing that we did.
+    Start,
+    /// We sent something.
+    Message(MessageKind),
+    /// Several requests had no answer yet.
+    Pipelined,
+    /// We closed a connection.
+    Close,
+    /// A process of ours ended.
+    Exit,
+    /// We said something as the upstream of a proxy.
+    Upstream(UpstreamKind),
+    /// We closed the connection of a proxy to its upstream.
+    UpstreamClose,
+    /// A program asked nothing.
+    NoRequest,
+    /// A program asked something, and was answered.
+    Answered {
+        /// What it asked; `None` if nothing.
+        asked: Asked,
+        /// How it was answered.
+        answer: AnswerKind,
+    },
+}
+
+/// What a process that was answered had asked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asked {
+    /// A request.
+    Request(MessageKind),
+    /// Nothing, yet.
+    Nothing,
+    /// Nothing, since its last answer.
+    NothingMore,
+}
+
+/// What kind of message a write ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageKind {
+    /// Its newline has not been sent.
+    Partial,
+    /// More keys than any message has.
+    ManyKeys,
+    /// No command.
+    NoCommand,
+    /// A command that RFC 13 does not know.
+    UnknownCommand,
+    /// A request of RFC 13.
+    Request(Operation),
+    /// One that is not as it should be.
+    Malformed(Operation),
+}
+
+/// What kind of thing the upstream of a proxy says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UpstreamKind {
+    /// Its newline has not been sent.
+    Partial,
+    /// No command.
+    NoCommand,
+    /// A command that RFC 13 does not know.
+    UnknownCommand,
+    /// Pairs for the cache.
+    Cache,
+    /// Pairs of which some are none.
+    MalformedCache,
+    /// A response of RFC 13.
+    Response(Operation),
+    /// One that is not as it should be.
+    Malformed(Operation),
+}
+
+/// How a program's request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnswerKind {
+    /// As it should be.
+    Proper,
+    /// A success without what was asked for.
+    Bare,
+    /// Limits below what any process manager has, or far beyond.
+    UnusualLimits,
+    /// A refusal.
+    Refused,
+    /// The answer to something else.
+    Other,
+    /// The right command in a message that cannot be read.
+    Garbled,
+    /// No message.
+    Unreadable,
+    /// More than anybody reads.
+    Long,
+    /// Something that was not asked for.
+    Surplus,
+    /// The end of the connection.
+    Close,
+    /// The beginning of an answer, and the end of the connection.
+    Half,
+}
+
+impl FailureKey {
+    /// Whether a case shows nothing more behind it.
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Self::Crash { .. }
+            | Self::JobStays(_)
+            | Self::Flood(_)
+            | Self::Difference { .. }
+            | Self::Memory(_) => true,
+            Self::Leak(_) | Self::Hang { .. } | Self::HangBehindHalf | Self::Rule { .. } => false,
+        }
+    }
+
+    /// Whether it is told by an answer that does not come.
+    pub(crate) fn is_hang(&self) -> bool {
+        matches!(self, Self::Hang { .. } | Self::HangBehindHalf)
+    }
+
+    /// Whether single bytes of what is sent may matter: a broken rule is told with its message, a crash may need one byte.
+    pub(crate) fn depends_on_bytes(&self) -> bool {
+        matches!(self, Self::Crash { .. } | Self::JobStays(_) | Self::Flood(_) | Self::Leak(_))
+    }
+
+    /// Whether it is a crash as another is, whatever came last before it.
+    pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Crash { who, cause, .. }, Self::Crash { who: other, cause: of, .. }) => {
+                (who, cause) == (other, of)
+            }
+            _ => false,
+        }
+    }
+
+    /// What happened last before it, if that is known.
+    pub(crate) fn after(&self) -> Option<&After> {
+        match self {
+            Self::Crash { after, .. } => after.as_ref(),
+            Self::Flood(after) | Self::JobStays(after) => Some(after),
+            Self::Hang { after, .. } | Self::Rule { after, .. } => Some(after),
+            Self::Memory(_) | Self::Leak(_) | Self::HangBehindHalf | Self::Difference { .. } => None,
+        }
+    }
+}
+
+impl Failure {
+    /// Processes that are left when `starter` has ended.
+    pub(crate) fn leak(starter: &str, names: &[String]) -> Self {
+        let mut distinct = names.to_vec();
+        distinct.dedup();
+        Self {
+            key: FailureKey::Leak(distinct),
+            what: format!("processes are left when {starter} has ended: {}", names.join(", ")),
+            requirement: None,
+        }
+    }
+}
+
+/// The name of a signal.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    signal_hook::low_level::signal_name(signal).unwrap_or("signal")
+}
+
+impl MessageKind {
+    /// What kind of message a write ends with.
+    pub fn of(bytes: &[u8]) -> Self {
+        let Some(text) = bytes.strip_suffix(b"\n") else { return Self::Partial };
+        let last = text.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+        let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
+        if spawning || last == b"endcmd" {
+            return Self::Request(Operation::Spawn);
+        }
+        if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
+            return Self::ManyKeys;
+        }
+        let Some(rest) = last.strip_prefix(b"cmd=") else { return Self::NoCommand };
+        let cmd = rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default();
+        let Some(op) = Operation::from_request_cmd(cmd) else { return Self::UnknownCommand };
+        match Request::parse(last, ValueReading::ToEndOfLine) {
+            Ok(_) => Self::Request(op),
+            Err(_) => Self::Malformed(op),
+        }
+    }
+}
+
+impl UpstreamKind {
+    /// What kind of thing the upstream has said.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let Some(lines) = text.strip_suffix(b"\n") else { return Self::Partial };
+        let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
+        let mut words = first.split(|b| *b == b' ');
+        let cmd = match words.next().and_then(|word| word.strip_prefix(b"cmd=")) {
+            Some(b"keyval_cache") => {
+                let bare = words.any(|word| !word.is_empty() && !word.contains(&b'='));
+                return if bare { Self::MalformedCache } else { Self::Cache };
+            }
+            Some(cmd) => cmd,
+            None => return Self::NoCommand,
+        };
+        let Some(op) = Operation::from_response_cmd(cmd) else { return Self::UnknownCommand };
+        match Response::parse(first, ValueReading::ToEndOfLine) {
+            Ok(_) => Self::Response(op),
+            Err(_) => Self::Malformed(op),
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partial => f.write_str("partial"),
+            Self::ManyKeys => f.write_str("many-keys"),
+            Self::NoCommand => f.write_str("no-command"),
+            Self::UnknownCommand => f.write_str("unknown-command"),
+            Self::Request(op) => f.write_str(op.request_cmd()),
+            Self::Malformed(op) => write!(f, "bad-{}", op.request_cmd()),
+        }
+    }
+}
+
+impl fmt::Display for UpstreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |op: &Operation| op.response_cmd().unwrap_or("abort");
+        match self {
+            Self::Partial => f.write_str("upstream-partial"),
+            Self::NoCommand => f.write_str("upstream-no-command"),
+            Self::UnknownCommand => f.write_str("upstream-unknown-command"),
+            Self::Cache => f.write_str("upstream-keyval_cache"),
+            Self::MalformedCache => f.write_str("upstream-bad-keyval_cache"),
+            Self::Response(op) => write!(f, "upstream-{}", name(op)),
+            Self::Malformed(op) => write!(f, "upstream-bad-{}", name(op)),
+        }
+    }
+}
+
+impl fmt::Display for AnswerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proper => "ok",
+            Self::Bare => "bare",
+            Self::UnusualLimits => "unusual",
+            Self::Refused => "refused",
+            Self::Other => "other",
+            Self::Garbled => "garbled",
+            Self::Unreadable => "unreadable",
+            Self::Long => "long",
+            Self::Surplus => "surplus",
+            Self::Close => "close",
+            Self::Half => "half",
+        })
+    }
+}
+
+impl fmt::Display for After {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Message(kind) => kind.fmt(f),
+            Self::Pipelined => f.write_str("pipelined"),
+            Self::Close => f.write_str("close"),
+            Self::Exit => f.write_str("exit"),
+            Self::Upstream(kind) => kind.fmt(f),
+            Self::UpstreamClose => f.write_str("upstream-close"),
+            Self::NoRequest => f.write_str("no-request"),
+            Self::Answered { asked: Asked::Request(asked), answer } => write!(f, "{asked}-{answer}"),
+            Self::Answered { asked: Asked::Nothing, answer } => write!(f, "start-{answer}"),
+            Self::Answered { asked: Asked::NothingMore, answer } => write!(f, "between-{answer}"),
+        }
+    }
+}
+
+impl fmt::Display for CrashCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => f.write_str(signal_name(*signal)),
+            Self::Message(text) => f.write_str(&slug(text)),
+        }
+    }
+}
+
+impl fmt::Display for FailureKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = Vec::new();
+        match self {
+            Self::Crash { who, cause, call, after } => {
+                parts.extend(["crash".to_owned(), slug(who), cause.to_string()]);
+                parts.extend(call.clone());
+                parts.extend(after.as_ref().map(After::to_string));
+            }
+            Self::Flood(after) => parts.extend(["flood".to_owned(), after.to_string()]),
+            Self::JobStays(after) => parts.extend(["job-stays".to_owned(), after.to_string()]),
+            Self::Memory(program) => parts.extend(["memory".to_owned(), slug(program)]),
+            Self::Leak(programs) => parts.extend(["leak".to_owned(), slug(&programs.join("-"))]),
+            Self::Hang { who, requirement, call, after } => {
+                parts.push("hang".to_owned());
+                parts.extend(who.map(str::to_owned));
+                parts.extend(requirement.as_deref().map(slug));
+                parts.extend(call.clone());
+                parts.push(after.to_string());
+            }
+            Self::HangBehindHalf => parts.extend(["hang", "behind-half-a-request"].map(str::to_owned)),
+            Self::Rule { who, requirement, after } => {
+                parts.push("rule".to_owned());
+                parts.extend(who.map(str::to_owned));
+                parts.extend([slug(requirement), after.to_string()]);
+            }
+            Self::Difference { asked, answers } => {
+                parts.extend(["differs".to_owned(), asked.to_string()]);
+                parts.extend(answers.iter().map(|answer| slug(answer)));
+            }
+        }
+        f.pad(&parts.join("--"))
+    }
+}
+
+/// A text of letters, digits and `.-_`, not too long.
+fn slug(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || c == '.' || c == '_' {
+            out.push(c);
+        } else if !out.ends_with('-') {
+            out.push('-');
+        }
+        if out.len() >= 60 {
+            break;
+        }
+    }
+    out.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_messages() {
+        for (bytes, expected) in [
+            ("cmd=put kvsname=k key=a value=b\n", "put"),
+            ("cmd=put kvsname=k\n", "bad-put"),
+            ("cmd=put kvsname=k", "partial"),
+            ("cmd=get kvsname=k key=a\ncmd=barrier_in\n", "barrier_in"),
+            ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
+            ("cmd=frob\n", "unknown-command"),
+            ("\n", "no-command"),
+            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MANY_KEYS)), "many-keys"),
+        ] {
+            assert_eq!(MessageKind::of(bytes.as_bytes()).to_string(), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_what_an_upstream_says() {
+        for (text, expected) in [
+            ("cmd=get_result rc=0 value=x\n", "upstream-get_result"),
+            ("cmd=get_result rc=0 value=x", "upstream-partial"),
+            ("rc=0 value=x\n", "upstream-no-command"),
+            ("\n", "upstream-no-command"),
+            ("\ncmd=barrier_out\n", "upstream-no-command"),
+            ("cmd=frob\n", "upstream-unknown-command"),
+            ("cmd=keyval_cache a=1 b=2\n", "upstream-keyval_cache"),
+            ("cmd=keyval_cache a=1 b\n", "upstream-bad-keyval_cache"),
+            ("cmd=get_result rc=x\n", "upstream-bad-get_result"),
+        ] {
+            assert_eq!(UpstreamKind::of(text.as_bytes()).to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_shown_as_the_name_of_a_folder() {
+        let get = || After::Message(MessageKind::Request(Operation::Get));
+        let crash =
+            |cause, after| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, call: None, after };
+        let key = crash(CrashCause::Signal(11), Some(get()));
+        assert_eq!(key.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--get");
+        let told = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
+        assert_eq!(told.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
+        assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&told));
+        let rule = FailureKey::Rule { who: None, requirement: "rfc13.get.value".into(), after: get() };
+        assert_eq!(rule.to_string(), "rule--rfc13.get.value--get");
+        assert!(key.is_fatal() && !rule.is_fatal());
+    }
+}

@@ -1,0 +1,104 @@
+//! A message as tuples, as long as it still is one: what generators make and mutations change before it is text.
+
+use pmi_scenario::ast::{Piece, Template};
+
+use super::case::{literal, push, template};
+
+/// A tuple.
+#[derive(Debug, Clone)]
+pub(crate) struct Field {
+    pub(crate) key: String,
+    pub(crate) value: Template,
+}
+
+/// Its tuples, in order.
+pub(crate) type Message = Vec<Field>;
+
+/// What one side says in one write.
+#[derive(Debug, Clone)]
+pub(crate) enum Draft {
+    /// Messages: one but for a spawn.
+    Messages(Vec<Message>),
+    /// Text that tuples were made into, or that never were any.
+    Lines(Vec<Template>),
+}
+
+impl Draft {
+    pub(crate) fn lines(&self) -> Vec<Template> {
+        match self {
+            Self::Messages(messages) => messages.iter().map(|message| line(message)).collect(),
+            Self::Lines(lines) => lines.clone(),
+        }
+    }
+
+    pub(crate) fn messages_mut(&mut self) -> Option<&mut Vec<Message>> {
+        match self {
+            Self::Messages(messages) => Some(messages),
+            Self::Lines(_) => None,
+        }
+    }
+}
+
+/// A tuple of a key and one piece.
+pub(crate) fn field(key: &str, value: impl Into<Value>) -> Field {
+    Field { key: key.to_owned(), value: template(vec![value.into().0]) }
+}
+
+/// The line that ends a program of a spawn.
+pub(crate) fn end_of_command() -> Field {
+    Field { key: "endcmd".to_owned(), value: Template::default() }
+}
+
+/// The value of a [`field`].
+pub(crate) struct Value(Piece);
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self(literal(text))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self(literal(text))
+    }
+}
+
+impl From<Piece> for Value {
+    fn from(piece: Piece) -> Self {
+        Self(piece)
+    }
+}
+
+/// Puts tuples together.
+pub(crate) fn line(fields: &[Field]) -> Template {
+    let mut line = Template::default();
+    for (i, field) in fields.iter().enumerate() {
+        let blank = if i == 0 { "" } else { " " };
+        let equals = if field.value.is_empty() && field.key == "endcmd" { "" } else { "=" };
+        push(&mut line, literal(format!("{blank}{}{equals}", field.key)));
+        field.value.pieces.iter().for_each(|piece| push(&mut line, piece.clone()));
+    }
+    line
+}
+
+/// A template that is nothing but these bytes.
+pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
+    template(vec![literal(bytes)])
+}
+
+/// An answer as tuples: the value of get_result and msg run to the end of the line.
+pub(crate) fn tuples(line: &[u8]) -> Message {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let whole = [&b"value="[..], b"msg="].iter().any(|key| rest.starts_with(key));
+        let end = if whole { rest.len() } else { memchr::memchr(b' ', rest).unwrap_or(rest.len()) };
+        let (tuple, more) = rest.split_at(end);
+        rest = more.strip_prefix(b" ").unwrap_or(more);
+        let at = memchr::memchr(b'=', tuple).unwrap_or(tuple.len());
+        let key = String::from_utf8_lossy(&tuple[..at]).into_owned();
+        fields.push(Field { key, value: text(tuple.get(at + 1..).unwrap_or_default()) });
+    }
+    fields
+}

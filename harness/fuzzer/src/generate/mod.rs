@@ -1,0 +1,47 @@
+//! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
+
+pub mod library;
+pub mod program;
+pub mod server;
+mod upstream;
+
+use arbitrary::{Result, Unstructured};
+
+use crate::case::Case;
+use crate::decisions;
+use crate::store::WriteError;
+
+/// What makes the cases of a campaign.
+pub trait Generator: Sync {
+    /// Makes a case. What is lawful in it is decided by the first decisions, what is not by the second.
+    ///
+    /// # Errors
+    ///
+    /// The decisions decide on nothing, which does not happen: where they have come to their end, the first choice is taken.
+    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
+
+    /// Is told of a case that reached what none before it had, and did not end the implementation.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written down.
+    fn keep(&self, _number: u64, _case: &Case) -> std::result::Result<(), WriteError> {
+        Ok(())
+    }
+
+    /// Number of cases from which others are made.
+    fn kept(&self) -> usize {
+        0
+    }
+}
+
+/// Makes the case that these bytes decide on, whatever they are.
+pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
+    let (mut lawful, mut mutations) = decisions::split(bytes);
+    generator.generate(&mut lawful, &mut mutations).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Makes the case of a number.
+pub fn numbered(generator: &dyn Generator, seed: u64, number: u64) -> Case {
+    decided(generator, &decisions::draw(seed, number))
+}

@@ -1,0 +1,427 @@
+//! Cases for a program: what its server says to the requests that it makes by itself, with none to two mutations. A case depends on
+//! what the program asks in a plain run as well.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use arbitrary::{Result, Unstructured};
+use pmi_judge::event::{Event, What};
+use pmi_reference::fault::variations;
+use pmi_scenario::ast::{Piece, Setting, Stmt, Template, UnderTest};
+use pmi_wire::{LineFramer, Operation, Proc, Request, ValueReading};
+
+use super::Generator;
+use crate::case::{Case, kill, kvsname, literal, push, unplaced};
+use crate::client_steps::{asks, pattern, says};
+use crate::decisions::{percent, pick};
+use crate::fields::{Message, tuples};
+use crate::mutate::{Answer, Said};
+
+/// Longest line of a plain run that is read.
+const LINE_LIMIT: usize = 1 << 20;
+/// Most requests of a kind that are passed over to reach a later one.
+const PASSED: usize = 40;
+/// What the reference server tells where the program does not ask.
+const LIMITS: [i64; 3] = [256, 64, 1024];
+const MAPPING: &[u8] = b"PMI_process_mapping";
+
+/// What a program asks in a plain run.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// Its requests with their answers, by rank.
+    exchanges: Vec<Vec<Exchange>>,
+    limits: [i64; 3],
+}
+
+#[derive(Debug, Clone)]
+struct Exchange {
+    op: Operation,
+    mapping: bool,
+    answer: Message,
+}
+
+impl Exchange {
+    /// Whether a step that names another names this one, too.
+    fn is_named_by(&self, other: &Self) -> bool {
+        self.op == other.op && (self.mapping || !other.mapping)
+    }
+}
+
+/// Lines and bytes of a run, connection by connection.
+struct Link {
+    to_server: LineFramer,
+    from_server: LineFramer,
+    /// A spawn request that has begun.
+    spawning: bool,
+    asked: VecDeque<Option<(Operation, bool)>>,
+    exchanges: Vec<Exchange>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            to_server: LineFramer::new(LINE_LIMIT),
+            from_server: LineFramer::new(LINE_LIMIT),
+            spawning: false,
+            asked: VecDeque::new(),
+            exchanges: Vec::new(),
+        }
+    }
+}
+
+impl Link {
+    fn asks(&mut self, line: &[u8]) {
+        if self.spawning || line.starts_with(b"mcmd=spawn") {
+            self.spawning = line != b"endcmd";
+            if !self.spawning {
+                self.asked.push_back(Some((Operation::Spawn, false)));
+            }
+            return;
+        }
+        let request = Request::parse(line, ValueReading::ToEndOfLine).ok();
+        self.asked.push_back(request.map(|request| match request {
+            Request::Get { key, .. } => (Operation::Get, key == MAPPING),
+            other => (other.operation(), false),
+        }));
+    }
+
+    fn is_answered(&mut self, line: &[u8]) {
+        if let Some(Some((op, mapping))) = self.asked.pop_front()
+            && op != Operation::Abort
+        {
+            self.exchanges.push(Exchange { op, mapping, answer: tuples(line) });
+        }
+    }
+}
+
+fn lines(framer: &mut LineFramer, bytes: &[u8]) -> Vec<Vec<u8>> {
+    framer.push(bytes);
+    let mut lines = Vec::new();
+    while let Some(line) = framer.next_line() {
+        lines.push(line.unwrap_or_default().to_vec());
+    }
+    lines
+}
+
+impl Trace {
+    /// Reads what happened in a plain run of so many ranks; `None` if no rank asked for anything.
+    pub fn read(events: &[Event], ranks: u32) -> Option<Self> {
+        let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
+        for event in events {
+            match &event.what {
+                What::ToServer { proc, bytes } => {
+                    let link = links.entry(*proc).or_default();
+                    for line in lines(&mut link.to_server, &bytes.0) {
+                        link.asks(&line);
+                    }
+                }
+                What::FromServer { proc, bytes } => {
+                    let link = links.entry(*proc).or_default();
+                    for line in lines(&mut link.from_server, &bytes.0) {
+                        link.is_answered(&line);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut take =
+            |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
+        let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
+        let number = |key: &str| {
+            let field = exchanges.iter().flatten().flat_map(|e| &e.answer).find(|f| f.key == key)?;
+            field.value.literal()?.parse().ok()
+        };
+        let limits = ["kvsname_max", "keylen_max", "vallen_max"].map(number);
+        let limits = [0, 1, 2].map(|i| limits[i].unwrap_or(LIMITS[i]));
+        let name = exchanges.iter().flatten().find(|e| e.op == Operation::Kvsname);
+        let name = name.and_then(|e| e.answer.iter().find(|f| f.key == "kvsname"));
+        if let Some(name) = name.and_then(|f| bytes_of(&f.value)).map(<[u8]>::to_vec) {
+            let fields = exchanges.iter_mut().flatten().flat_map(|e| &mut e.answer);
+            fields.for_each(|field| field.value = with_name(&field.value, &name));
+        }
+        exchanges.iter().any(|all| !all.is_empty()).then_some(Self { exchanges, limits })
+    }
+}
+
+fn bytes_of(template: &Template) -> Option<&[u8]> {
+    match &template.pieces[..] {
+        [Piece::Literal { bytes, .. }] => Some(bytes),
+        _ => None,
+    }
+}
+
+/// A value in which the name of the keyval space, which is another in every run, stands as a name.
+fn with_name(value: &Template, name: &[u8]) -> Template {
+    let mut out = Template::default();
+    for piece in &value.pieces {
+        let Piece::Literal { bytes, .. } = piece else {
+            push(&mut out, piece.clone());
+            continue;
+        };
+        let mut rest = &bytes[..];
+        while let Some(at) = memchr::memmem::find(rest, name).filter(|_| !name.is_empty()) {
+            push(&mut out, literal(&rest[..at]));
+            push(&mut out, kvsname());
+            rest = &rest[at + name.len()..];
+        }
+        push(&mut out, literal(rest));
+    }
+    out
+}
+
+/// Cases for a program.
+#[derive(Debug)]
+pub struct Programs {
+    /// What it asks in plain runs; one at least.
+    pub traces: Vec<Trace>,
+    /// Answers are changed; otherwise all that is unusual is lawful.
+    pub mutate: bool,
+}
+
+impl Generator for Programs {
+    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let trace = lawful.choose(&self.traces)?;
+        let mut maker = Maker {
+            trace,
+            u: mutations,
+            case: Case::new(UnderTest::Client, trace.exchanges.len() as u32, Vec::new()),
+        };
+        let unusual = percent(lawful)?;
+        if unusual < 15 || !self.mutate {
+            maker.vary(lawful)?;
+        } else if unusual < 30 {
+            maker.serve(lawful)?;
+        }
+        let count = match percent(maker.u)? {
+            _ if !self.mutate => 0,
+            0..50 if unusual < 30 => 0,
+            0..65 => 1,
+            _ => 2,
+        };
+        maker.mutate(count)?;
+        Ok(maker.case)
+    }
+}
+
+struct Maker<'a, 'b, 'c> {
+    trace: &'a Trace,
+    u: &'b mut Unstructured<'c>,
+    case: Case,
+}
+
+impl Maker<'_, '_, '_> {
+    fn vary(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let all: Vec<&str> = variations().map(|v| v.name).collect();
+        for _ in 0..u.int_in_range(1..=2)? {
+            let name = pick(u, &all)?;
+            if self.case.ingredients.insert(format!("vary:{name}")) {
+                self.case.scenario.serving.variations.push(unplaced(name.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=4)? {
+            0 => (Setting::KeylenMax, &[20, 32, 48, 256, 1024, 65536]),
+            1 | 2 => (Setting::VallenMax, &[32, 64, 256, 4096, 65536, 1_000_000]),
+            3 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
+            _ => (Setting::Delay, &[1, 5, 20]),
+        };
+        let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
+        self.case.ingredients.insert(format!("serve:{name}"));
+        self.case.scenario.serving.settings.push((unplaced(setting), pick(u, numbers)?));
+        Ok(())
+    }
+
+    fn mutate(&mut self, count: usize) -> Result<()> {
+        let ranks = self.trace.exchanges.len() as u32;
+        let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, Target>> = BTreeMap::new();
+        for _ in 0..count {
+            let rank = self.u.int_in_range(0..=ranks - 1)?;
+            let whom = if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) };
+            let asked = &self.trace.exchanges[whom.unwrap_or(0) as usize];
+            if let Some((at, target)) = self.target(asked, ranks)? {
+                targets.entry(whom).or_default().insert(at, target);
+            }
+        }
+        let mut body = Vec::new();
+        for (whom, targets) in targets {
+            let mut next = 0;
+            for (at, target) in targets {
+                next = write(self.trace, &mut body, whom, next, at, target);
+            }
+        }
+        // Before the step that says how the program ends.
+        self.case.scenario.body.splice(0..0, body);
+        Ok(())
+    }
+
+    /// A request and what is said to it.
+    fn target(&mut self, asked: &[Exchange], ranks: u32) -> Result<Option<(usize, Target)>> {
+        // A program may make very many requests of one kind.
+        let kinds: BTreeSet<(Operation, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
+        let kinds: Vec<_> = kinds.into_iter().collect();
+        if kinds.is_empty() {
+            return Ok(None);
+        }
+        let kind = pick(self.u, &kinds)?;
+        let same: Vec<usize> =
+            (0..asked.len()).filter(|i| (asked[*i].op, asked[*i].mapping) == kind).collect();
+        let mut at = pick(self.u, &same)?;
+        let mut every = self.u.ratio(1, 8)?;
+        if asked[..at].iter().filter(|e| e.is_named_by(&asked[at])).count() > PASSED {
+            (at, every) = (same[0], true);
+        }
+        let exchange = &asked[at];
+        let kind = exchange.op.request_cmd();
+        if ranks > 1 && self.u.ratio(1, 30)? {
+            self.case.ingredients.insert(format!("death:{kind}"));
+            return Ok(Some((at, Target { every: false, done: Done::Kill })));
+        }
+        let Exchange { op, mapping, ref answer } = *exchange;
+        let answer = Answer { op, mapping, fields: answer, limits: self.trace.limits };
+        let (mutation, said) = answer.mutated(self.u)?;
+        self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
+        Ok(Some((at, Target { every, done: Done::Say(said) })))
+    }
+}
+
+/// Writes what is done at a request, and passes over those of its kind since the last one.
+fn write(
+    trace: &Trace,
+    body: &mut Vec<Stmt>,
+    whom: Option<u32>,
+    next: usize,
+    at: usize,
+    target: Target,
+) -> usize {
+    let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
+    let wanted = pattern(asked[at].op, asked[at].mapping);
+    let passed = asked[next.min(at)..at].iter().filter(|e| e.is_named_by(&asked[at])).count();
+    body.extend((0..passed).map(|_| asks(whom, wanted.clone(), false)));
+    body.push(asks(whom, wanted, target.every));
+    match target.done {
+        Done::Kill => body.push(match whom {
+            Some(rank) => kill(rank, 9),
+            None => crate::client_steps::kill_all(9),
+        }),
+        Done::Say(all) => body.extend(all.into_iter().map(|said| says(whom, said))),
+    }
+    at + 1
+}
+
+struct Target {
+    every: bool,
+    done: Done,
+}
+
+enum Done {
+    Say(Vec<Said>),
+    Kill,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Limit;
+    use crate::generate::numbered;
+    use crate::mutate::Mutation;
+    use crate::testing::{mutations, read_again};
+    use pmi_judge::event::Bytes;
+
+    /// What a small program of so many ranks asks.
+    fn trace(ranks: u32) -> Trace {
+        let exchanges = [
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+            ),
+            ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=k1-0"),
+            ("cmd=get kvsname=k1-0 key=PMI_process_mapping", "cmd=get_result rc=0 value=(vector,(0,1,2))"),
+            ("cmd=put kvsname=k1-0 key=a value=b", "cmd=put_result rc=0"),
+            ("cmd=barrier_in", "cmd=barrier_out rc=0"),
+            ("cmd=get kvsname=k1-0 key=a", "cmd=get_result rc=0 value=from k1-0 itself"),
+            ("cmd=finalize", "cmd=finalize_ack rc=0"),
+        ];
+        let mut events = Vec::new();
+        for (request, response) in exchanges {
+            for rank in 0..ranks {
+                let proc = Proc { group: 0, rank };
+                let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
+                let all = [
+                    What::ToServer { proc, bytes: bytes(request) },
+                    What::FromServer { proc, bytes: bytes(response) },
+                ];
+                events.extend(all.map(|what| Event::new(0, what)));
+            }
+        }
+        Trace::read(&events, ranks).unwrap()
+    }
+
+    fn programs(mutate: bool) -> Programs {
+        Programs { traces: vec![trace(1), trace(3)], mutate }
+    }
+
+    #[test]
+    fn a_plain_run_is_read() {
+        let read = trace(2);
+        assert_eq!(read.limits, [256, 64, 1024]);
+        assert_eq!(Limit::ALL.len(), read.limits.len());
+        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping)).collect();
+        assert_eq!(asked[3..5], [(Operation::Get, true), (Operation::Put, false)]);
+        let name = &read.exchanges[0][2].answer[2];
+        assert_eq!((name.key.as_str(), &name.value.pieces), ("kvsname", &vec![kvsname()]));
+        let value = &read.exchanges[0][6].answer[2].value.pieces;
+        assert_eq!(*value, [literal("from "), kvsname(), literal(" itself")]);
+        assert!(Trace::read(&[], 2).is_none());
+    }
+
+    #[test]
+    fn a_case_depends_on_seed_and_number_alone() {
+        let programs = programs(true);
+        for number in 0..200 {
+            let make = || numbered(&programs, 7, number).scenario;
+            assert_eq!(make(), make());
+        }
+        let other = |n: &u64| numbered(&programs, 7, *n).scenario != numbered(&programs, 8, *n).scenario;
+        assert!((0..200).filter(other).count() > 150);
+    }
+
+    #[test]
+    fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
+        let programs = programs(true);
+        let mut struck = BTreeSet::new();
+        for number in 0..3000 {
+            let case = numbered(&programs, 1, number);
+            read_again(&case);
+            struck.extend(mutations(&case));
+        }
+        let all = Mutation::OF_ANSWERS.iter().map(|mutation| mutation.name());
+        let missing: Vec<&str> =
+            all.chain(["vary", "serve", "death"]).filter(|name| !struck.contains(*name)).collect();
+        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+    }
+
+    #[test]
+    fn a_lawful_server_says_nothing_of_its_own() {
+        let programs = programs(false);
+        for number in 0..300 {
+            let case = numbered(&programs, 3, number);
+            assert_eq!(case.scenario.body, [crate::case::ends()], "{}", case.text());
+        }
+    }
+
+    #[test]
+    fn a_later_request_is_reached_past_earlier_ones() {
+        let trace = trace(1);
+        let target = || Target { every: false, done: Done::Say(vec![Said::Close]) };
+        let mut body = Vec::new();
+        let next = write(&trace, &mut body, Some(0), 0, 3, target());
+        write(&trace, &mut body, Some(0), next, 6, target());
+        let mapping = asks(Some(0), pattern(Operation::Get, true), false);
+        let get = asks(Some(0), pattern(Operation::Get, false), false);
+        let close = || says(Some(0), Said::Close);
+        assert_eq!(body, [mapping, close(), get, close()]);
+    }
+}

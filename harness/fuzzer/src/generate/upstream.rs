@@ -1,0 +1,251 @@
+//! What the upstream of a proxy says in a case: requests that the proxy must pass on, and our answers, with none to two
+//! mutations.
+
+use std::collections::BTreeSet;
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::UpstreamAction;
+use pmi_wire::Operation;
+
+use crate::case::{agent, close, exit, kvsname, passed_on, upstream};
+use crate::decisions::{percent, pick, shuffle};
+use crate::fields::{Draft, Message, end_of_command, field};
+use crate::mutate::{Mutation, cached, junk, split};
+use crate::plan::{Planned, may_answer, must_answer, request};
+
+/// One answer.
+struct Reply {
+    /// Which of the requests it answers, from 1.
+    number: u32,
+    rank: u32,
+    draft: Draft,
+    partial: bool,
+    /// What a proper upstream says, instead.
+    usual: bool,
+    before: Vec<Planned>,
+    after: Vec<Planned>,
+    close: bool,
+    never: bool,
+}
+
+/// Requests of one kind, what the upstream says to them, and what was done to it.
+pub(super) struct Exchange {
+    pub(super) plan: Vec<Planned>,
+    pub(super) ingredients: BTreeSet<String>,
+}
+
+/// What kind of request a case leaves to the upstream's steps.
+pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Operation> {
+    Ok(match percent(u)? {
+        0..25 if names => Operation::Lookup,
+        25..35 if names => Operation::Publish,
+        35..42 if names => Operation::Unpublish,
+        42..52 if spawn => Operation::Spawn,
+        52..60 => Operation::Barrier,
+        _ => Operation::Get,
+    })
+}
+
+/// Makes the exchange, with so many mutations.
+pub(super) fn exchange(
+    op: Operation,
+    ranks: u32,
+    mutations: usize,
+    u: &mut Unstructured<'_>,
+) -> Result<Exchange> {
+    let mut askers: Vec<u32> = (0..ranks).collect();
+    shuffle(u, &mut askers)?;
+    if op != Operation::Barrier {
+        askers.truncate(u.int_in_range(1..=askers.len())?);
+    }
+    let mut plan = Vec::new();
+    let mut numbers = 0;
+    // What was put goes up before the barrier.
+    if op == Operation::Barrier && u.arbitrary()? {
+        let put = vec![
+            field("cmd", "put"),
+            field("kvsname", kvsname()),
+            field("key", "early"),
+            field("value", "x"),
+        ];
+        plan.push(request(askers[0], Operation::Put, put));
+        plan.push(must_answer(askers[0], Operation::Put));
+        numbers += 1;
+    }
+    let together: bool = u.arbitrary()?;
+    let alike = u.ratio(1, 6)?;
+    let mut takes = Vec::new();
+    for (i, rank) in askers.iter().enumerate() {
+        plan.push(unknown_to_a_proxy(op, *rank, if alike { 0 } else { i }));
+        if op != Operation::Barrier {
+            let at = if together { &mut takes } else { &mut plan };
+            at.push(Planned::Stmt(passed_on(op)));
+        }
+    }
+    // Those of one node come as one.
+    if op == Operation::Barrier {
+        takes.extend((0..=numbers).map(|_| Planned::Stmt(passed_on(op))));
+    }
+    plan.extend(takes);
+    let mut replies = Vec::new();
+    for (i, rank) in askers.iter().enumerate() {
+        replies.push(Reply {
+            number: i as u32 + 1 + numbers,
+            rank: *rank,
+            draft: Draft::Messages(vec![answer(op, i, u.ratio(1, 4)?)]),
+            partial: false,
+            usual: mutations == 0 && u.ratio(3, 5)?,
+            before: Vec::new(),
+            after: Vec::new(),
+            close: false,
+            never: false,
+        });
+    }
+    if op == Operation::Barrier {
+        replies.truncate(1);
+    }
+    let mut ingredients = BTreeSet::new();
+    let mut first = Vec::new();
+    for _ in 0..mutations {
+        let mutation = pick(u, &Mutation::OF_REPLIES)?;
+        if mutate(mutation, op, ranks, &mut replies, &mut first, u)? {
+            ingredients.insert(format!("reply-{}:{}", mutation.name(), op.request_cmd()));
+        }
+    }
+    first.extend(plan);
+    let mut plan = first;
+    for reply in replies {
+        plan.extend(reply.before);
+        if reply.never {
+            continue;
+        }
+        let to = Some(reply.number);
+        plan.push(Planned::Stmt(upstream(match (reply.close, reply.usual) {
+            (true, _) => UpstreamAction::Close,
+            (_, true) => UpstreamAction::Usual { to },
+            _ => UpstreamAction::Answer { to, partial: reply.partial, lines: reply.draft.lines() },
+        })));
+        let waiting: &[u32] = if op == Operation::Barrier { &askers } else { &[reply.rank] };
+        plan.extend(waiting.iter().map(|rank| may_answer(*rank)));
+        plan.extend(reply.after);
+        if reply.close {
+            break;
+        }
+    }
+    Ok(Exchange { plan, ingredients })
+}
+
+/// A request that a proxy of one node cannot answer by itself.
+fn unknown_to_a_proxy(op: Operation, rank: u32, number: usize) -> Planned {
+    let cmd = field("cmd", op.request_cmd());
+    let far = field("service", format!("far-{number}"));
+    let fields = match op {
+        Operation::Get => {
+            vec![cmd, field("kvsname", kvsname()), field("key", format!("elsewhere-{number}"))]
+        }
+        Operation::Publish => vec![cmd, far, field("port", "tag#0$port#4242$")],
+        Operation::Lookup | Operation::Unpublish => vec![cmd, far],
+        Operation::Spawn => {
+            let mut fields = vec![field("mcmd", "spawn"), field("nprocs", "1"), field("execname", agent())];
+            fields.extend(["totspawns", "spawnssofar"].map(|key| field(key, "1")));
+            fields.extend(["argcnt", "preput_num", "info_num"].map(|key| field(key, "0")));
+            let messages = fields.into_iter().chain([end_of_command()]).map(|f| vec![f]).collect();
+            return Planned::Request { rank, op, messages };
+        }
+        _ => vec![cmd],
+    };
+    request(rank, op, fields)
+}
+
+/// What an upstream answers, or that it will not.
+fn answer(op: Operation, number: usize, fails: bool) -> Message {
+    let mut fields = vec![field("cmd", op.response_cmd().unwrap_or_default())];
+    if op != Operation::Barrier {
+        fields.push(field("rc", if fails { "-1" } else { "0" }));
+        fields.push(field("msg", if fails { "not_found" } else { "success" }));
+    }
+    match op {
+        Operation::Get if !fails => fields.push(field("value", format!("from-afar-{number}"))),
+        Operation::Lookup if !fails => fields.push(field("port", "tag#0$port#4242$")),
+        Operation::Spawn if !fails => fields.push(field("errcodes", "0")),
+        _ => {}
+    }
+    fields
+}
+
+/// Makes one mutation. False if there is nothing that it could strike.
+fn mutate(
+    mutation: Mutation,
+    op: Operation,
+    ranks: u32,
+    replies: &mut [Reply],
+    first: &mut Vec<Planned>,
+    u: &mut Unstructured<'_>,
+) -> Result<bool> {
+    const OTHERS: &[Operation] = &[
+        Operation::Get,
+        Operation::Lookup,
+        Operation::Publish,
+        Operation::Spawn,
+        Operation::Barrier,
+        Operation::Maxes,
+        Operation::Init,
+        Operation::Finalize,
+        Operation::Put,
+    ];
+    let count = replies.len();
+    let at = u.choose_index(count)?;
+    let reply = &mut replies[at];
+    let says = |lines, partial, to| Planned::Stmt(upstream(UpstreamAction::Answer { to, partial, lines }));
+    match mutation {
+        Mutation::Another => {
+            let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
+            *messages = vec![answer(pick(u, OTHERS)?, 0, u.arbitrary()?)];
+        }
+        Mutation::Surplus => {
+            let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
+            messages.push(answer(op, 7, u.arbitrary()?));
+        }
+        Mutation::Cache => reply.before.push(says(vec![cached(u)?], false, None)),
+        Mutation::Repeat => {
+            for _ in 0..u.int_in_range(1..=2)? {
+                reply.after.push(says(reply.draft.lines(), false, Some(reply.number)));
+            }
+            reply.after.push(may_answer(reply.rank));
+        }
+        Mutation::Late => match u.int_in_range(0..=3)? {
+            0 => reply.before.push(Planned::Stmt(close(reply.rank))),
+            1 => reply.before.push(Planned::Stmt(exit(reply.rank, 0))),
+            _ => {
+                let other = (reply.rank + 1) % ranks.max(1);
+                let op = Operation::Universe;
+                reply.before.push(request(other, op, vec![field("cmd", op.request_cmd())]));
+                reply.before.push(may_answer(other));
+            }
+        },
+        Mutation::Order => {
+            replies.reverse();
+            return Ok(count > 1);
+        }
+        Mutation::Half => {
+            let (start, rest) = split(&reply.draft.lines()[0], u)?;
+            reply.draft = Draft::Lines(vec![start]);
+            reply.partial = true;
+            if u.arbitrary()? {
+                reply.after.insert(0, says(vec![rest], false, Some(reply.number)));
+                reply.after.insert(1, may_answer(reply.rank));
+            }
+        }
+        Mutation::Unasked => {
+            let lines = match u.arbitrary()? {
+                true => Draft::Messages(vec![answer(op, 0, false)]).lines(),
+                false => vec![junk(u)?],
+            };
+            first.push(says(lines, false, None));
+        }
+        Mutation::Never => reply.never = true,
+        Mutation::Close => reply.close = true,
+        of_text => return of_text.change(&mut reply.draft, &["get_result", "frobnicate", ""], u),
+    }
+    Ok(true)
+}

@@ -1,0 +1,34 @@
+//! Campaigns: cases that a generator makes, played against an implementation until something breaks, and what is done with what
+//! breaks.
+//!
+//! A [`case`] is a scenario with what went into it. [`generate`] makes cases from decisions, `mutate` changes what is said in them;
+//! a [`target`] plays them and tells what is wrong, each failure by its [`failure::FailureKey`]. What is new is tried again and made
+//! smaller ([`confirm`]) and stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and more are made of
+//! them. [`campaign`] does all this for some time, side by side.
+
+pub mod campaign;
+pub mod case;
+mod client_steps;
+mod command;
+pub mod confirm;
+pub mod corpus;
+mod decisions;
+mod drive;
+pub mod failure;
+mod fields;
+pub mod generate;
+pub mod known;
+mod mutate;
+pub mod observation;
+mod oracle;
+mod plan;
+mod proxy_status;
+mod replay;
+mod shrink;
+pub mod state;
+pub mod store;
+pub mod target;
+#[cfg(test)]
+mod testing;
+pub mod transition;
+mod upstream_state;

@@ -1,0 +1,123 @@
+//! Making a case of others.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UnderTest};
+
+use super::message::{any_length, bytes, junk, separator};
+use super::mutation::Mutation;
+use crate::case::{
+    Answer, Case, Known, ServerStep, close, sent, sent_mut, set_rank, tidy, toggle_partial, wait, write,
+};
+use crate::decisions::pick;
+
+/// Most steps of a case that is made of others.
+const STEPS: usize = 400;
+
+/// Changes a case against a server; what is taken from elsewhere comes from `other`.
+pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
+    for _ in 0..u.int_in_range(1..=2)? {
+        let mutation = pick(u, &Mutation::OF_CASES)?;
+        mutation.change_case(case, other, u)?;
+        case.ingredients.insert(format!("corpus:{}", mutation.name()));
+        if mutation == Mutation::Splice {
+            case.ingredients.extend(other.ingredients.iter().cloned());
+        }
+    }
+    mend(case);
+    Ok(())
+}
+
+/// Some steps that follow each other.
+fn run(steps: &[Stmt], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize>> {
+    let from = u.int_in_range(0..=steps.len())?;
+    Ok(from..(from + u.int_in_range(1..=7)?).min(steps.len()))
+}
+
+impl Mutation {
+    fn change_case(self, case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
+        let ranks = case.ranks().max(1);
+        let others = &other.scenario.body;
+        let body = &mut case.scenario.body;
+        let at = u.int_in_range(0..=body.len())?;
+        match self {
+            Self::Splice => {
+                body.truncate(at);
+                body.extend_from_slice(&others[u.int_in_range(0..=others.len())?..]);
+                case.scenario.ranks = ranks.max(other.ranks());
+            }
+            Self::Insert => {
+                let some = others[run(others, u)?].to_vec();
+                body.splice(at..at, some);
+                case.scenario.ranks = ranks.max(other.ranks());
+            }
+            Self::Drop => drop(body.drain(run(body, u)?)),
+            Self::Repeat => {
+                let some = body[run(body, u)?].to_vec();
+                let times = if u.ratio(1, 8)? { 20 } else { 1 };
+                (0..times).for_each(|_| drop(body.splice(at..at, some.clone())));
+            }
+            Self::Order if !body.is_empty() => {
+                let (a, b) = (u.choose_index(body.len())?, u.choose_index(body.len())?);
+                body.swap(a, b);
+            }
+            Self::Junk => body.insert(at, write(u.int_in_range(0..=ranks - 1)?, vec![junk(u)?], false)),
+            Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
+            _ => {
+                let writes: Vec<usize> =
+                    (0..body.len()).filter(|i| sent(&body[*i], UnderTest::Server).is_some()).collect();
+                if !writes.is_empty() {
+                    self.change_write(&mut body[pick(u, &writes)?], ranks, u)?;
+                }
+            }
+        }
+        case.scenario.body.truncate(STEPS);
+        Ok(())
+    }
+
+    fn change_write(self, stmt: &mut Stmt, ranks: u32, u: &mut Unstructured<'_>) -> Result<()> {
+        match self {
+            Self::Rank => set_rank(stmt, u.int_in_range(0..=ranks - 1)?),
+            Self::Partial => toggle_partial(stmt),
+            _ => {
+                let lines = sent_mut(stmt, UnderTest::Server).filter(|lines| !lines.is_empty());
+                let Some(lines) = lines else { return Ok(()) };
+                let at = u.choose_index(lines.len())?;
+                change_line(&mut lines[at], u)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn change_line(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    match u.int_in_range(0..=2)? {
+        0 => separator(line, u),
+        1 => bytes(line, u),
+        _ => {
+            let at = u.int_in_range(0..=line.pieces.len())?;
+            line.pieces.insert(at, any_length(u)?);
+            line.pieces.retain(|piece| *piece != Piece::Fill(Expr::Number(0)));
+            tidy(line);
+            Ok(())
+        }
+    }
+}
+
+/// Makes a case one that can be played: what is spoken of exists, and what need not come is not waited for.
+fn mend(case: &mut Case) {
+    case.realign();
+    let mut known = Known::default();
+    case.scenario.body.retain_mut(|stmt| {
+        if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
+            use pmi_wire::Operation::{Kvsname, Maxes};
+            if !matches!(answer, Answer::Due(Kvsname | Maxes)) {
+                *stmt = wait(rank, Answer::Optional);
+            }
+        }
+        let stays = known.take(stmt);
+        if let Some(lines) = sent_mut(stmt, UnderTest::Server) {
+            known.stand_in(lines);
+        }
+        stays
+    });
+}

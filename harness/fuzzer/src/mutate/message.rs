@@ -1,0 +1,269 @@
+//! Changes of the text of a message, whoever says it.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Piece, Template};
+
+use super::mutation::Mutation;
+use super::values::{CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, REQUESTS};
+use crate::case::{Limit, kvsname, letters, letters_to, literal, push, template, tidy};
+use crate::decisions::pick;
+use crate::fields::{Draft, Field, Message, field, text};
+
+impl Mutation {
+    /// Changes what is said; false if there is nothing that it could strike, or if it is not one of text. `commands` are those
+    /// that may stand in the place of the right one.
+    pub(crate) fn change(
+        self,
+        draft: &mut Draft,
+        commands: &[&str],
+        u: &mut Unstructured<'_>,
+    ) -> Result<bool> {
+        if matches!(self, Self::Separator | Self::Bytes) {
+            let mut lines = draft.lines();
+            let at = u.choose_index(lines.len())?;
+            match self {
+                Self::Separator => separator(&mut lines[at], u)?,
+                _ => bytes(&mut lines[at], u)?,
+            }
+            *draft = Draft::Lines(lines);
+            return Ok(true);
+        }
+        if self == Self::Junk {
+            *draft = Draft::Lines(vec![junk(u)?]);
+            return Ok(true);
+        }
+        let Some(messages) = draft.messages_mut() else { return Ok(false) };
+        match self {
+            Self::Token => token(messages, u)?,
+            Self::Length => length(messages, u)?,
+            Self::Number => return number(messages, u),
+            Self::Count => count(messages, u)?,
+            Self::Command if u.ratio(1, 4)? => drop(messages[0].remove(0)),
+            Self::Command => messages[0][0].value = text(pick(u, commands)?),
+            Self::Kvsname => {
+                let Some(name) = value(messages, "kvsname") else { return Ok(false) };
+                *name = other_kvsname(u)?;
+            }
+            Self::Refusal => refuse(&mut messages[0], u)?,
+            _ => return Ok(false),
+        }
+        messages.retain(|message| !message.is_empty());
+        if messages.is_empty() {
+            messages.push(vec![field("cmd", "")]);
+        }
+        Ok(true)
+    }
+}
+
+/// The value of a key.
+pub(super) fn value<'a>(messages: &'a mut [Message], key: &str) -> Option<&'a mut Template> {
+    messages.iter_mut().flatten().find(|field| field.key == key).map(|field| &mut field.value)
+}
+
+/// A line that is no message.
+pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<Template> {
+    Ok(template(vec![match u.int_in_range(0..=2)? {
+        0 => {
+            let mut bytes = u.bytes_or_zeros(1..=39)?;
+            bytes.iter_mut().filter(|b| **b == b'\n').for_each(|b| *b = 0);
+            literal(bytes)
+        }
+        1 => any_length(u)?,
+        _ => literal(pick(u, JUNK)?),
+    }]))
+}
+
+/// Drawing bytes without coming to their end.
+trait Bytes {
+    fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
+}
+
+impl Bytes for Unstructured<'_> {
+    fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.int_in_range(count)?];
+        self.fill_buffer(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Letters up to a boundary.
+pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
+    Ok(match u.arbitrary()? {
+        false => letters(pick(u, LENGTHS)?),
+        true => letters_to(pick(u, &Limit::ALL)?, u.int_in_range(-2..=2)?),
+    })
+}
+
+fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
+    Ok(match u.int_in_range(0..=4)? {
+        0 | 1 => text(pick(u, NAMES)?),
+        2 => template(vec![kvsname(), literal("x")]),
+        3 => template(vec![any_length(u)?]),
+        _ => text(pick(u, &["wrong", "kvs_0_0_0"])?),
+    })
+}
+
+fn token(messages: &mut Vec<Message>, u: &mut Unstructured<'_>) -> Result<()> {
+    let m = u.choose_index(messages.len())?;
+    let message = &mut messages[m];
+    let i = u.choose_index(message.len())?;
+    match u.int_in_range(0..=8)? {
+        0 => drop(message.remove(i)),
+        1 => message.insert(i, message[i].clone()),
+        2 => message[i].key = pick(u, KEYS)?.to_owned(),
+        3 => message[i].key = String::new(),
+        4 => message[i].value = Template::default(),
+        5 => message.rotate_left(1),
+        6 => {
+            let command = pick(u, REQUESTS)?;
+            // A server does well to believe how many processes it is to start.
+            message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
+        }
+        7 => message.push(field(pick(u, KEYS)?, "1")),
+        _ => {
+            let copy = message.clone();
+            let to = u.int_in_range(0..=messages.len())?;
+            messages.insert(to, copy);
+        }
+    }
+    Ok(())
+}
+
+fn length(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
+    let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
+    let i = u.choose_index(fields.len())?;
+    let long = any_length(u)?;
+    if u.ratio(1, 6)? {
+        // A long key of a tuple: its value becomes part of it.
+        fields[i].value.pieces.insert(0, long);
+    } else {
+        fields[i].value = template(vec![long]);
+    }
+    Ok(())
+}
+
+fn number(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<bool> {
+    let numeric = |f: &&mut Field| match &f.value.pieces[..] {
+        // A server does well to believe how many processes it is to start, and a machine would not like it.
+        [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().filter(numeric).collect();
+    if fields.is_empty() {
+        return Ok(false);
+    }
+    let i = u.choose_index(fields.len())?;
+    fields[i].value = text(pick(u, NUMBERS)?);
+    Ok(true)
+}
+
+fn count(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
+    let m = u.choose_index(messages.len())?;
+    let times = pick(u, &[31, 32, 63, 64, 99, 100, 101, 128, 500])?;
+    messages[m].extend((0..times).map(|i| field(&format!("x{i}"), "1")));
+    Ok(())
+}
+
+fn refuse(fields: &mut Message, u: &mut Unstructured<'_>) -> Result<()> {
+    fields.retain(|field| !["rc", "msg"].contains(&field.key.as_str()));
+    if u.arbitrary()? {
+        fields.truncate(1);
+    }
+    let at = u.int_in_range(0..=fields.len())?;
+    fields.insert(at, field("rc", pick(u, CODES)?));
+    if u.arbitrary()? {
+        let msg = match u.ratio(1, 4)? {
+            true => field("msg", letters(pick(u, LENGTHS)?)),
+            false => field("msg", pick(u, MESSAGES)?),
+        };
+        fields.push(msg);
+    }
+    Ok(())
+}
+
+pub(super) fn separator(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
+    let places = positions(line, |b| matches!(b, b' ' | b'='));
+    let text = pick(u, OTHERS)?.as_bytes();
+    match (u.int_in_range(0..=4)?, places.is_empty()) {
+        (0, _) | (_, true) => push(line, literal(text)),
+        (1, _) => line.pieces.insert(0, literal(text)),
+        _ => {
+            let (piece, at) = pick(u, &places)?;
+            if let Piece::Literal { bytes, .. } = &mut line.pieces[piece] {
+                bytes.splice(at..=at, text.iter().copied());
+            }
+        }
+    }
+    tidy(line);
+    Ok(())
+}
+
+pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    for _ in 0..u.int_in_range(1..=3)? {
+        let places = positions(line, |b| !b.is_ascii_digit());
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (piece, at) = pick(u, &places)?;
+        let Piece::Literal { bytes, .. } = &mut line.pieces[piece] else { return Ok(()) };
+        let byte = match u.int_in_range(0..=2)? {
+            0 => u.arbitrary()?,
+            1 => bytes[at] ^ (1 << u.int_in_range(0..=7)?),
+            _ => pick(u, b"=\0 \xff%x\t\r")?,
+        };
+        // More digits would be more processes.
+        let byte = if byte.is_ascii_digit() { b'=' } else { byte };
+        match u.int_in_range(0..=2)? {
+            0 => bytes[at] = byte,
+            1 => bytes.insert(at, byte),
+            _ => drop(bytes.remove(at)),
+        }
+    }
+    tidy(line);
+    Ok(())
+}
+
+/// Places of bytes in the pieces of a line.
+fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    for (i, piece) in line.pieces.iter().enumerate() {
+        if let Piece::Literal { bytes, .. } = piece {
+            all.extend((0..bytes.len()).filter(|at| wanted(bytes[*at])).map(|at| (i, at)));
+        }
+    }
+    all
+}
+
+/// Cuts a line in two somewhere.
+pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Template, Template)> {
+    let places = positions(line, |_| true);
+    if places.is_empty() {
+        return Ok((line.clone(), Template::default()));
+    }
+    let (piece, at) = pick(u, &places)?;
+    let (mut first, mut second) = (template(line.pieces[..piece].to_vec()), Template::default());
+    if let Piece::Literal { bytes, .. } = &line.pieces[piece] {
+        push(&mut first, literal(&bytes[..at]));
+        push(&mut second, literal(&bytes[at..]));
+    }
+    line.pieces[piece + 1..].iter().for_each(|piece| push(&mut second, piece.clone()));
+    Ok((first, second))
+}
+
+/// What an upstream gives a proxy to remember, some of it no pairs.
+pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
+    let mut line = text("cmd=keyval_cache");
+    match u.int_in_range(0..=9)? {
+        0 => {
+            let count = pick(u, &[100, 500, 2000])?;
+            (0..count).for_each(|i| push(&mut line, literal(format!(" key-{i}=v"))));
+        }
+        1 => [literal(" a="), any_length(u)?].into_iter().for_each(|piece| push(&mut line, piece)),
+        2 => {
+            [literal(" "), any_length(u)?, literal("=1")].into_iter().for_each(|piece| push(&mut line, piece))
+        }
+        _ => push(&mut line, literal(pick(u, CACHES)?)),
+    }
+    Ok(line)
+}

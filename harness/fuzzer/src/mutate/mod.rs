@@ -1,0 +1,17 @@
+//! The one engine of mutations: the ways in which what is said to an implementation is made unusual or wrong, whoever says it.
+//!
+//! `message` changes the text of a message, which requests, answers and what a proxy's upstream says have in common; `request`
+//! changes the course of requests, `answer` what a server says at a request, `case` makes a case of others.
+
+mod answer;
+mod case;
+mod message;
+mod mutation;
+mod request;
+mod values;
+
+pub(crate) use answer::{Answer, Said};
+pub(crate) use case::vary;
+pub(crate) use message::{cached, junk, split};
+pub(crate) use mutation::Mutation;
+pub(crate) use request::mutate as mutate_requests;

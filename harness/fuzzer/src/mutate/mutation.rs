@@ -1,0 +1,174 @@
+//! The mutations that there are, by name and by what they can be made of.
+
+/// A way to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    /// A key, a value or a tuple is another one, or missing, or there twice.
+    Token,
+    /// What stands between keys, values and tuples.
+    Separator,
+    /// A key, value or name at a boundary of lengths.
+    Length,
+    /// A number at a boundary.
+    Number,
+    /// Very many tuples.
+    Count,
+    /// Another command, or none.
+    Command,
+    /// Another name of the keyval space.
+    Kvsname,
+    /// Some bytes of a message are others.
+    Bytes,
+    /// A line that is no message.
+    Junk,
+    /// A message in two writes, or without its second half.
+    Half,
+    /// The right bytes in several writes.
+    Pieces,
+    /// Several requests in one write.
+    Pipeline,
+    /// The same several times.
+    Repeat,
+    /// In another order.
+    Order,
+    /// The end of a connection, or of a process, when something else was due.
+    Close,
+    /// Something before or behind the answer.
+    Surplus,
+    /// A refusal, well-formed or not.
+    Refusal,
+    /// Limits that are very low, very high or none.
+    Limits,
+    /// A process mapping that is wrong, or says something strange.
+    Mapping,
+    /// The answer to another request.
+    Another,
+    /// Pairs for the cache of a proxy, some of them none.
+    Cache,
+    /// After another process's request, or after the end of who asked.
+    Late,
+    /// Before anything was asked.
+    Unasked,
+    /// Not at all.
+    Never,
+    /// The beginning of one case and the end of another.
+    Splice,
+    /// Some steps of another case in the middle.
+    Insert,
+    /// Some steps are left out.
+    Drop,
+    /// By another rank.
+    Rank,
+    /// The last newline is left out, or not.
+    Partial,
+}
+
+impl Mutation {
+    /// What can be done to the requests of a case.
+    pub(crate) const OF_REQUESTS: [Self; 13] = [
+        Self::Token,
+        Self::Separator,
+        Self::Length,
+        Self::Number,
+        Self::Count,
+        Self::Order,
+        Self::Repeat,
+        Self::Half,
+        Self::Pipeline,
+        Self::Close,
+        Self::Kvsname,
+        Self::Junk,
+        Self::Bytes,
+    ];
+
+    /// What can be done to the answers of a proxy's upstream.
+    pub(crate) const OF_REPLIES: [Self; 18] = [
+        Self::Token,
+        Self::Separator,
+        Self::Length,
+        Self::Number,
+        Self::Count,
+        Self::Bytes,
+        Self::Junk,
+        Self::Command,
+        Self::Another,
+        Self::Cache,
+        Self::Repeat,
+        Self::Late,
+        Self::Order,
+        Self::Half,
+        Self::Surplus,
+        Self::Unasked,
+        Self::Never,
+        Self::Close,
+    ];
+
+    /// What can be done to the answers of a server.
+    pub(crate) const OF_ANSWERS: [Self; 16] = [
+        Self::Token,
+        Self::Separator,
+        Self::Length,
+        Self::Number,
+        Self::Count,
+        Self::Command,
+        Self::Refusal,
+        Self::Limits,
+        Self::Mapping,
+        Self::Kvsname,
+        Self::Junk,
+        Self::Bytes,
+        Self::Half,
+        Self::Close,
+        Self::Pieces,
+        Self::Surplus,
+    ];
+
+    /// How a case is made of others.
+    pub(crate) const OF_CASES: [Self; 10] = [
+        Self::Splice,
+        Self::Insert,
+        Self::Drop,
+        Self::Repeat,
+        Self::Order,
+        Self::Rank,
+        Self::Bytes,
+        Self::Junk,
+        Self::Partial,
+        Self::Close,
+    ];
+
+    /// Its name in `avoid`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Separator => "separator",
+            Self::Length => "length",
+            Self::Number => "number",
+            Self::Count => "count",
+            Self::Command => "command",
+            Self::Kvsname => "kvsname",
+            Self::Bytes => "bytes",
+            Self::Junk => "junk",
+            Self::Half => "half",
+            Self::Pieces => "pieces",
+            Self::Pipeline => "pipeline",
+            Self::Repeat => "repeat",
+            Self::Order => "order",
+            Self::Close => "close",
+            Self::Surplus => "surplus",
+            Self::Refusal => "refusal",
+            Self::Limits => "limits",
+            Self::Mapping => "mapping",
+            Self::Another => "another",
+            Self::Cache => "cache",
+            Self::Late => "late",
+            Self::Unasked => "unasked",
+            Self::Never => "never",
+            Self::Splice => "splice",
+            Self::Insert => "insert",
+            Self::Drop => "drop",
+            Self::Rank => "rank",
+            Self::Partial => "partial",
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Changes of the course of requests.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::Template;
+use pmi_wire::Operation;
+
+use super::message::{junk, split};
+use super::mutation::Mutation;
+use super::values::REQUESTS;
+use crate::case::{close, exit, kill, write};
+use crate::decisions::pick;
+use crate::fields::Draft;
+use crate::plan::{Planned, may_answer};
+
+/// Makes one mutation; says which and what kind of request it struck, or `None` if there is nothing that it could strike.
+pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
+    let mutation = pick(u, &Mutation::OF_REQUESTS)?;
+    let requests: Vec<usize> =
+        (0..plan.len()).filter(|i| matches!(plan[*i], Planned::Request { .. })).collect();
+    if requests.is_empty() {
+        return Ok(None);
+    }
+    let at = pick(u, &requests)?;
+    let Planned::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
+    let (rank, op) = (*rank, *op);
+    match mutation {
+        Mutation::Order => {
+            let other = pick(u, &requests)?;
+            if other == at {
+                let first = plan.remove(at);
+                plan.insert(0, first);
+            } else {
+                plan.swap(at, other);
+            }
+        }
+        Mutation::Repeat => {
+            let copy = plan[at].clone();
+            // So many processes would keep the machine busy, and say nothing.
+            let many = u.ratio(1, 8)? && op != Operation::Spawn;
+            let times = if many { 150 } else { u.int_in_range(1..=3)? };
+            let wait = u.arbitrary()?;
+            for _ in 0..times {
+                if wait {
+                    plan.insert(at, may_answer(rank));
+                }
+                plan.insert(at, copy.clone());
+            }
+        }
+        Mutation::Junk => {
+            plan.insert(at, may_answer(rank));
+            plan.insert(at, Planned::Stmt(write(rank, vec![junk(u)?], false)));
+        }
+        Mutation::Half => {
+            let lines = Draft::Messages(messages.clone()).lines();
+            half(plan, at, rank, lines, u)?;
+        }
+        Mutation::Pipeline => pipeline(plan, at, rank, u)?,
+        Mutation::Close => {
+            let end = match u.int_in_range(0..=3)? {
+                0 => exit(rank, u.int_in_range(0..=2)?),
+                1 => kill(rank, pick(u, &[6, 9, 11, 15])?),
+                _ => close(rank),
+            };
+            let after = at + u.int_in_range(0..=1)?;
+            let rest = plan.split_off(after);
+            plan.push(Planned::Stmt(end));
+            plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
+        }
+        of_text => {
+            let mut draft = Draft::Messages(messages.clone());
+            if !of_text.change(&mut draft, REQUESTS, u)? {
+                return Ok(None);
+            }
+            plan[at] = match draft {
+                Draft::Messages(messages) => Planned::Request { rank, op, messages },
+                Draft::Lines(lines) => Planned::Stmt(write(rank, lines, false)),
+            };
+        }
+    }
+    Ok(Some(format!("{}:{}", mutation.name(), op.request_cmd())))
+}
+
+fn half(
+    plan: &mut Vec<Planned>,
+    at: usize,
+    rank: u32,
+    lines: Vec<Template>,
+    u: &mut Unstructured<'_>,
+) -> Result<()> {
+    let cut_line = u.choose_index(lines.len())?;
+    let (first, second) = split(&lines[cut_line], u)?;
+    let mut before = lines[..cut_line].to_vec();
+    before.push(first);
+    let mut after = vec![second];
+    after.extend_from_slice(&lines[cut_line + 1..]);
+    plan[at] = Planned::Stmt(write(rank, before, true));
+    if u.ratio(1, 4)? {
+        // The rest never comes.
+        let rest = plan.split_off(at + 1);
+        plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
+        return Ok(());
+    }
+    // Others go on until this rank's next step.
+    let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
+    let to = u.int_in_range(at + 1..=next)?;
+    plan.insert(to, Planned::Stmt(write(rank, after, false)));
+    Ok(())
+}
+
+/// Joins this request and the rank's next ones in one write; the answers are awaited after it.
+fn pipeline(plan: &mut Vec<Planned>, at: usize, rank: u32, u: &mut Unstructured<'_>) -> Result<()> {
+    let mut lines = Vec::new();
+    let mut waits = 0;
+    let wanted = u.int_in_range(2..=5)?;
+    let mut taken = 0;
+    let mut i = at;
+    while i < plan.len() && taken < wanted {
+        match &plan[i] {
+            Planned::Request { rank: r, messages, .. } if *r == rank => {
+                lines.extend(Draft::Messages(messages.clone()).lines());
+                taken += 1;
+                plan.remove(i);
+            }
+            other if other.is_wait_of(rank) => {
+                waits += 1;
+                plan.remove(i);
+            }
+            other if other.rank().is_none() => break,
+            _ => i += 1,
+        }
+    }
+    for _ in 0..waits {
+        plan.insert(at, may_answer(rank));
+    }
+    plan.insert(at, Planned::Stmt(write(rank, lines, u.ratio(1, 6)?)));
+    Ok(())
+}

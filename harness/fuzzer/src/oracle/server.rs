@@ -1,0 +1,255 @@
+//! What is wrong with what a server did.
+
+use pmi_judge::crash::{BROKEN_MEMORY, Cause};
+use pmi_judge::event::{SilenceProof, What};
+use pmi_judge::{Finding, SeenKind, Severity};
+use pmi_scenario::requirement::Catalogue;
+use pmi_wire::Proc;
+
+use super::distinct;
+use crate::failure::{After, CrashCause, Failure, FailureKey, MessageKind, UpstreamKind, signal_name};
+use crate::observation::Observation;
+use crate::proxy_status;
+
+/// How likely it is that a process died since another had: 0 for the least.
+pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
+    match Cause::of(*signal) {
+        Cause::Order => 2,
+        Cause::BrokenPipe => 1,
+        _ => 0,
+    }
+}
+
+/// Everything that is wrong, the worst first, each once.
+pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
+    let mut all = Vec::new();
+    let fails = |key, what| Failure { key, what, requirement: None };
+    let last = last_action(seen);
+    let crashed = seen.crashed.as_ref().filter(|(_, signal)| Cause::of(*signal) != Cause::Order);
+    if let Some((name, signal)) = crashed {
+        let who = program_in(name).to_owned();
+        let what = format!("{who} died of signal {signal} ({}) after {last}", signal_name(*signal));
+        // Whose connection was gone when it wrote says little of what came last.
+        let after = (Cause::of(*signal) != Cause::BrokenPipe).then(|| last.clone());
+        all.push(fails(
+            FailureKey::Crash { who, cause: CrashCause::Signal(*signal), call: None, after },
+            what,
+        ));
+    } else if let Some((who, cause)) = told_end(seen) {
+        let words = match &cause {
+            CrashCause::Signal(signal) => signal_name(*signal),
+            CrashCause::Message(text) => text,
+        };
+        let what = format!("{who}: {words}, after {last}");
+        all.push(fails(FailureKey::Crash { who, cause, call: None, after: Some(last.clone()) }, what));
+    }
+    if seen.flood {
+        all.push(fails(FailureKey::Flood(last.clone()), format!("it sends without end after {last}")));
+    }
+    // It was stopped for that, and owes all that it might have done since.
+    let stopped = seen.grows_dangerously();
+    if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
+        let how = match proof {
+            SilenceProof::Idle => "its processes wait for ever",
+            SilenceProof::Timeout => "its processes are at work or wait for a time",
+        };
+        let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
+        all.push(fails(FailureKey::JobStays(last), what));
+    }
+    let over = !all.is_empty() || stopped;
+    if let Some(growth) = seen.growth.as_ref().filter(|growth| growth.is_too_much()) {
+        let (name, grown, sent) = (growth.name.clone(), growth.bytes >> 20, growth.sent);
+        let what = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
+        all.push(fails(FailureKey::Memory(name), what));
+    }
+    all.extend(broken(seen, catalogue, over));
+    distinct(all)
+}
+
+/// The findings that are failures. Of a server that is `over`, a missing answer is none.
+fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
+    let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
+    let fails = |finding: &&Finding| {
+        let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
+        // Who is held up by half a request is of interest to a campaign, though the judge only notes it.
+        let at_most = finding.at_most.filter(|_| finding.kind != Some(SeenKind::SilenceBehindPartialRequest));
+        at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
+    };
+    let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
+    // A server that ends the program at one request owes the others that wait their answers as well.
+    let lost = || findings.iter().filter(|f| is_end(f));
+    let end = lost().map(|f| f.seq).min();
+    let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
+    let first = lost().filter_map(|f| waited(f)).min();
+    let mut all = Vec::new();
+    for finding in &findings {
+        if is_end(finding) && waited(finding).is_some_and(|at| Some(at) != first) {
+            continue;
+        }
+        // Who is dead does not answer.
+        if over && finding.kind.is_some_and(SeenKind::is_missing_answer) {
+            continue;
+        }
+        let requirement = finding.requirement.clone();
+        let after = match finding.kind {
+            Some(SeenKind::Response(op)) => After::Message(MessageKind::Request(op)),
+            _ => last_request(seen, finding.proc, finding.seq),
+        };
+        let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
+        let (key, what) = match finding.kind {
+            Some(SeenKind::SilenceBehindPartialRequest) => (
+                FailureKey::HangBehindHalf,
+                format!("{after} is not answered while a request of another process is half said"),
+            ),
+            Some(SeenKind::Silence) => {
+                let requirement = Some(requirement.clone());
+                (FailureKey::Hang { who: None, requirement, call: None, after }, told)
+            }
+            _ => (FailureKey::Rule { who: None, requirement: requirement.clone(), after }, told),
+        };
+        all.push(Failure { key, what, requirement: Some(requirement) });
+    }
+    all
+}
+
+/// `the launcher, mpiexec,` and the like.
+fn program_in(name: &str) -> &str {
+    name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
+}
+
+/// How a program ended that says itself that it did so for a bad reason. Hydra's `assert (...) failed` is none: it is how Hydra
+/// logs any error.
+fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
+    const SIGNS: [&str; 5] = ["Assertion", "corrupted", "Segmentation fault", "panicked at", "Sanitizer"];
+    let lines = || {
+        seen.events.iter().filter_map(|event| match &event.what {
+            What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
+            _ => None,
+        })
+    };
+    let told = lines().find_map(|line| proxy_status::read(&line));
+    told.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
+        let line = lines().find(|text| SIGNS.iter().chain(&BROKEN_MEMORY).any(|sign| text.contains(sign)))?;
+        Some(("output".to_owned(), CrashCause::Message(mask(&line))))
+    })
+}
+
+/// A message without what differs from run to run: addresses, process ids, host names in brackets.
+fn mask(text: &str) -> String {
+    let mut out = String::new();
+    let mut bracket = false;
+    for word in text.split_whitespace() {
+        bracket |= word.starts_with('[');
+        let ends = word.ends_with(']');
+        let hex = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let numeric = hex.starts_with("0x") || (hex.len() > 3 && hex.bytes().all(|b| b.is_ascii_digit()));
+        if !bracket && !numeric {
+            let short = word.rsplit('/').next().unwrap_or(word);
+            out += short;
+            out.push(' ');
+        }
+        bracket &= !ends;
+    }
+    out.truncate(out.floor_char_boundary(100));
+    out.trim().to_owned()
+}
+
+/// The last thing that we did before the implementation showed that something was wrong.
+fn last_action(seen: &Observation) -> After {
+    let trouble = seen.events.iter().position(|e| {
+        matches!(
+            e.what,
+            What::ClosedByServer { .. }
+                | What::Ended { ours: false, .. }
+                | What::Crashed { .. }
+                | What::JobExited { .. }
+        )
+    });
+    // That we let everything go at the end is no doing of the case's.
+    let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
+    for event in events.iter().rev() {
+        match &event.what {
+            What::ToServer { bytes, .. } => return After::Message(MessageKind::of(&bytes.0)),
+            What::ToProxy { text, scripted: true, .. } => return After::Upstream(UpstreamKind::of(&text.0)),
+            What::ClosedByUpstream { .. } => return After::UpstreamClose,
+            What::ClosedByClient { .. } => return After::Close,
+            What::Ended { ours: true, .. } => return After::Exit,
+            _ => {}
+        }
+    }
+    After::Start
+}
+
+/// When the process that a finding is about last said something before it: the event's place.
+fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
+    let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
+    before.iter().rposition(|e| matches!(e.what, What::ToServer { proc, .. } if finding.proc == Some(proc)))
+}
+
+/// The last request of a process before an event.
+fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
+    let events = &seen.events[..seen.events.len().min(seq as usize)];
+    let mut last = None;
+    let mut requests = 0;
+    for event in events.iter().rev() {
+        match &event.what {
+            What::ToServer { proc: by, bytes } if proc.is_none_or(|p| p == *by) => {
+                requests += bytes.0.split(|b| *b == b'\n').filter(|line| line.starts_with(b"cmd=")).count();
+                last.get_or_insert_with(|| MessageKind::of(&bytes.0));
+            }
+            What::FromServer { proc: to, .. } | What::NoAnswer { proc: to, .. } if proc == Some(*to) => break,
+            _ => {}
+        }
+    }
+    if requests > 1 { After::Pipelined } else { last.map_or(After::Start, After::Message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::Monitor;
+    use pmi_judge::event::{Bytes, Event};
+
+    #[test]
+    fn who_asked_first_is_named_where_the_program_is_ended() {
+        let proc = |rank| Proc { group: 0, rank };
+        let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let joined = [0, 1].into_iter().flat_map(|rank| {
+            let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
+            let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            [init, What::FromServer { proc: proc(rank), bytes }]
+        });
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let rest = [
+            asks(0, "cmd=get_appnum\n"),
+            asks(1, "cmd=get_universe_size\n"),
+            What::ClosedByServer { proc: proc(1) },
+            What::ClosedByServer { proc: proc(0) },
+        ];
+        let whats = std::iter::once(launched).chain(joined).chain(rest);
+        let events: Vec<_> = whats.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+        let mut monitor = Monitor::new();
+        events.iter().for_each(|event| monitor.observe(event));
+        let mut seen = Observation { events, findings: monitor.take_findings(), ..Observation::default() };
+        assert_eq!(seen.findings.len(), 2);
+        let buckets = |seen: &Observation| -> Vec<String> {
+            failures(seen, &Catalogue::default()).into_iter().map(|f| f.key.to_string()).collect()
+        };
+        assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
+        seen.findings.retain(|found| found.proc == Some(proc(1)));
+        assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+    }
+
+    #[test]
+    fn keys_do_not_depend_on_the_run() {
+        let a = mask("[mpiexec@host-1] control_cb (proxy/cb.c:280): assert (!closed) failed");
+        let b = mask("[mpiexec@other] control_cb (/build/17/proxy/cb.c:280): assert (!closed) failed");
+        assert_eq!(a, b);
+        assert!(a.contains("assert (!closed) failed"), "{a}");
+        assert_eq!(
+            mask("*** free(): invalid pointer: 0x00007f *** 12345"),
+            "*** free(): invalid pointer: ***"
+        );
+        assert_eq!(program_in("the launcher, hydra_pmi_proxy,"), "hydra_pmi_proxy");
+    }
+}

@@ -1,0 +1,322 @@
+//! Makes a case smaller as long as it shows the same.
+
+use pmi_scenario::ast::{Expr, Piece, Template};
+
+use super::case::{Case, length, letters, literal, template};
+
+/// Shrinks `case`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
+/// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
+/// only says something where it is the bytes that matter.
+pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
+    let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
+    loop {
+        let before = shrinker.best.weight();
+        shrinker.cut_tail();
+        shrinker.drop_steps();
+        shrinker.drop_ranks();
+        shrinker.simplify_lines();
+        if shrinker.best.weight() >= before || shrinker.left == 0 {
+            return shrinker.best;
+        }
+    }
+}
+
+/// Leaves out steps and ranks only; otherwise like [`shrink`].
+pub(crate) fn leave_out(case: Case, budget: usize, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
+    let mut shrinker = Shrinker { best: case, left: budget, bytes: false, shows };
+    shrinker.cut_tail();
+    shrinker.drop_steps();
+    shrinker.drop_ranks();
+    shrinker.best
+}
+
+struct Shrinker<'a> {
+    best: Case,
+    left: usize,
+    bytes: bool,
+    shows: &'a mut dyn FnMut(&Case) -> bool,
+}
+
+impl Shrinker<'_> {
+    /// Tries a candidate; takes it if it shows the same.
+    fn try_one(&mut self, mut candidate: Case) -> bool {
+        if self.left == 0 || !candidate.settle() || candidate.scenario == self.best.scenario {
+            return false;
+        }
+        self.left -= 1;
+        let shown = (self.shows)(&candidate);
+        if shown {
+            self.best = candidate;
+        }
+        shown
+    }
+
+    /// Finds the shortest beginning by halving.
+    fn cut_tail(&mut self) {
+        let mut low = 0;
+        while low < self.best.len() {
+            let middle = low + (self.best.len() - low) / 2;
+            let mut candidate = self.best.clone();
+            candidate.drop_steps(middle..candidate.len());
+            if !self.try_one(candidate) {
+                low = middle + 1;
+            }
+            if self.left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Leaves out runs of steps, long ones first.
+    fn drop_steps(&mut self) {
+        let mut size = self.best.len().max(1).div_ceil(2);
+        loop {
+            let mut at = 0;
+            while at < self.best.len() && self.left > 0 {
+                let mut candidate = self.best.clone();
+                candidate.drop_steps(at..(at + size).min(candidate.len()));
+                if !self.try_one(candidate) {
+                    at += size;
+                }
+            }
+            if size == 1 {
+                return;
+            }
+            size = size.div_ceil(2);
+        }
+    }
+
+    /// Leaves out ranks with all that they do; the others move up.
+    fn drop_ranks(&mut self) {
+        let mut rank = self.best.ranks();
+        while rank > 0 && self.best.ranks() > 1 {
+            rank -= 1;
+            let mut candidate = self.best.clone();
+            candidate.drop_rank(rank);
+            self.try_one(candidate);
+        }
+    }
+
+    fn simplify_lines(&mut self) {
+        let mut at = 0;
+        while at < self.best.len() && self.left > 0 {
+            if self.lines(at).is_some() {
+                self.drop_lines(at);
+                let lines = self.lines(at).map_or(0, |l| l.len());
+                for line in 0..lines {
+                    self.drop_words(at, line);
+                    self.smaller_pieces(at, line);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    fn lines(&self, at: usize) -> Option<&Vec<Template>> {
+        self.best.lines(at)
+    }
+
+    fn with_lines(&self, at: usize, change: impl FnOnce(&mut Vec<Template>)) -> Case {
+        let mut candidate = self.best.clone();
+        if let Some(lines) = candidate.lines_mut(at) {
+            change(lines);
+        }
+        candidate
+    }
+
+    fn drop_lines(&mut self, at: usize) {
+        let mut size = self.lines(at).map_or(0, Vec::len).div_ceil(2);
+        while size > 0 {
+            let mut i = 0;
+            while self.left > 0 && self.lines(at).is_some_and(|l| l.len() > 1 && i < l.len()) {
+                let candidate = self.with_lines(at, |lines| {
+                    let end = (i + size).min(lines.len());
+                    drop(lines.drain(i.min(end)..end));
+                    if lines.is_empty() {
+                        lines.push(Template::default());
+                    }
+                });
+                if !self.try_one(candidate) {
+                    i += size;
+                }
+            }
+            size = if size == 1 { 0 } else { size.div_ceil(2) };
+        }
+    }
+
+    /// Leaves out runs of blank-separated words, then runs of bytes.
+    fn drop_words(&mut self, at: usize, line: usize) {
+        for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
+            let mut units = self.units(at, line, by_bytes);
+            let mut size = units.len().div_ceil(2);
+            while size > 0 && self.left > 0 {
+                let mut i = 0;
+                while i < units.len() && self.left > 0 {
+                    let mut fewer = units.clone();
+                    fewer.drain(i..(i + size).min(fewer.len()));
+                    let candidate = self.with_lines(at, |lines| {
+                        // Steps before it may have been left out since.
+                        if let Some(line) = lines.get_mut(line) {
+                            *line = template(fewer.concat());
+                        }
+                    });
+                    if self.try_one(candidate) {
+                        units = fewer;
+                    } else {
+                        i += size;
+                    }
+                }
+                size = if size == 1 { 0 } else { size.div_ceil(2) };
+            }
+        }
+    }
+
+    /// The line in parts that can be left out: words with the blank before them, or single bytes.
+    fn units(&self, at: usize, line: usize, by_bytes: bool) -> Vec<Vec<Piece>> {
+        let Some(line) = self.lines(at).and_then(|lines| lines.get(line)) else { return Vec::new() };
+        let mut units: Vec<Vec<Piece>> = Vec::new();
+        for piece in &line.pieces {
+            match piece {
+                Piece::Literal { bytes, .. } => {
+                    for b in bytes {
+                        let starts = by_bytes || *b == b' ' || units.is_empty();
+                        if starts {
+                            units.push(Vec::new());
+                        }
+                        if let Some(last) = units.last_mut() {
+                            last.push(literal([*b]));
+                        }
+                    }
+                }
+                other if by_bytes || units.is_empty() => units.push(vec![other.clone()]),
+                other => {
+                    if let Some(last) = units.last_mut() {
+                        last.push(other.clone());
+                    }
+                }
+            }
+        }
+        units
+    }
+
+    /// Replaces names by a letter, lengths by smaller ones.
+    fn smaller_pieces(&mut self, at: usize, line: usize) {
+        let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
+        for i in 0..count {
+            let Some(piece) = self.lines(at).and_then(|l| l.get(line)?.pieces.get(i)).cloned() else {
+                return;
+            };
+            let replace = |this: &Self, piece: Piece| {
+                this.with_lines(at, |lines| {
+                    if let Some(old) = lines.get_mut(line).and_then(|line| line.pieces.get_mut(i)) {
+                        *old = piece;
+                    }
+                })
+            };
+            match piece {
+                Piece::Fill(ref expr) if matches!(length(expr), Some((Some(_), _))) => {
+                    let candidate = replace(self, literal("a"));
+                    self.try_one(candidate);
+                }
+                Piece::Var(name) if name == "kvs" => {
+                    let candidate = replace(self, literal("a"));
+                    self.try_one(candidate);
+                }
+                Piece::Fill(Expr::Number(plus)) => {
+                    let (mut low, mut high) = (1, plus);
+                    while low < high && self.left > 0 {
+                        let middle = low + (high - low) / 2;
+                        let candidate = replace(self, letters(middle));
+                        if self.try_one(candidate) {
+                            high = middle;
+                        } else {
+                            low = middle + 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Answer, join, leave, rank_of, sent, wait, write};
+    use crate::fields::text;
+    use crate::generate::numbered;
+    use crate::generate::server::Scope;
+    use pmi_scenario::ast::{Stmt, UnderTest};
+
+    fn server(ranks: u32, body: Vec<Stmt>) -> Case {
+        Case::new(UnderTest::Server, ranks, body)
+    }
+
+    #[test]
+    fn the_needed_message_is_all_that_is_left() {
+        let mut tried = 0;
+        for number in 0..400 {
+            let case = numbered(&Scope::default(), 5, number);
+            let mut shows = |case: &Case| case.text().contains("barrier_in");
+            if !shows(&case) {
+                continue;
+            }
+            tried += 1;
+            let small = shrink(case, 2000, true, &mut shows);
+            assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
+            assert!(
+                small.text().ends_with("0  C: barrier_in\n")
+                    || small.text().ends_with("0  C: <partial> barrier_in\n"),
+                "{}",
+                small.text()
+            );
+        }
+        assert!(tried > 200, "{tried}");
+    }
+
+    #[test]
+    fn what_needs_two_ranks_in_one_order_keeps_them() {
+        let write = |rank, line: &str| write(rank, vec![text(line)], false);
+        let steps = vec![
+            join(),
+            write(2, "cmd=put key=a"),
+            wait(2, Answer::Optional),
+            write(0, "cmd=get key=b"),
+            write(1, "cmd=get key=c"),
+            leave(),
+        ];
+        let shows = |case: &Case| {
+            let body = &case.scenario.body;
+            let find = |part: &str| {
+                let has = |line: &Template| line.literal().is_some_and(|text| text.ends_with(part));
+                body.iter().position(|stmt| sent(stmt, UnderTest::Server).is_some_and(|lines| has(&lines[0])))
+            };
+            matches!((find("=a"), find("=c")), (Some(a), Some(c)) if a < c && rank_of(&body[a]) != rank_of(&body[c]))
+        };
+        let small = shrink(server(4, steps), 500, true, &mut { shows });
+        assert_eq!(small.scenario, server(2, vec![write(1, "=a"), write(0, "=c")]).scenario);
+    }
+
+    #[test]
+    fn lengths_shrink_to_the_boundary_and_the_budget_is_kept() {
+        let long = vec![template(vec![literal("key="), letters(70_000)])];
+        let case = server(1, vec![write(0, long, false)]);
+        let length = |case: &Case| {
+            let lines = case.scenario.body.first().and_then(|stmt| sent(stmt, UnderTest::Server));
+            lines.into_iter().flatten().flat_map(|line| &line.pieces).fold(0, |n, piece| match piece {
+                Piece::Fill(Expr::Number(length)) => n + length,
+                _ => n,
+            })
+        };
+        let small = shrink(case.clone(), 200, true, &mut |case| length(case) >= 1025);
+        assert_eq!(length(&small), 1025);
+        assert_eq!(small.weight(), 100 + 10 + 2 + 3 + 10);
+        let mut calls = 0;
+        shrink(case, 7, true, &mut |_| {
+            calls += 1;
+            true
+        });
+        assert!(calls <= 7);
+    }
+}

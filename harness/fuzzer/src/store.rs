@@ -1,0 +1,194 @@
+//! Findings as folders that others can use: the scenario, a script that needs nothing of ours, the transcript.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use pmi_judge::event::Event;
+use pmi_scenario::Diagnostic;
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+use super::command::{output_of, plain};
+use super::replay;
+
+/// The file that tells what a finding's folder holds.
+pub const FINDING: &str = "finding.json";
+/// The case as a scenario.
+pub const SCENARIO: &str = "scenario.pmi";
+/// What the script plays.
+const SESSION: &str = "session.json";
+
+/// Something found, as `finding.json` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The failure's key as it is shown, which is what the folder is called.
+    pub bucket: String,
+    /// In words.
+    pub what: String,
+    /// The requirement that is broken, if the judge knows it.
+    pub requirement: Option<String>,
+    /// The implementation.
+    pub server: String,
+    /// Seed and number of the case in which it was found.
+    pub seed: u64,
+    /// See `seed`.
+    pub number: u64,
+    /// What the generator had put into that case.
+    pub ingredients: Vec<String>,
+    /// Of five more runs of that case, those that showed it.
+    pub again: u32,
+    /// The same of the case as it is stored.
+    pub again_minimal: u32,
+    /// Steps found with and stored.
+    pub steps: [usize; 2],
+    /// Cases that shrinking played.
+    pub shrinking: usize,
+}
+
+/// How often a finding is tried again.
+pub const TRIES: u32 = 5;
+
+impl Found {
+    /// `deterministic`, or how often it shows.
+    pub fn label(&self) -> String {
+        match self.again_minimal {
+            TRIES => "deterministic".into(),
+            n => format!("flaky {n}/{TRIES}"),
+        }
+    }
+}
+
+/// What a finding is about, and how it is reached again.
+#[derive(Debug)]
+pub struct Origin<'a> {
+    /// The command that starts the implementation, with placeholders.
+    pub command: &'a [String],
+    /// What is known of its version, in words.
+    pub version: &'a str,
+    /// The command line that plays a finding again, up to the name of its folder.
+    pub replay: &'a str,
+}
+
+/// Writes a finding's folder below `out`, and says which.
+///
+/// # Errors
+///
+/// Whatever writing files brings.
+pub fn store(
+    out: &Path,
+    found: &Found,
+    case: &Case,
+    events: &[Event],
+    origin: &Origin<'_>,
+) -> io::Result<PathBuf> {
+    let folder = out.join(&found.bucket);
+    fs::create_dir_all(&folder)?;
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text);
+    let quoted = shell_words::quote(&folder.to_string_lossy()).into_owned();
+    let replay = format!("{} --replay {quoted}", origin.replay);
+    write(SCENARIO, &case.text())?;
+    let script = match replay::session(case, &plain(origin.command), events) {
+        Ok(session) => {
+            write(SESSION, &format!("{session:#}\n"))?;
+            write("replay.py", replay::SCRIPT)?;
+            format!(
+                "# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
+                 folder=$(dirname \"$0\")\nexec python3 \"$folder/replay.py\" \"$folder/{SESSION}\" \"$@\"\n"
+            )
+        }
+        Err(needs) => format!(
+            "# In this session {}, and only pmi-conform can do that: this script needs it.\nexec {}\n",
+            needs.what(),
+            replay.replace(&quoted, "\"$(dirname \"$0\")\"")
+        ),
+    };
+    write("replay.sh", &format!("#!/bin/sh\n# {}\n{script}", found.bucket))?;
+    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
+    let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
+    for event in events {
+        serde_json::to_writer(&mut transcript, event)?;
+        transcript.write_all(b"\n")?;
+    }
+    transcript.flush()?;
+    let system = output_of("uname", &["-srm"]);
+    write(
+        "versions.txt",
+        &format!("pmi-conform {}\n{system}\n{}", env!("CARGO_PKG_VERSION"), origin.version),
+    )?;
+    write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
+    // Last, so that a folder that has it is whole.
+    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
+    Ok(folder)
+}
+
+/// Something cannot be written down.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", file.display())]
+pub struct WriteError {
+    /// Where.
+    pub file: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// Why something that was stored cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A file is missing or cannot be read.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// What is told of a finding or case says something else.
+    #[error("{}: {error}", file.display())]
+    Metadata {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// A scenario is none.
+    #[error("{}", .0.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))]
+    Scenario(Vec<Diagnostic>),
+    /// A scenario has a step that campaigns do not have.
+    #[error("{}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {}", file.display(), file.display())]
+    Step {
+        /// Which.
+        file: PathBuf,
+        /// Where.
+        line: usize,
+    },
+}
+
+/// Reads the text of a file.
+pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
+    fs::read_to_string(file).map_err(|error| ReadError::File { file: file.to_owned(), error })
+}
+
+/// Reads what a folder holds.
+///
+/// # Errors
+///
+/// A file is missing or says something else.
+pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
+    let file = folder.join(FINDING);
+    let found =
+        serde_json::from_str(&read_text(&file)?).map_err(|error| ReadError::Metadata { file, error })?;
+    Ok((found, read_case(&folder.join(SCENARIO))?))
+}
+
+/// Reads a case from a scenario file.
+///
+/// # Errors
+///
+/// It cannot be read, or has steps that cases do not have.
+pub fn read_case(file: &Path) -> Result<Case, ReadError> {
+    let source = pmi_scenario::ast::Source { path: file.display().to_string(), text: read_text(file)? };
+    let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;
+    Case::from_scenario(scenario).map_err(|line| ReadError::Step { file: file.to_owned(), line })
+}

@@ -1,0 +1,209 @@
+//! The same cases against several servers: where they answer differently.
+//!
+//! What may lawfully differ is left out of the comparison: names of keyval spaces, limits, sizes, mappings, texts of
+//! messages. A difference is no breach: one of them, both or none may be right.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use pmi_judge::event::What;
+use pmi_wire::{Body, LineFramer, Proc, Response, ValueReading};
+
+use super::server::Server;
+use super::{Pace, Run, Target};
+use crate::case::Case;
+use crate::failure::{After, Failure, FailureKey, MessageKind};
+use crate::observation::Observation;
+
+/// Several servers.
+pub struct Differential {
+    servers: Vec<Server>,
+}
+
+impl Differential {
+    /// Compares these; the first is what the others are held against.
+    pub fn new(servers: Vec<Server>) -> Self {
+        Self { servers }
+    }
+}
+
+impl Target for Differential {
+    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+        let mut all = Vec::new();
+        for server in &self.servers {
+            let seen = server.play(case, pace)?.seen;
+            // What one of them could not be asked is no difference.
+            if seen.unjudged.is_some() {
+                return Ok(Run { seen, failures: Vec::new() });
+            }
+            all.push(seen);
+        }
+        let failures = first_difference(&all).map(|d| d.failure(&self.servers)).into_iter().collect();
+        let seen = all.into_iter().next().ok_or_else(|| io::Error::other("no server to compare"))?;
+        Ok(Run { seen, failures })
+    }
+
+    fn label(&self) -> String {
+        self.servers.iter().map(Server::label).collect::<Vec<_>>().join(" and ")
+    }
+
+    fn command(&self) -> &[String] {
+        self.servers.first().map_or(&[], Target::command)
+    }
+
+    fn version(&self) -> String {
+        self.servers.iter().map(Target::version).collect()
+    }
+}
+
+/// Where servers part.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    proc: Proc,
+    /// What was asked.
+    asked: After,
+    /// What each answered.
+    answers: Vec<String>,
+}
+
+impl Difference {
+    fn failure(self, servers: &[Server]) -> Failure {
+        let told: Vec<String> = servers
+            .iter()
+            .zip(&self.answers)
+            .map(|(server, answer)| format!("{} answers {answer}", server.label()))
+            .collect();
+        Failure {
+            what: format!("to {} of rank {}: {}", self.asked, self.proc, told.join("; ")),
+            key: FailureKey::Difference { asked: self.asked, answers: self.answers },
+            requirement: None,
+        }
+    }
+}
+
+/// What processes asked, and what they were answered.
+type Exchanges = BTreeMap<Proc, Vec<(After, String)>>;
+
+/// The first answer that is not the same everywhere, of the lowest rank that has one.
+fn first_difference(all: &[Observation]) -> Option<Difference> {
+    let answers: Vec<Exchanges> = all.iter().map(exchanges).collect();
+    for (proc, exchanges) in answers.first()? {
+        for (i, (asked, _)) in exchanges.iter().enumerate() {
+            let at = |other: &Exchanges| {
+                let answer = other.get(proc).and_then(|e| e.get(i));
+                answer.map_or("nothing".to_owned(), |(_, answer)| answer.clone())
+            };
+            let here: Vec<String> = answers.iter().map(at).collect();
+            if here.iter().any(|answer| *answer != here[0]) {
+                return Some(Difference { proc: *proc, asked: asked.clone(), answers: here });
+            }
+        }
+    }
+    None
+}
+
+/// For each process of the first group, what it asked and what it was answered, until its connection ended.
+fn exchanges(seen: &Observation) -> Exchanges {
+    let mut all = Exchanges::new();
+    let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
+    let mut framers: BTreeMap<Proc, LineFramer> = BTreeMap::new();
+    for event in &seen.events {
+        let (proc, answers) = match &event.what {
+            What::ToServer { proc, bytes } => {
+                last.insert(*proc, MessageKind::of(&bytes.0));
+                continue;
+            }
+            What::FromServer { proc, bytes } => {
+                let framer = framers.entry(*proc).or_insert_with(|| LineFramer::new(1 << 20));
+                framer.push(&bytes.0);
+                let mut lines = Vec::new();
+                while let Some(line) = framer.next_line() {
+                    lines.push(normalized(line.unwrap_or(b"")));
+                }
+                (*proc, lines)
+            }
+            What::ClosedByServer { proc } if last.contains_key(proc) => (*proc, vec!["close".to_owned()]),
+            What::NoAnswer { proc, .. } => (*proc, vec!["silence".to_owned()]),
+            _ => continue,
+        };
+        if proc.group == 0 {
+            let asked = last.get(&proc).copied().map_or(After::Start, After::Message);
+            all.entry(proc).or_default().extend(answers.into_iter().map(|answer| (asked.clone(), answer)));
+        }
+    }
+    all
+}
+
+/// An answer without what may differ.
+fn normalized(line: &[u8]) -> String {
+    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
+        return if line.is_empty() { "empty".into() } else { "unreadable".into() };
+    };
+    let cmd = response.operation().response_cmd().unwrap_or("empty");
+    if !response.is_success() {
+        return format!("{cmd} refused");
+    }
+    match response.body {
+        Body::Get(Some(value)) if !value.starts_with(b"(vector,") => {
+            format!("{cmd} {}", value[..value.len().min(40)].escape_ascii())
+        }
+        Body::Lookup(Some(port)) => format!("{cmd} {}", port[..port.len().min(40)].escape_ascii()),
+        _ => format!("{cmd} ok"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pmi_reference::Config;
+    use pmi_reference::fault::faults;
+
+    use super::*;
+    use crate::generate::numbered;
+    use crate::generate::server::Scope;
+    use crate::target::server::Access;
+    use pmi_scenario::requirement::Catalogue;
+
+    fn server(config: Config) -> Server {
+        Server::new(Access::Memory(config), Catalogue::default(), Duration::from_secs(1)).unwrap()
+    }
+
+    fn differences(other: Config) -> Vec<String> {
+        let target = Differential::new(vec![server(Config::default()), server(other)]);
+        let scope = Scope { spawn: false, mutate: false, ..Scope::default() };
+        let mut found: Vec<String> = (0..60)
+            .flat_map(|n| target.play(&numbered(&scope, 1, n), Pace::Fast).unwrap().failures)
+            .map(|failure| failure.key.to_string())
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    #[test]
+    fn what_may_differ_is_no_difference() {
+        let other = Config { kvs_prefix: "other".into(), ..Config::default() };
+        assert_eq!(differences(other), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_server_that_answers_something_else_is_told() {
+        let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
+        // Some need more than these sessions hold.
+        let told = faults.any(|fault| {
+            let found = differences(Config { behaviour: fault.behaviour(), ..Config::default() });
+            found.iter().any(|bucket| bucket.starts_with("differs--get--"))
+        });
+        assert!(told);
+    }
+
+    #[test]
+    fn answers_are_compared_by_what_they_say() {
+        let same = |a: &[u8], b: &[u8]| assert_eq!(normalized(a), normalized(b));
+        same(b"cmd=my_kvsname rc=0 kvsname=a", b"cmd=my_kvsname kvsname=b");
+        same(b"cmd=get_result rc=-1 msg=no", b"cmd=get_result rc=2 msg=key_not_found");
+        assert_ne!(normalized(b"cmd=get_result rc=0 value=a"), normalized(b"cmd=get_result rc=0 value=b"));
+        assert_eq!(normalized(b"hello"), "unreadable");
+    }
+}

@@ -1,0 +1,215 @@
+//! A program or a library under test: a fresh launch for each case, under a server that is ours.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pmi_judge::Outcome;
+use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::verdict::Verdict;
+use pmi_runner::client::{self, Program};
+use pmi_runner::library::Library;
+use pmi_runner::play::Limits;
+use pmi_runner::play::library::play as play_library;
+use pmi_scenario::UnderTest;
+use pmi_scenario::suite::Suite;
+use pmi_wire::Proc;
+
+use super::{Pace, Run, Target};
+use crate::case::Case;
+use crate::command::output_of;
+use crate::failure::Failure;
+use crate::generate::library::sign_of_life;
+use crate::generate::program::Trace;
+use crate::observation::Observation;
+use crate::oracle::client::failures;
+
+/// Where a failure is tried again, nothing must have happened for so long before a process is said to hang.
+const THOROUGH: Duration = Duration::from_secs(5);
+/// A process hangs that does nothing for so many times as long as a plain run takes.
+const PLAIN: u32 = 4;
+
+/// Who is under test.
+pub enum Subject {
+    /// A program that speaks PMI.
+    Program(Box<Program>),
+    /// A library with the API of PMI-1.
+    Library(Box<Library>),
+}
+
+/// A program or a library under test.
+pub struct Client {
+    subject: Subject,
+    suite: Suite,
+    command: Vec<String>,
+    wait: Duration,
+    /// Whether it leaves processes behind where nothing is unusual, once that was asked.
+    leaves: OnceLock<bool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Why a case was not played to its end, or says nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Unplayed {
+    /// It is about something that the program does not do.
+    #[error("{0}")]
+    NotApplicable(String),
+    /// It could not be judged.
+    #[error("{0}")]
+    Unjudged(String),
+    /// The case is wrong.
+    #[error("line {0} of the scenario: {1}")]
+    Case(usize, String),
+    /// A program that fails by itself shows nothing.
+    #[error("it must end well where nothing is unusual: {0}")]
+    FailsPlain(String),
+}
+
+impl Client {
+    /// Prepares it. A process that does nothing that can be seen for `wait` hangs.
+    pub fn new(mut subject: Subject, suite: Suite, wait: Duration, interrupted: Arc<AtomicBool>) -> Self {
+        if let Subject::Program(program) = &mut subject {
+            program.find_left();
+        }
+        let command = match &subject {
+            Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
+            Subject::Library(library) => vec![library.path.display().to_string()],
+        };
+        Self { subject, suite, command, wait, leaves: OnceLock::new(), interrupted }
+    }
+
+    /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well are left out.
+    ///
+    /// # Errors
+    ///
+    /// None does, and what one came to.
+    pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, Unplayed> {
+        let mut traces = Vec::new();
+        let mut why = "it is no program".to_owned();
+        for ranks in 1..=ranks {
+            let begin = Instant::now();
+            let outcome = self.outcome(&plain(ranks), THOROUGH.max(self.wait))?;
+            match bad_end(&outcome.events, ranks).or(outcome.unjudged.map(|why| why.to_string())) {
+                Some(what) => why = format!("with {ranks} processes, {what}"),
+                None => traces.extend(Trace::read(&outcome.events, ranks)),
+            }
+            self.wait = self.wait.max(begin.elapsed() * PLAIN);
+        }
+        if traces.is_empty() { Err(Unplayed::FailsPlain(why)) } else { Ok(traces) }
+    }
+
+    /// Whether a library asks us for something.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be loaded.
+    pub fn asks(&self) -> Result<bool, Unplayed> {
+        let outcome = self.outcome(&sign_of_life(), THOROUGH.max(self.wait))?;
+        match outcome.unjudged {
+            Some(why) => Err(Unplayed::Unjudged(why.to_string())),
+            None => Ok(outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }))),
+        }
+    }
+
+    /// Whether it leaves processes behind in a plain run, too.
+    fn leaves(&self, ranks: u32) -> bool {
+        *self.leaves.get_or_init(|| {
+            self.outcome(&plain(ranks), THOROUGH.max(self.wait)).is_ok_and(|outcome| !outcome.left.is_empty())
+        })
+    }
+
+    fn outcome(&self, case: &Case, step: Duration) -> Result<Outcome, Unplayed> {
+        let fragment = |name: &str| self.suite.fragment(name);
+        let limits = Limits { step, ..Limits::default() };
+        let interrupted = &*self.interrupted;
+        let outcome = match &self.subject {
+            Subject::Program(program) => {
+                client::play(program, &case.scenario, &fragment, limits, interrupted, &mut ()).map_err(
+                    |(verdict, why)| match verdict {
+                        Verdict::NotApplicable => Unplayed::NotApplicable(why),
+                        _ => Unplayed::Unjudged(why),
+                    },
+                )?
+            }
+            Subject::Library(library) => {
+                play_library(&case.scenario, &fragment, library, limits, interrupted, &mut ())
+            }
+        };
+        match outcome.scenario_error {
+            Some((line, what)) => Err(Unplayed::Case(line, what)),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// A case in which nothing is unusual.
+fn plain(ranks: u32) -> Case {
+    Case::new(UnderTest::Client, ranks, Vec::new())
+}
+
+impl Target for Client {
+    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+        let step = match pace {
+            Pace::Fast => self.wait,
+            Pace::Thorough => THOROUGH.max(2 * self.wait),
+        };
+        let mut seen = Observation::default();
+        let outcome = match self.outcome(case, step) {
+            Ok(outcome) => outcome,
+            // A program that does not ask is not answered.
+            Err(Unplayed::NotApplicable(_)) => return Ok(Run { seen, failures: Vec::new() }),
+            Err(why) => {
+                seen.unjudged = Some(why.to_string());
+                return Ok(Run { seen, failures: Vec::new() });
+            }
+        };
+        let mut failures = failures(case, &outcome, &self.suite.catalogue);
+        if !outcome.left.is_empty() && outcome.crashed.is_none() && !self.leaves(case.ranks()) {
+            failures.push(Failure::leak("the program", &outcome.left));
+        }
+        seen.unjudged = outcome.unjudged.map(|why| why.to_string());
+        seen.requests = outcome.events.iter().filter(|e| matches!(e.what, What::ToServer { .. })).count();
+        seen.events = outcome.events;
+        Ok(Run { seen, failures })
+    }
+
+    fn label(&self) -> String {
+        match &self.subject {
+            Subject::Program(program) => program.label.clone(),
+            Subject::Library(library) => format!("the library {}", library.path.display()),
+        }
+    }
+
+    fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    fn version(&self) -> String {
+        let file = match &self.subject {
+            Subject::Program(program) => program.path().unwrap_or_default(),
+            Subject::Library(library) => library.path.clone(),
+        };
+        let size = std::fs::metadata(&file).map_or(0, |m| m.len());
+        let path = file.display().to_string();
+        // Which MPI library it is, for example.
+        format!("{path}: {size} bytes\n{}\n", output_of("ldd", &[&path]))
+    }
+}
+
+/// How the first process ended that did not end well.
+fn bad_end(events: &[Event], ranks: u32) -> Option<String> {
+    (0..ranks).find_map(|rank| {
+        let proc = Proc { group: 0, rank };
+        let exit = events.iter().find_map(|e| match e.what {
+            What::Exited { proc: p, exit } if p == proc => Some(exit),
+            _ => None,
+        });
+        let ended = events.iter().any(|e| matches!(e.what, What::Ended { proc: p, .. } if p == proc));
+        match exit {
+            Some(Exit::Code(0)) if !ended => None,
+            Some(exit) => Some(format!("rank {rank} ended with {exit}")),
+            None => Some(format!("rank {rank} did not end")),
+        }
+    })
+}

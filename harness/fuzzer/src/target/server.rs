@@ -1,0 +1,141 @@
+//! A server under test: a fresh launch for each case.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pmi_reference::Config;
+use pmi_runner::launch::{Environment, Implementation, Patience, ProcessPeer};
+use pmi_runner::play::MemoryPeer;
+use pmi_runner::process::tree::left_over;
+use pmi_scenario::requirement::Catalogue;
+
+use super::{Pace, Run, Target};
+use crate::case::Case;
+use crate::command::{output_of, plain};
+use crate::drive::drive;
+use crate::failure::Failure;
+use crate::oracle::server::{consequence, failures};
+use crate::proxy_status::{self, ProxyStatus};
+
+/// How long a proven silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
+const FAST: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(6) };
+
+/// A job may take so many times as long to end as a step may take, before it is said to stay: launchers sleep.
+const ENDINGS: u32 = 8;
+
+/// A silence is believed after so many times the slowest answer, and not before this.
+const ANSWERS: u32 = 30;
+/// See [`ANSWERS`].
+const LEAST: Duration = Duration::from_millis(60);
+
+/// How a server is reached.
+pub enum Access {
+    /// The reference server in memory.
+    Memory(Config),
+    /// Real processes.
+    Processes(Box<Implementation>, Environment),
+}
+
+/// A server under test.
+pub struct Server {
+    access: Access,
+    /// As the user would write it.
+    command: Vec<String>,
+    catalogue: Catalogue,
+    wait: Duration,
+    /// The slowest answer of late, in microseconds.
+    slowest: AtomicU64,
+    /// Tells how Hydra's proxies ended where the kernel does not.
+    proxy_status: Option<ProxyStatus>,
+}
+
+impl Server {
+    /// Prepares a server. No step of a case takes longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// A scratch folder cannot be made.
+    pub fn new(mut access: Access, catalogue: Catalogue, wait: Duration) -> io::Result<Self> {
+        let command = match &access {
+            Access::Memory(_) => Vec::new(),
+            Access::Processes(implementation, _) => implementation.template().to_vec(),
+        };
+        let proxy_status = match &mut access {
+            Access::Processes(implementation, environment) if !environment.foreign_deaths_are_known => {
+                proxy_status::install(implementation)?
+            }
+            Access::Memory(_) | Access::Processes(..) => None,
+        };
+        Ok(Self { access, command, catalogue, wait, slowest: AtomicU64::new(0), proxy_status })
+    }
+
+    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
+    fn fast_wait(&self) -> Duration {
+        let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
+        (slowest * ANSWERS).max(LEAST).min(self.wait)
+    }
+}
+
+impl Target for Server {
+    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+        let (wait, ending) = match pace {
+            Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),
+            Pace::Fast => (self.fast_wait(), self.fast_wait()),
+        };
+        let upstream = match &self.access {
+            Access::Memory(_) => false,
+            Access::Processes(implementation, _) => implementation.has_upstream(),
+        };
+        if case.needs_upstream() && !upstream {
+            return Err(io::Error::other(
+                "the session speaks as the upstream of a proxy, so the server must be a bare hydra_pmi_proxy",
+            ));
+        }
+        let (seen, left) = match &self.access {
+            Access::Memory(config) => {
+                let mut peer = MemoryPeer::launch(config.clone(), case.ranks());
+                (drive(case, &mut peer, Vec::new(), wait, ending), Vec::new())
+            }
+            Access::Processes(implementation, environment) => {
+                let (mut peer, command) = ProcessPeer::launch(implementation, case.ranks(), 1, environment)?;
+                if pace == Pace::Fast {
+                    peer.set_patience(FAST);
+                }
+                let mut seen = drive(case, &mut peer, command, wait, ending);
+                // Who was told to end, or wrote to one that had died, did not die first.
+                seen.crashed = peer.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
+                // A launcher that ends its proxies by force ends the shell around them instead.
+                let looks = seen.exit.is_some() && self.proxy_status.is_none();
+                let left = if looks { left_over(|| peer.leftovers()) } else { Vec::new() };
+                (seen, left)
+            }
+        };
+        let slowest = seen.slowest.as_micros() as u64;
+        // Falls slowly, so that a slow moment of the machine is remembered for a while.
+        let _ = self
+            .slowest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
+        let mut failures = failures(&seen, &self.catalogue);
+        if !left.is_empty() && seen.crashed.is_none() {
+            failures.push(Failure::leak("the launcher", &left));
+        }
+        Ok(Run { seen, failures })
+    }
+
+    fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    fn version(&self) -> String {
+        let launcher = plain(&self.command).first().cloned().unwrap_or_default();
+        format!("{launcher}: {}\n", output_of(&launcher, &["--version"]))
+    }
+
+    fn label(&self) -> String {
+        match &self.access {
+            Access::Memory(_) => "the reference server in memory".into(),
+            Access::Processes(implementation, _) => implementation.label.clone(),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What several tests need.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pmi_scenario::ast::Source;
+
+use super::case::Case;
+
+/// The names of the mutations that went into a case.
+pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
+    case.ingredients.iter().filter_map(|i| Some(i.split_once(':')?.0.to_owned())).collect()
+}
+
+/// Writes a case and reads it; panics if it is another one then.
+pub(crate) fn read_again(case: &Case) {
+    let text = case.text();
+    let source = Arc::new(Source { path: "generated.pmi".into(), text: text.clone() });
+    let scenario = pmi_scenario::parse(source, "generated").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    let read = Case::from_scenario(scenario).unwrap_or_else(|line| panic!("line {line}:\n{text}"));
+    assert!(read.scenario == case.scenario, "{text}\n{:#?}\n{:#?}", case.scenario, read.scenario);
+}

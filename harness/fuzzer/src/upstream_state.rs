@@ -1,0 +1,232 @@
+//! The other side of a bare proxy in a case: what it has passed on, what we have answered in its upstream's place,
+//! and how far it may be held to that.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+
+use pmi_wire::{Operation, Response, ValueReading};
+
+use pmi_judge::Finding;
+use pmi_judge::event::{Bytes, What};
+use pmi_runner::hydra::UpstreamCommand;
+use pmi_scenario::ast::UpstreamAction;
+use pmi_wire::Proc;
+
+/// An answer of ours that is longer than this may be more than a proxy can take.
+const MODEST: usize = 256;
+
+/// Most requests that are remembered.
+const REQUESTS: usize = 10_000;
+
+/// Where a case stands at the upstream's side of its proxy.
+#[derive(Debug, Default)]
+pub(super) struct UpstreamState {
+    /// What was passed on and no step has taken.
+    passed: VecDeque<u64>,
+    /// What steps have taken.
+    taken: Vec<u64>,
+    /// Requests that wait for an answer of ours, and what they are.
+    held: BTreeMap<u64, Option<Operation>>,
+    /// Requests that we have answered in our own words.
+    answered: BTreeSet<u64>,
+    over: bool,
+    /// Processes that have asked and heard nothing since.
+    waiting: HashSet<Proc>,
+    /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says, or
+    /// a process has gone on without the answer that we owe it.
+    unlawful: Option<u64>,
+}
+
+impl UpstreamState {
+    /// Takes what was passed on first. False if there is nothing.
+    pub(super) fn take_passed(&mut self) -> bool {
+        let first = self.passed.pop_front();
+        self.taken.extend(first);
+        first.is_some()
+    }
+
+    /// The connection to the proxy is no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether a request waits for an answer that only a step could give.
+    pub(super) fn owes(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The order for a step that says `text`; `None` if there is nobody or nothing left that it could be about.
+    pub(super) fn command(&mut self, action: &UpstreamAction, text: Vec<u8>) -> Option<UpstreamCommand> {
+        if self.over {
+            return None;
+        }
+        let to = match action {
+            UpstreamAction::Close => return Some(UpstreamCommand::Close(0)),
+            UpstreamAction::Answer { to, .. } | UpstreamAction::Usual { to } => *to,
+        };
+        let at = to.map_or(self.taken.len(), |n| n as usize).checked_sub(1);
+        let id = at.and_then(|at| self.taken.get(at)).copied();
+        if to.is_some() && id.is_none() {
+            return None;
+        }
+        if let UpstreamAction::Usual { .. } = action {
+            self.held.remove(&id?);
+            // What it leads to is the proxy's business: in a barrier, perhaps nothing.
+            return Some(UpstreamCommand::Usual(id?));
+        }
+        Some(UpstreamCommand::Answer { proxy: 0, to: id, text: Bytes(text) })
+    }
+
+    /// Takes note of an event.
+    pub(super) fn observe(&mut self, seq: u64, what: &What) {
+        match what {
+            What::ToServer { proc, .. } => {
+                let goes_on = !self.waiting.insert(*proc);
+                if goes_on && self.owes() {
+                    self.unlawful.get_or_insert(seq);
+                }
+            }
+            What::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
+            What::FromProxy { group: 0, proxy: 0, id, text, held } => {
+                if self.passed.len() < REQUESTS {
+                    self.passed.push_back(*id);
+                }
+                if *held && self.held.len() < REQUESTS {
+                    self.held.insert(*id, operation(&text.0));
+                }
+            }
+            What::ToProxy { answers, text, scripted: true, .. } => {
+                let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
+                // What is for all of its processes answers whatever they wait for.
+                if text.0.starts_with(b"cmd=barrier_out") {
+                    self.held.retain(|_, op| *op != Some(Operation::Barrier));
+                }
+                let again = answers.is_some_and(|id| !self.answered.insert(id));
+                if again || !is_proper(asked, &text.0) {
+                    self.unlawful.get_or_insert(seq);
+                }
+            }
+            What::ClosedByUpstream { .. } => {
+                self.unlawful.get_or_insert(seq);
+                self.over = true;
+            }
+            What::ProxyEnded { group: 0, .. } | What::JobExited { .. } => self.over = true,
+            _ => {}
+        }
+    }
+
+    /// Whether the proxy may be blamed for a finding.
+    pub(super) fn judges(&self, finding: &Finding) -> bool {
+        self.unlawful.is_none_or(|seq| finding.seq < seq)
+    }
+}
+
+/// The kind of a request as a proxy passes it on.
+fn operation(text: &[u8]) -> Option<Operation> {
+    let word = text.split(|b| matches!(b, b' ' | b'\n')).next()?;
+    Operation::from_request_cmd(word.strip_prefix(b"mcmd=").or(word.strip_prefix(b"cmd="))?)
+}
+
+/// Whether an upstream may answer so.
+fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
+    let Some(line) = text.strip_suffix(b"\n") else { return false };
+    let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");
+    let whole = plain && line.len() <= MODEST && !line.ends_with(b" ");
+    let fits = |r: Response<'_>| Some(r.operation()) == asked;
+    whole && asked.is_some() && Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::Party;
+
+    fn passed(id: u64, text: &str) -> What {
+        What::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
+    }
+
+    fn told(answers: Option<u64>, text: &str) -> What {
+        What::ToProxy { group: 0, proxy: 0, answers, text: Bytes(text.into()), scripted: true }
+    }
+
+    fn finding(seq: u64) -> Finding {
+        Finding {
+            requirement: "hydra.upstream.replies-kept".into(),
+            party: Party::Server,
+            proc: Some(Proc::proxy(0)),
+            seq,
+            line: 0,
+            at_most: None,
+            expected: String::new(),
+            seen: String::new(),
+            kind: None,
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_held_to_proper_answers_and_to_no_others() {
+        let request = "cmd=get kvsname=k key=a";
+        let proper = "cmd=get_result rc=0 msg=success value=x\n";
+        for (lawful, what) in [
+            (true, told(Some(0), proper)),
+            (true, told(Some(0), "cmd=get_result rc=-1 msg=none\n")),
+            (false, told(None, proper)),
+            (false, told(Some(0), "cmd=lookup_result rc=0 port=x\n")),
+            (false, told(Some(0), "cmd=get_result rc=0 value=x\0y\n")),
+            (false, told(Some(0), "cmd=get_result rc=0  value=x\n")),
+            (false, told(Some(0), "rc=0 value=x\n")),
+            (false, told(Some(0), "cmd=get_result rc=0 value=x")),
+            (false, told(Some(0), &format!("cmd=get_result rc=0 value={}\n", "x".repeat(300)))),
+            (false, told(None, "cmd=keyval_cache a=1\n")),
+            (false, What::ClosedByUpstream { proxy: 0 }),
+        ] {
+            let mut state = UpstreamState::default();
+            state.observe(3, &passed(0, request));
+            assert!(state.owes());
+            state.observe(4, &what);
+            assert!(state.judges(&finding(3)));
+            assert_eq!(state.judges(&finding(5)), lawful, "{what:?}");
+        }
+        let mut state = UpstreamState::default();
+        state.observe(3, &passed(0, request));
+        state.observe(4, &told(Some(0), proper));
+        assert!(state.judges(&finding(5)) && !state.owes());
+        state.observe(6, &told(Some(0), proper));
+        assert!(!state.judges(&finding(6)), "twice");
+    }
+
+    #[test]
+    fn who_goes_on_without_our_answer_is_not_judged_and_others_are() {
+        let wrote =
+            |rank, text: &str| What::ToServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+        for (rank, lawful) in [(0, false), (1, true)] {
+            let mut state = UpstreamState::default();
+            state.observe(0, &wrote(0, "cmd=get kvsname=k key=a\n"));
+            state.observe(1, &passed(0, "cmd=get kvsname=k key=a"));
+            state.observe(2, &wrote(rank, "cmd=get_maxes\n"));
+            assert_eq!(state.judges(&finding(3)), lawful);
+        }
+    }
+
+    #[test]
+    fn steps_take_what_comes_first_and_answer_what_they_have_taken() {
+        let mut state = UpstreamState::default();
+        let words = |to| UpstreamAction::Answer { to, partial: false, lines: Vec::new() };
+        assert!(!state.take_passed());
+        assert_eq!(state.command(&UpstreamAction::Usual { to: None }, Vec::new()), None);
+        assert_eq!(state.command(&words(Some(1)), Vec::new()), None);
+        state.observe(0, &passed(7, "cmd=get key=a"));
+        state.observe(1, &passed(9, "cmd=get key=b"));
+        assert!(state.take_passed() && state.take_passed() && !state.take_passed());
+        assert_eq!(
+            state.command(&UpstreamAction::Usual { to: Some(1) }, Vec::new()),
+            Some(UpstreamCommand::Usual(7))
+        );
+        let answer = UpstreamCommand::Answer { proxy: 0, to: Some(9), text: Bytes(b"x".to_vec()) };
+        assert_eq!(state.command(&words(None), b"x".to_vec()), Some(answer));
+        assert!(state.owes());
+        state.observe(2, &told(Some(9), "x"));
+        assert!(!state.owes());
+        state.observe(3, &What::ProxyEnded { group: 0, proxy: 0, exit: pmi_judge::event::Exit::Code(0) });
+        assert_eq!(state.command(&UpstreamAction::Close, Vec::new()), None);
+    }
+}

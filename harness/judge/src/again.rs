@@ -1,0 +1,63 @@
+//! A stored log judged again: from its events alone, by the same judge.
+
+use pmi_scenario::suite::Suite;
+
+use crate::deviations::Deviations;
+use crate::event::Event;
+use crate::verdict::{RunHeader, ScenarioResult};
+use crate::{Judge, Party, result};
+
+/// Why a log cannot be judged again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotFromEvents(Option<Party>);
+
+impl std::fmt::Display for NotFromEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self.0 {
+            Some(Party::Server) => "the log of a process manager",
+            Some(Party::Client) => "the log of a program",
+            Some(Party::Library) => "the log of a library",
+            None => "the log of a recording",
+        };
+        write!(
+            f,
+            "{what} cannot be judged again: its events are not all that its verdicts follow from; play it again"
+        )
+    }
+}
+
+impl std::error::Error for NotFromEvents {}
+
+/// Judges a scenario of a log again. One that was not played, of which there are no events, keeps its result.
+///
+/// # Errors
+///
+/// The events of such a run are not all that its verdicts followed from.
+pub fn scenario(
+    header: &RunHeader,
+    recorded: &ScenarioResult,
+    events: Vec<Event>,
+    suite: &Suite,
+    deviations: &mut Deviations,
+    strict: bool,
+) -> Result<ScenarioResult, NotFromEvents> {
+    let Some(party @ Party::Server) = header.under_test else {
+        return Err(NotFromEvents(header.under_test));
+    };
+    if events.is_empty() {
+        return Ok(recorded.clone());
+    }
+    let mut judge = Judge::new(party, recorded.requires.clone());
+    for event in &events {
+        judge.observe(event);
+    }
+    let blank = ScenarioResult {
+        findings: Vec::new(),
+        reason: None,
+        exit: None,
+        last_events: Vec::new(),
+        deviates_as_recorded: false,
+        ..recorded.clone()
+    };
+    Ok(result::of_scenario(blank, judge.finish(events), &suite.catalogue, deviations, strict))
+}

@@ -1,0 +1,205 @@
+//! Findings that are known and accepted for one implementation. They are still looked for, and one that no longer
+//! happens is as red as a new finding.
+
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+use serde::Deserialize;
+
+use crate::verdict::{Judged, ScenarioResult};
+use pmi_scenario::suite::Suite;
+
+/// A deviations file:
+///
+/// ```toml
+/// implementation = "MPICH Hydra 5.0.2"
+///
+/// [[deviation]]
+/// requirement = "rfc13.init.version-used"
+/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; each must show it
+/// symptom = "pmi_subversion=2"             # part of what is seen; left out: anything
+/// versions = ">=5.0, <6"                   # left out: all
+/// reason = "Hydra 5.0 answers 1.2 to a client that offers 1.1"
+/// link = "https://..."
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    implementation: String,
+    #[serde(default)]
+    deviation: Vec<toml::Spanned<Entry>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    requirement: String,
+    scenarios: Vec<String>,
+    symptom: Option<String>,
+    versions: Option<semver::VersionReq>,
+    reason: String,
+    #[serde(default)]
+    #[expect(dead_code, reason = "for readers of the file")]
+    link: Option<String>,
+    /// It happens in some runs only; then it cannot be stale.
+    #[serde(default)]
+    sometimes: bool,
+}
+
+/// The deviations of an implementation.
+#[derive(Debug, Default)]
+pub struct Deviations {
+    path: PathBuf,
+    /// One for each pattern of each entry.
+    entries: Vec<Expected>,
+    happened: Vec<bool>,
+    could_happen: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    /// In the file.
+    line: usize,
+    scenario: String,
+    entry: Entry,
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything.
+pub fn glob(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut last = None;
+    for part in parts {
+        last = Some(part);
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    match last {
+        None => rest.is_empty(),
+        Some(last) => name.len() >= last.len() && name.ends_with(last),
+    }
+}
+
+impl Deviations {
+    /// Reads a file. Entries whose `versions` leave out `version` do not count.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, with path and line.
+    pub fn read(path: &Path, version: Option<&semver::Version>) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let file: File = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let line = |offset: usize| 1 + text[..offset].matches('\n').count();
+        let entries: Vec<Expected> = file
+            .deviation
+            .into_iter()
+            .map(|e| (line(e.span().start), e.into_inner()))
+            .filter(|(_, e)| match (&e.versions, version) {
+                (Some(range), Some(version)) => range.matches(version),
+                _ => true,
+            })
+            .flat_map(|(line, entry)| {
+                let scenarios = entry.scenarios.clone();
+                scenarios.into_iter().map(move |scenario| Expected { line, scenario, entry: entry.clone() })
+            })
+            .collect();
+        let none = vec![false; entries.len()];
+        Ok(Self { path: path.to_owned(), happened: none.clone(), could_happen: none, entries })
+    }
+
+    /// Marks the findings that are known.
+    pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
+        for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
+            if !glob(pattern, scenario) {
+                continue;
+            }
+            self.could_happen[i] = true;
+            for judged in findings.iter_mut().filter(|j| j.finding.requirement == entry.requirement) {
+                if entry.symptom.as_ref().is_none_or(|s| judged.finding.seen.contains(s.as_str())) {
+                    self.happened[i] = true;
+                    judged.deviation.get_or_insert_with(|| entry.reason.clone());
+                }
+            }
+        }
+    }
+
+    /// Deviations that did not happen although their scenarios were played, and such as fit nothing in the suite.
+    pub fn stale(&self, suite: &Suite) -> Vec<String> {
+        let mut stale = Vec::new();
+        for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
+            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario);
+            if suite.catalogue.get(&entry.requirement).is_none()
+                && !crate::own::OWN.iter().any(|(id, _)| *id == entry.requirement)
+            {
+                stale.push(format!("{at}: there is no such requirement"));
+            } else if !suite.has(|name| glob(scenario, name)) {
+                stale.push(format!("{at}: there is no such scenario"));
+            } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
+                stale.push(format!("{at}: no longer happens; delete the entry"));
+            }
+        }
+        stale
+    }
+}
+
+static RECORDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/golden");
+
+/// Implementations that are recorded as breaking a requirement, with the reason.
+pub fn recorded(requirement: &str) -> Vec<(String, String)> {
+    let files = RECORDED.dirs().flat_map(|d| d.files()).filter(|f| f.path().ends_with("deviations.toml"));
+    let parsed = files.filter_map(|f| toml::from_str::<File>(f.contents_utf8()?).ok());
+    let mut all: Vec<(String, String)> = parsed
+        .flat_map(|file| {
+            let name = file.implementation;
+            file.deviation.into_iter().map(move |e| (name.clone(), e.into_inner()))
+        })
+        .filter(|(_, entry)| entry.requirement == requirement)
+        .map(|(name, entry)| (name, entry.reason))
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Entries for the findings of a run that would make it red and that no deviation covers, to be pasted into a file and
+/// explained there.
+pub fn draft(results: &[ScenarioResult]) -> String {
+    let mut text = String::new();
+    for result in results {
+        let mut seen: Vec<&str> = Vec::new();
+        for judged in &result.findings {
+            let id = judged.finding.requirement.as_str();
+            if judged.deviation.is_none() && judged.severity > crate::Severity::Note && !seen.contains(&id) {
+                seen.push(id);
+                text += &format!(
+                    "\n[[deviation]]\nrequirement = {}\nscenarios = [{}]\nreason = {}\n",
+                    toml::Value::from(id),
+                    toml::Value::from(result.scenario.as_str()),
+                    toml::Value::from(format!("to be explained; seen: {}", judged.finding.seen)),
+                );
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn stars_stand_for_anything() {
+        for (pattern, name, fits) in [
+            ("*", "a/b", true),
+            ("kvs/*", "kvs/x", true),
+            ("kvs/*", "akvs/x", false),
+            ("kvs/x", "kvs/x", true),
+            ("kvs/x", "kvs/xy", false),
+            ("*x*z", "axyz", true),
+            ("*x*z", "axyzb", false),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(glob(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What happened: the one stream of facts that every mode makes and the judge reads.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use pmi_wire::Proc;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::expectation::Expectation;
+
+/// Bytes, in JSON as a string with everything but printable ASCII escaped (`\n`, `\x00`).
+#[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Bytes(pub Vec<u8>);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        unescape(&text).map(Bytes).ok_or_else(|| serde::de::Error::custom("bad escape in bytes"))
+    }
+}
+
+/// The inverse of [`slice::escape_ascii`].
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(b) = rest.next() {
+        out.push(match b {
+            b'\\' => match rest.next()? {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'x' => {
+                    let digits = [rest.next()?, rest.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                other => other,
+            },
+            other => other,
+        });
+    }
+    Some(out)
+}
+
+/// How a process or job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// Exit status.
+    Code(i32),
+    /// Died of this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
+/// Why it is said that no answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SilenceProof {
+    /// The server has read everything and every process of it waits without a time limit.
+    Idle,
+    /// The step's time was up.
+    Timeout,
+}
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// From 0, without gaps within a scenario.
+    pub seq: u64,
+    /// Microseconds since the scenario began, by a monotonic clock. Never judged.
+    pub time_us: u64,
+    /// Line of the scenario that was being played, 0 if none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub line: usize,
+    /// What happened.
+    pub what: What,
+}
+
+fn is_zero(line: &usize) -> bool {
+    *line == 0
+}
+
+impl Event {
+    /// What happened, and as the how manyth; at no time and in no line.
+    pub fn new(seq: u64, what: What) -> Self {
+        Self { seq, time_us: 0, line: 0, what }
+    }
+}
+
+/// Why a scenario was not played to its end, by no doing of the implementation's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Abandoned {
+    /// The user wants the run to end.
+    Interrupted,
+    /// A mistake in the scenario that only shows when it is played.
+    Mistake(String),
+    /// It cannot be played against what is under test.
+    Unplayable(String),
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// The implementation was started and asked for a process group of this shape.
+    Launched {
+        /// The command, as run; empty in memory.
+        command: Vec<String>,
+        /// Ranks asked for.
+        ranks: u32,
+        /// Nodes asked for; 0 if that is not known.
+        nodes: u32,
+    },
+    /// A process of the group reported to the runner.
+    Started {
+        /// Which.
+        proc: Proc,
+        /// Its `PMI_*` environment.
+        env: BTreeMap<String, String>,
+        /// Its arguments.
+        args: Vec<Bytes>,
+        /// What is wrong with the descriptor that PMI_FD names, if anything.
+        bad_fd: Option<String>,
+    },
+    /// Bytes from the client to the server, as written.
+    ToServer {
+        /// By whom.
+        proc: Proc,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Bytes from the server to the client, as read.
+    FromServer {
+        /// To whom.
+        proc: Proc,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The client closed its connection.
+    ClosedByClient {
+        /// Whose.
+        proc: Proc,
+    },
+    /// The server closed the connection.
+    ClosedByServer {
+        /// Whose.
+        proc: Proc,
+    },
+    /// The process is gone: of its own (`exit`, `kill` steps) or ended by the process manager.
+    Ended {
+        /// Which.
+        proc: Proc,
+        /// Whether we ended it.
+        ours: bool,
+    },
+    /// A process under test, or of a recorded session, has ended: by its own doing or another's.
+    Exited {
+        /// Which.
+        proc: Proc,
+        /// How.
+        exit: Exit,
+    },
+    /// An answer was waited for and did not come.
+    NoAnswer {
+        /// To whom.
+        proc: Proc,
+        /// How that is known.
+        proof: SilenceProof,
+    },
+    /// A proxy passed something on to its upstream, which we play.
+    FromProxy {
+        /// Process group that it is about.
+        group: u32,
+        /// Which of the group's proxies: its node.
+        proxy: u32,
+        /// Number of the request, over all proxies of the launch.
+        id: u64,
+        /// The request, alike for all generations of the protocol, without its end.
+        text: Bytes,
+        /// It waits for the scenario to answer it.
+        held: bool,
+    },
+    /// The upstream answered a proxy, or told it something.
+    ToProxy {
+        /// Process group that it is about.
+        group: u32,
+        /// Which of the group's proxies.
+        proxy: u32,
+        /// Number of the request that it answers.
+        answers: Option<u64>,
+        /// The text.
+        text: Bytes,
+        /// The scenario's words, rather than what a proper upstream says.
+        scripted: bool,
+    },
+    /// The upstream closed its connection to a proxy, as the scenario says.
+    ClosedByUpstream {
+        /// Which of the first group's proxies.
+        proxy: u32,
+    },
+    /// A proxy's process has ended.
+    ProxyEnded {
+        /// Process group that it was started for.
+        group: u32,
+        /// Which of the group's proxies.
+        proxy: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// A line that the implementation wrote.
+    Output {
+        /// `true` for stderr.
+        stderr: bool,
+        /// The line without its newline, cut if long.
+        line: Bytes,
+    },
+    /// The launcher has ended.
+    JobExited {
+        /// How.
+        exit: Exit,
+    },
+    /// We called a function of the library under test.
+    Called {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its arguments, as the scenario writes them.
+        arguments: String,
+    },
+    /// The call has returned.
+    Returned {
+        /// In which process.
+        proc: Proc,
+        /// The function.
+        function: String,
+        /// Its return code.
+        result: i32,
+        /// What the out arguments hold, `name=value` each.
+        outs: Vec<Bytes>,
+    },
+    /// The scenario expects this of the implementation next.
+    Expected(Box<Expectation>),
+    /// Nothing came of what was expected last.
+    Nothing {
+        /// How that is known.
+        proof: SilenceProof,
+        /// How long it was waited for, in milliseconds.
+        waited_ms: u64,
+    },
+    /// More bytes have come than anything asked for can need; nothing more is read.
+    Flooded {
+        /// The most that is read.
+        limit: u64,
+    },
+    /// The scenario is not played to its end.
+    Abandoned(Abandoned),
+    /// A process of the implementation died of a signal.
+    Crashed {
+        /// Its command name.
+        name: String,
+        /// The signal.
+        signal: i32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_survive_json() {
+        let all = Bytes((0..=255).collect());
+        let json = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), all);
+        assert!(serde_json::from_str::<Bytes>(r#""\\x4""#).is_err());
+    }
+}

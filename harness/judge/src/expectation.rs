@@ -1,0 +1,285 @@
+//! What a scenario expects at a place, as data: with every name replaced by what it stands for, so that a stored log can be
+//! judged again without the scenario.
+
+use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
+use pmi_scenario::scope::{ScenarioError, Scope};
+use pmi_wire::{MappingForm, Message, Proc, ValueReading, grammar};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::event::Bytes;
+
+/// Bytes of a message that a finding shows.
+pub const SHOWN: usize = 300;
+
+/// Keys whose values are texts, also where they look like numbers: `007` is not `7`.
+const TEXT_KEYS: &[&str] = &["value", "port", "kvsname"];
+
+/// What must happen next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Expectation {
+    /// At whose connection, or of which process; `None` for the job as a whole.
+    pub proc: Option<Proc>,
+    /// The requirement that is broken otherwise.
+    pub cites: String,
+    /// What must happen.
+    pub what: Expected,
+}
+
+/// What must happen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Expected {
+    /// The next message fits.
+    Message(Pattern),
+    /// The next message is a bare newline.
+    Newline,
+    /// The connection ends, and nothing is said before.
+    Close,
+    /// Nothing is said.
+    Silence,
+    /// One of several outcomes; the first that fits gives the verdict.
+    OneOf(Vec<Choice>),
+    /// The process has started.
+    Started,
+    /// The process manager ends the process.
+    Ended,
+    /// A variable of the environment.
+    Variable {
+        /// Its name.
+        name: String,
+        /// What it holds.
+        value: Matcher,
+    },
+    /// The arguments, separated by blanks.
+    Arguments(Bytes),
+    /// The job ends.
+    JobExits(ExitPattern),
+    /// The job says something on stderr or stdout.
+    Logs,
+}
+
+/// One of several outcomes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Choice {
+    /// What it earns.
+    pub grade: Grade,
+    /// The requirement that it breaks, if not that of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cites: Option<String>,
+    /// [`Expected::Message`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
+    pub what: Expected,
+}
+
+/// A message as it is expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pattern {
+    /// As the scenario writes it.
+    pub shown: String,
+    /// The keys that matter, in the order in which they are looked at.
+    pub fields: Vec<(String, Matcher)>,
+}
+
+/// A value as it is expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Matcher {
+    /// This text; numbers by value, except where the text itself is what was stored.
+    Text(Bytes),
+    /// Anything of a type.
+    Typed(Type),
+    /// Anything of a type, which a name stands for from then on.
+    Capture {
+        /// The name.
+        name: String,
+        /// The type.
+        of: Type,
+        /// What another rank was told in the same step: it must be equal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bound: Option<Bytes>,
+    },
+    /// The key is not there.
+    Absent,
+    /// Success: absent or 0.
+    Success,
+    /// An error: present and not 0.
+    Failure,
+}
+
+/// Types of values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Type {
+    /// Digits, within these bounds.
+    Uint(Option<i64>, Option<i64>),
+    /// An integer.
+    Int,
+    /// Integers with commas between them.
+    IntList,
+    /// RFC 13's `word`.
+    Word,
+    /// RFC 13's `string`.
+    String,
+    /// A process mapping in RFC 13's grammar.
+    Mapping,
+    /// Nothing.
+    Empty,
+    /// Whatever it holds.
+    Any,
+}
+
+/// Names and what they stand for now.
+pub type Captures = Vec<(String, Vec<u8>)>;
+
+/// What does not fit, in words: what was expected instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit(pub String);
+
+impl Pattern {
+    /// A line of a scenario with its names replaced; `shown` is its text.
+    ///
+    /// # Errors
+    ///
+    /// A name in it has no value here, or a calculation comes to nothing.
+    pub fn new(scope: &Scope, line: &Template, shown: &str) -> Result<Self, ScenarioError> {
+        let shown = shown[..shown.floor_char_boundary(SHOWN)].to_owned();
+        let fields = line.message_fields().into_iter();
+        let fields = fields.map(|f| Ok((f.key.clone(), Matcher::new(scope, &f.value)?)));
+        Ok(Self { shown, fields: fields.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether a line fits; what it captures.
+    ///
+    /// # Errors
+    ///
+    /// What was expected of the first key that does not fit, or of the message.
+    pub fn fits(&self, line: &[u8]) -> Result<Captures, Misfit> {
+        let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit(e.to_string()))?;
+        let mut captures = Captures::new();
+        for (key, matcher) in &self.fields {
+            matcher.fits(key, message.get(key.as_bytes()), &mut captures)?;
+        }
+        Ok(captures)
+    }
+}
+
+impl Matcher {
+    /// A value of a scenario with its names replaced.
+    ///
+    /// # Errors
+    ///
+    /// See [`Pattern::new`].
+    pub fn new(scope: &Scope, value: &Template) -> Result<Self, ScenarioError> {
+        Ok(match value.pieces.as_slice() {
+            [Piece::Typed(Kind::Absent)] => Self::Absent,
+            [Piece::Typed(Kind::RcOk)] => Self::Success,
+            [Piece::Typed(Kind::RcFail)] => Self::Failure,
+            [Piece::Typed(kind)] => Self::Typed(Type::new(scope, kind)?),
+            [Piece::Capture(name, kind)] => Self::Capture {
+                name: name.clone(),
+                of: Type::new(scope, kind)?,
+                bound: scope.bound_by_step(name).map(|value| Bytes(value.to_vec())),
+            },
+            _ => Self::Text(Bytes(scope.text(value)?)),
+        })
+    }
+
+    /// Whether a value fits, `None` where the key is absent; adds what it captures.
+    ///
+    /// # Errors
+    ///
+    /// What was expected.
+    pub fn fits(&self, key: &str, seen: Option<&[u8]>, captures: &mut Captures) -> Result<(), Misfit> {
+        let wrong = |what: String| Err(Misfit(what));
+        match (self, seen) {
+            (Self::Absent, None) => Ok(()),
+            (Self::Absent, Some(_)) => wrong(format!("no {key}")),
+            (Self::Success, seen) => match seen.map(grammar::parse_int) {
+                None | Some(Some(0)) => Ok(()),
+                _ => wrong(format!("success: {key} absent or 0")),
+            },
+            (Self::Failure, seen) => match seen.map(grammar::parse_int) {
+                Some(Some(n)) if n != 0 => Ok(()),
+                _ => wrong(format!("an error: {key} present and not 0")),
+            },
+            (_, None) => wrong(format!("{key}, which is missing")),
+            (Self::Typed(of), Some(seen)) => of.fits(key, seen),
+            (Self::Capture { name, of, bound }, Some(seen)) => {
+                of.fits(key, seen)?;
+                let before = captures.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+                match before.or(bound.as_ref().map(|b| &b.0)) {
+                    Some(bound) if bound != seen => {
+                        wrong(format!("{key}=\"{}\", as another rank was told", bound.escape_ascii()))
+                    }
+                    _ => {
+                        captures.push((name.clone(), seen.to_vec()));
+                        Ok(())
+                    }
+                }
+            }
+            (Self::Text(Bytes(text)), Some(seen)) => {
+                let same_number = || matches!((grammar::parse_int(text), grammar::parse_int(seen)), (Some(a), Some(b)) if a == b);
+                if text == seen || (!TEXT_KEYS.contains(&key) && same_number()) {
+                    Ok(())
+                } else {
+                    wrong(format!("{key}={}", shorten(text)))
+                }
+            }
+        }
+    }
+}
+
+fn shorten(text: &[u8]) -> String {
+    let cut = &text[..text.len().min(SHOWN)];
+    match text.len() - cut.len() {
+        0 => cut.escape_ascii().to_string(),
+        _ => format!("{}... ({} bytes)", cut.escape_ascii(), text.len()),
+    }
+}
+
+impl Type {
+    fn new(scope: &Scope, kind: &Kind) -> Result<Self, ScenarioError> {
+        let bound = |e: &Option<_>| e.as_ref().map(|e| scope.number(e)).transpose();
+        Ok(match kind {
+            Kind::Uint(low, high) => Self::Uint(bound(low)?, bound(high)?),
+            Kind::Int => Self::Int,
+            Kind::IntList => Self::IntList,
+            Kind::Word => Self::Word,
+            Kind::String => Self::String,
+            Kind::Mapping => Self::Mapping,
+            Kind::Empty => Self::Empty,
+            Kind::Any => Self::Any,
+            Kind::Absent | Kind::RcOk | Kind::RcFail => {
+                return Err(ScenarioError("a name can only stand for a value".into()));
+            }
+        })
+    }
+
+    fn fits(&self, key: &str, seen: &[u8]) -> Result<(), Misfit> {
+        let (fits, what) = match self {
+            Self::Uint(low, high) => {
+                let within = |n: u64| {
+                    low.is_none_or(|l| i128::from(n) >= i128::from(l))
+                        && high.is_none_or(|h| i128::from(n) <= i128::from(h))
+                };
+                let show = |n: &Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
+                let range = match (low, high) {
+                    (None, None) => String::new(),
+                    _ => format!(" in {}..{}", show(low), show(high)),
+                };
+                (grammar::parse_uint(seen).is_some_and(within), format!("an unsigned integer{range}"))
+            }
+            Self::Int => (grammar::parse_int(seen).is_some(), "an integer".into()),
+            Self::IntList => (grammar::parse_intlist(seen).is_some(), "a list of integers".into()),
+            Self::Word => (grammar::is_word(seen), "a word".into()),
+            Self::String => (grammar::is_string(seen), "a string".into()),
+            Self::Mapping => {
+                let fits = matches!(MappingForm::classify(seen), MappingForm::Rfc(_));
+                (fits, "a process mapping of RFC 13".into())
+            }
+            Self::Empty => (seen.is_empty(), "empty".into()),
+            Self::Any => (true, String::new()),
+        };
+        if fits { Ok(()) } else { Err(Misfit(format!("{key} is {what}"))) }
+    }
+}

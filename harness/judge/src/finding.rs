@@ -1,0 +1,45 @@
+//! A requirement broken at a place in a transcript.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::seen::SeenKind;
+use pmi_scenario::requirement::Severity;
+use pmi_wire::Proc;
+
+/// Who broke it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Party {
+    /// The process manager.
+    Server,
+    /// The process.
+    Client,
+    /// The PMI library.
+    Library,
+}
+
+/// A requirement broken at a place in a transcript.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Id of the requirement.
+    pub requirement: String,
+    /// Who broke it.
+    pub party: Party,
+    /// At whose connection; `None` for the job as a whole.
+    pub proc: Option<Proc>,
+    /// Sequence number of the event that showed it.
+    pub seq: u64,
+    /// Line of the scenario whose step was played, 0 if none.
+    pub line: usize,
+    /// The scenario allows the outcome and wants it told as no more than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<Severity>,
+    /// What should have been.
+    pub expected: String,
+    /// What was, in words. Programs look at the kind.
+    pub seen: String,
+    /// What kind of thing was seen, where that is told apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<SeenKind>,
+}

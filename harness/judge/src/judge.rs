@@ -1,0 +1,603 @@
+//! The judge of one scenario: reads every event, lets the monitors watch, and says whether what the scenario expects has come.
+//!
+//! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
+
+use std::fmt;
+use std::time::Duration;
+
+use pmi_scenario::ast::{ExitPattern, Grade};
+use pmi_wire::Proc;
+
+use crate::conversation::{Conversation, Line};
+use crate::event::{Abandoned, Event, Exit, SilenceProof, What};
+use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
+use crate::{Finding, Monitor, Party, Severity, UpstreamMonitor};
+
+/// Most findings of one scenario: after so many the rest says nothing new.
+const FINDINGS: usize = 1000;
+
+/// So many findings of the monitor end a scenario.
+const ENOUGH: usize = 200;
+
+/// How it stands with the last expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It may still be met.
+    Open,
+    /// It is met, or there was none.
+    Met,
+    /// It is not met and cannot be any more; the finding has been made. Nothing that follows can be judged.
+    Broken,
+}
+
+/// What waiting is for, by the last expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// Something that is due.
+    Due,
+    /// Nothing: that none comes is what is expected.
+    Silence,
+}
+
+/// Why nothing can be said about the implementation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unjudged {
+    /// The user wanted the run to end.
+    Interrupted,
+    /// A process of the first group did not report.
+    NotStarted {
+        /// Its rank.
+        rank: u32,
+        /// No other process reported either.
+        none: bool,
+        /// How the launcher ended, if it did.
+        launcher: Option<Exit>,
+        /// How it is known that nothing comes, and how long that was waited for.
+        nothing: Option<(SilenceProof, Duration)>,
+    },
+    /// It could not be played.
+    Unplayable(String),
+}
+
+impl fmt::Display for Unjudged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted => write!(f, "interrupted"),
+            Self::NotStarted { none: true, launcher: Some(Exit::Code(0)), rank, .. } => write!(
+                f,
+                "the launcher ended (exit status 0) before rank {rank} reported: it did not start {{agent}}, or it \
+                 went into the background, where it cannot be judged"
+            ),
+            Self::NotStarted { launcher: Some(exit), rank, .. } => {
+                write!(f, "the launcher ended ({exit}) before rank {rank} reported")
+            }
+            Self::NotStarted { nothing: Some((SilenceProof::Timeout, waited)), rank, .. } => {
+                write!(f, "rank {rank} did not report within {waited:?} (--timeout)")
+            }
+            Self::NotStarted { rank, .. } => {
+                write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
+            }
+            Self::Unplayable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What became of a scenario.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The transcript.
+    pub events: Vec<Event>,
+    /// What the party under test broke, in order.
+    pub findings: Vec<Finding>,
+    /// Whom the run is about.
+    pub under_test: Party,
+    /// Whether an expected answer never came.
+    pub hung: bool,
+    /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
+    pub lifeless: bool,
+    /// The first process of the implementation that died of a signal, and the signal.
+    pub crashed: Option<(String, i32)>,
+    /// Names of processes that a program under test has left when all of its ranks had ended by themselves: they are of
+    /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
+    pub left: Vec<String>,
+    /// Why the run says nothing about the implementation.
+    pub unjudged: Option<Unjudged>,
+    /// A mistake in the scenario: line and what.
+    pub scenario_error: Option<(usize, String)>,
+}
+
+/// See the module's documentation.
+pub struct Judge {
+    party: Party,
+    monitor: Monitor,
+    upstream: UpstreamMonitor,
+    conversation: Conversation,
+    /// The monitors' findings.
+    watched: Vec<Finding>,
+    /// Findings of the scenario's own expectations.
+    own: Vec<Finding>,
+    expectation: Option<Expectation>,
+    standing: Standing,
+    captures: Captures,
+    /// Nothing more comes, how that is known, and how long that was waited for.
+    nothing: Option<(SilenceProof, Duration)>,
+    /// Number of the last event that was more than a word of the scenario's.
+    seq: u64,
+    line: usize,
+    hung: bool,
+    unstarted: bool,
+    unjudged: Option<Unjudged>,
+    mistake: Option<(usize, String)>,
+}
+
+/// A line as findings show it.
+fn shown(line: &[u8]) -> String {
+    let cut = &line[..line.len().min(SHOWN)];
+    match line.len() - cut.len() {
+        0 => format!("\"{}\"", cut.escape_ascii()),
+        _ => format!("\"{}\"... ({} bytes)", cut.escape_ascii(), line.len()),
+    }
+}
+
+const END: &str = "the end of the connection";
+
+fn silence(proof: SilenceProof, waited: Duration) -> String {
+    match proof {
+        SilenceProof::Idle => "silence: the server has read everything and waits".into(),
+        SilenceProof::Timeout => format!("silence for {waited:?}"),
+    }
+}
+
+impl Judge {
+    /// A judge who has seen nothing. `requires` is what the scenario tests.
+    pub fn new(party: Party, requires: Vec<String>) -> Self {
+        Self {
+            party,
+            monitor: Monitor::focused(requires),
+            upstream: UpstreamMonitor::default(),
+            conversation: Conversation::default(),
+            watched: Vec::new(),
+            own: Vec::new(),
+            expectation: None,
+            standing: Standing::Met,
+            captures: Captures::new(),
+            nothing: None,
+            seq: 0,
+            line: 0,
+            hung: false,
+            unstarted: false,
+            unjudged: None,
+            mistake: None,
+        }
+    }
+
+    /// A judge without a scenario, whose monitors report everything.
+    pub fn watching(party: Party) -> Self {
+        Self { monitor: Monitor::new(), ..Self::new(party, Vec::new()) }
+    }
+
+    /// Takes what the monitors have found so far, of all parties.
+    pub fn take_watched(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.watched)
+    }
+
+    /// Reads the next event.
+    pub fn observe(&mut self, event: &Event) {
+        self.line = event.line;
+        self.monitor.observe(event);
+        self.upstream.observe(event);
+        for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
+            finding.line = event.line;
+            if self.watched.len() < FINDINGS {
+                self.watched.push(finding);
+            }
+        }
+        self.conversation.observe(event);
+        match &event.what {
+            What::Expected(expectation) => {
+                self.expectation = Some((**expectation).clone());
+                self.standing = Standing::Open;
+                self.captures.clear();
+                self.nothing = None;
+            }
+            What::Nothing { proof, waited_ms } => {
+                self.nothing = Some((*proof, Duration::from_millis(*waited_ms)));
+            }
+            What::Flooded { limit } => {
+                self.seq = event.seq;
+                let seen = format!("more than {limit} bytes");
+                self.broken(None, "rfc13.wire.lock-step", "one answer to each request", seen);
+            }
+            What::Abandoned(why) => {
+                self.standing = Standing::Broken;
+                match why {
+                    Abandoned::Interrupted => self.unjudged = Some(Unjudged::Interrupted),
+                    Abandoned::Unplayable(why) => self.unjudged = Some(Unjudged::Unplayable(why.clone())),
+                    Abandoned::Mistake(what) => self.mistake = Some((event.line, what.clone())),
+                }
+            }
+            _ => self.seq = event.seq,
+        }
+        if self.standing == Standing::Open
+            && let Some(expectation) = self.expectation.take()
+        {
+            self.weigh(&expectation, matches!(event.what, What::NoAnswer { .. }));
+            self.expectation = Some(expectation);
+        }
+    }
+
+    /// How it stands with the last expectation.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// What the names stand for that the last expectation has captured.
+    pub fn take_captures(&mut self) -> Captures {
+        std::mem::take(&mut self.captures)
+    }
+
+    /// Whether there is no point in going on: far too many findings, or processes.
+    pub fn has_enough(&self) -> bool {
+        self.watched.len() >= ENOUGH || self.monitor.starts_too_many()
+    }
+
+    /// Whether the server starts far more processes than were asked for. The finding has been made.
+    pub fn starts_too_many(&self) -> bool {
+        self.monitor.starts_too_many()
+    }
+
+    /// Bytes that have come from the other side.
+    pub fn received(&self) -> u64 {
+        self.conversation.received
+    }
+
+    /// How the job has ended, if it has.
+    pub fn job(&self) -> Option<Exit> {
+        self.conversation.job
+    }
+
+    /// Whether an answer that was due never came.
+    pub fn is_hung(&self) -> bool {
+        self.hung
+    }
+
+    /// Whether some process has no connection to talk over; the monitor has told.
+    pub fn lacks_connection(&self) -> bool {
+        self.conversation.unconnected
+    }
+
+    /// Number of processes in a group, as far as it is known; 0 for one that nobody asked for.
+    pub fn size(&self, group: u32) -> u32 {
+        self.conversation.size(group)
+    }
+
+    /// Whether the steps of a process are to be left out: its spawn was lawfully refused, or its connection lawfully ended.
+    pub fn is_over(&self, p: Proc) -> bool {
+        self.is_refused(p.group) || self.conversation.find(p).is_some_and(|link| link.over)
+    }
+
+    /// Whether the spawn of a group was lawfully refused.
+    pub fn is_refused(&self, group: u32) -> bool {
+        self.conversation.is_refused(group)
+    }
+
+    /// Whether the process's connection is at its end, on either side.
+    pub fn is_closed(&self, p: Proc) -> bool {
+        self.conversation.find(p).is_some_and(|link| link.is_closed())
+    }
+
+    /// The processes that have started.
+    pub fn started(&self) -> Vec<Proc> {
+        let mut all: Vec<Proc> =
+            self.conversation.links().filter(|(_, link)| link.started).map(|(p, _)| p).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The number of the group that the next lines of a spawn request belong to.
+    pub fn next_group(&self) -> u32 {
+        self.conversation.next_group()
+    }
+
+    /// The requests of a proxy that steps have taken, in order.
+    pub fn taken(&self, proxy: Proc) -> &[u64] {
+        self.conversation.find(proxy).map_or(&[], |link| &link.taken)
+    }
+
+    /// Whether the last expectation waits for something that is due; `None` where it waits for nothing.
+    pub fn awaits(&self) -> Option<Awaited> {
+        let expectation = self.expectation.as_ref().filter(|_| self.standing == Standing::Open)?;
+        Some(if expectation.what == Expected::Silence { Awaited::Silence } else { Awaited::Due })
+    }
+
+    /// What it all came to.
+    pub fn finish(self, events: Vec<Event>) -> Outcome {
+        let mut findings = self.watched;
+        findings.extend(self.own);
+        findings.retain(|f| f.party == self.party);
+        findings.sort_by_key(|f| f.seq);
+        Outcome {
+            events,
+            findings,
+            under_test: self.party,
+            hung: self.hung,
+            lifeless: self.unstarted || (self.hung && self.conversation.received == 0),
+            crashed: self.conversation.crashed,
+            left: Vec::new(),
+            unjudged: self.unjudged,
+            scenario_error: self.mistake,
+        }
+    }
+
+    // ----- expectations ---------------------------------------------------------------------------------------------
+
+    /// Sees whether an expectation is met or broken by now. `unanswered` says that it has just been said that no answer
+    /// comes.
+    fn weigh(&mut self, expectation: &Expectation, unanswered: bool) {
+        let Some(p) = expectation.proc else { return self.weigh_job(expectation) };
+        let cites = expectation.cites.as_str();
+        match &expectation.what {
+            Expected::Message(pattern) => match self.next(p) {
+                Next::Line(line) => match pattern.fits(&line.text) {
+                    Ok(captures) => self.met(captures),
+                    Err(Misfit(what)) => self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line),
+                },
+                other => self.without(p, cites, &pattern.shown, other, unanswered),
+            },
+            Expected::Newline => match self.next(p) {
+                Next::Line(line) if line.text.is_empty() => self.met(Captures::new()),
+                Next::Line(line) => self.misfit(p, cites, "a bare newline".into(), &line),
+                other => self.without(p, cites, "a bare newline", other, unanswered),
+            },
+            Expected::Close => match self.next(p) {
+                Next::Line(line) => self.misfit(p, cites, END.into(), &line),
+                Next::End => {
+                    self.conversation.link(p).over = true;
+                    self.met(Captures::new());
+                }
+                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, silence(proof, waited)),
+                Next::Open => {}
+            },
+            Expected::Silence => {
+                if let Some(line) = self.conversation.link(p).take() {
+                    self.misfit(p, cites, "no message".into(), &line);
+                } else if self.conversation.link(p).closed {
+                    self.broken(Some(p), cites, "no message", END);
+                } else if self.nothing.is_some() {
+                    self.met(Captures::new());
+                }
+            }
+            Expected::OneOf(choices) => self.weigh_choices(p, cites, choices, unanswered),
+            Expected::Started => self.weigh_start(p, cites),
+            Expected::Ended => {
+                let link = self.conversation.link(p);
+                if link.ended || link.closed {
+                    link.over = true;
+                    self.met(Captures::new());
+                } else if let Some((proof, waited)) = self.nothing {
+                    self.broken(
+                        Some(p),
+                        cites,
+                        "the process manager ends the process",
+                        silence(proof, waited),
+                    );
+                }
+            }
+            Expected::Variable { name, value } => {
+                let seen = self.conversation.link(p).env.get(name).cloned();
+                let mut captures = Captures::new();
+                match value.fits(name, seen.as_deref().map(str::as_bytes), &mut captures) {
+                    Ok(()) => self.met(captures),
+                    Err(Misfit(what)) => {
+                        let seen = seen.map_or(format!("{name} is not set"), |v| format!("{name}={v}"));
+                        self.broken(Some(p), cites, what, seen);
+                    }
+                }
+            }
+            Expected::Arguments(expected) => {
+                let args = &self.conversation.link(p).args;
+                let seen = args.iter().map(|a| a.0.as_slice()).collect::<Vec<_>>().join(&b' ');
+                if seen == expected.0 {
+                    return self.met(Captures::new());
+                }
+                let expected = format!("arguments \"{expected}\"");
+                self.broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
+            }
+            // Those of the job have no process.
+            Expected::JobExits(_) | Expected::Logs => {}
+        }
+    }
+
+    fn weigh_job(&mut self, expectation: &Expectation) {
+        let cites = expectation.cites.as_str();
+        match (&expectation.what, self.conversation.job) {
+            (Expected::JobExits(expected), Some(exit)) => {
+                let (fits, what) = match expected {
+                    ExitPattern::Any => (true, String::new()),
+                    ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status other than 0".to_owned()),
+                    ExitPattern::Code(code) => {
+                        (exit == Exit::Code(i32::from(*code)), format!("exit status {code}"))
+                    }
+                };
+                if fits {
+                    self.met(Captures::new())
+                } else {
+                    self.broken(None, cites, what, exit.to_string())
+                }
+            }
+            (Expected::JobExits(_), None) => {
+                if let Some((proof, waited)) = self.nothing {
+                    self.hung = true;
+                    self.broken(None, cites, "the job ends", silence(proof, waited));
+                }
+            }
+            (_, _) if self.conversation.output => self.met(Captures::new()),
+            (_, job) => {
+                if job.is_some() || self.nothing.is_some() {
+                    let expected = "a message on stderr or stdout that tells what went wrong";
+                    self.broken(None, cites, expected, "nothing");
+                }
+            }
+        }
+    }
+
+    fn weigh_start(&mut self, p: Proc, cites: &str) {
+        if self.conversation.link(p).started {
+            return self.met(Captures::new());
+        }
+        let launcher = self.conversation.job.filter(|_| p.group == 0);
+        if launcher.is_none() && self.nothing.is_none() {
+            return;
+        }
+        if p.group != 0 {
+            return self.broken(
+                Some(p),
+                cites,
+                "the process is started",
+                format!("process {p} never reported"),
+            );
+        }
+        let none = !self.conversation.links().any(|(_, link)| link.started);
+        self.unstarted = none;
+        self.standing = Standing::Broken;
+        self.unjudged = Some(Unjudged::NotStarted { rank: p.rank, none, launcher, nothing: self.nothing });
+    }
+
+    fn weigh_choices(&mut self, p: Proc, cites: &str, choices: &[Choice], unanswered: bool) {
+        let next = self.next(p);
+        if matches!(next, Next::Open) {
+            return;
+        }
+        for choice in choices {
+            let fitting = match (&choice.what, &next) {
+                (Expected::Message(pattern), Next::Line(line)) => pattern.fits(&line.text).ok(),
+                (Expected::Newline, Next::Line(line)) => line.text.is_empty().then(Captures::new),
+                (Expected::Close, Next::End) | (Expected::Silence, Next::Nothing(..)) => {
+                    Some(Captures::new())
+                }
+                _ => None,
+            };
+            if let Some(captures) = fitting {
+                return self.chosen(p, cites, choices, choice, &next, captures);
+            }
+        }
+        let expected = lawful(choices);
+        match next {
+            Next::Line(line) => self.misfit(p, cites, expected, &line),
+            other => self.without(p, cites, &expected, other, unanswered),
+        }
+    }
+
+    fn chosen(
+        &mut self,
+        p: Proc,
+        cites: &str,
+        choices: &[Choice],
+        choice: &Choice,
+        next: &Next,
+        captures: Captures,
+    ) {
+        if choice.what == Expected::Close {
+            self.conversation.link(p).over = true;
+        }
+        let (seq, seen) = match next {
+            Next::Line(line) => {
+                self.conversation.accepted(&line.text);
+                (line.seq, shown(&line.text))
+            }
+            Next::Nothing(proof, waited) => (self.seq, silence(*proof, *waited)),
+            Next::End | Next::Open => (self.seq, END.into()),
+        };
+        let cites = choice.cites.as_deref().unwrap_or(cites);
+        let at_most = match choice.grade {
+            Grade::Pass => return self.met(captures),
+            Grade::Fail => return self.broken_at(seq, Some(p), cites, lawful(choices), seen),
+            Grade::Warn => Severity::Warn,
+            Grade::Note => Severity::Note,
+        };
+        self.find(seq, Some(p), cites, Some(at_most), lawful(choices), seen);
+        self.met(captures);
+    }
+
+    /// What there is for a step at a process's connection.
+    fn next(&mut self, p: Proc) -> Next {
+        let nothing = self.nothing;
+        let link = self.conversation.link(p);
+        match (link.take(), nothing) {
+            (Some(line), _) => Next::Line(line),
+            (None, _) if link.is_closed() => Next::End,
+            (None, Some((proof, waited))) => Next::Nothing(proof, waited),
+            (None, None) => Next::Open,
+        }
+    }
+
+    /// A message is due and there is none.
+    fn without(&mut self, p: Proc, cites: &str, expected: &str, next: Next, unanswered: bool) {
+        match next {
+            Next::End => self.broken(Some(p), cites, expected, END),
+            // The monitor has its say first: it knows which request has no answer.
+            Next::Nothing(proof, waited) if unanswered => {
+                self.hung = true;
+                self.broken(Some(p), cites, expected, silence(proof, waited));
+            }
+            Next::Nothing(..) | Next::Open | Next::Line(_) => {}
+        }
+    }
+
+    // ----- findings -------------------------------------------------------------------------------------------------
+
+    fn met(&mut self, captures: Captures) {
+        self.standing = Standing::Met;
+        self.captures = captures;
+    }
+
+    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &Line) {
+        self.broken_at(line.seq, Some(p), cites, expected, shown(&line.text));
+    }
+
+    fn broken(&mut self, p: Option<Proc>, cites: &str, expected: impl Into<String>, seen: impl Into<String>) {
+        self.broken_at(self.seq, p, cites, expected.into(), seen.into());
+    }
+
+    /// Makes a finding unless the monitor has already said what is wrong with the same event.
+    fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
+        self.standing = Standing::Broken;
+        let known = self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p);
+        if !known {
+            self.find(seq, p, cites, None, expected, seen);
+        }
+    }
+
+    fn find(
+        &mut self,
+        seq: u64,
+        proc: Option<Proc>,
+        cites: &str,
+        at_most: Option<Severity>,
+        expected: String,
+        seen: String,
+    ) {
+        let (requirement, party, line) = (cites.to_owned(), self.party, self.line);
+        self.own.push(Finding { requirement, party, proc, seq, line, at_most, expected, seen, kind: None });
+    }
+}
+
+/// What there is for a step.
+enum Next {
+    Line(Line),
+    End,
+    Nothing(SilenceProof, Duration),
+    /// Nothing yet.
+    Open,
+}
+
+/// The outcomes that break nothing, for people.
+fn lawful(choices: &[Choice]) -> String {
+    let text = |choice: &Choice| match &choice.what {
+        Expected::Message(pattern) => pattern.shown.clone(),
+        Expected::Newline => "a bare newline".into(),
+        Expected::Close => END.into(),
+        _ => "silence".into(),
+    };
+    choices.iter().filter(|c| c.grade != Grade::Fail).map(text).collect::<Vec<_>>().join("; or ")
+}

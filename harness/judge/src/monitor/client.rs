@@ -1,0 +1,393 @@
+//! What a client writes: requests, their order, and how it leaves.
+
+use pmi_wire::{
+    LineFramer, MessageError, Operation, Request, RequestError, SpawnAssembler, SpawnCollector, SpawnFault,
+    SpawnLimits, SpawnRequest, ValueReading,
+};
+
+use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
+use crate::kvs::is_ambiguous;
+use crate::seen::{Seen, SeenKind, show};
+use pmi_wire::Proc;
+use pmi_wire::grammar::Rule;
+
+/// Whether a request is written as RFC 13's grammar has it: in its order, with one blank between tuples and no further keys.
+fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
+    let mut canonical = Vec::with_capacity(line.len() + 1);
+    request.write_to(&mut canonical);
+    canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// The number that a line ends with; zero if it ends with none.
+fn number_at_end(line: &[u8]) -> u64 {
+    let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let digits = line[line.len() - digits..].iter();
+    digits.fold(0, |n: u64, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
+impl Monitor {
+    pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
+        let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
+        let mut split_write = !framer.partial().is_empty();
+        framer.push(bytes);
+        while let Some(line) = framer.next_line() {
+            self.rank(p).split_write = std::mem::take(&mut split_write);
+            match line {
+                Ok(line) => self.request_line(p, line),
+                Err(_) => self.unknown_sent(p),
+            }
+        }
+        // This is the beginning of a request that was sent before the last one was answered.
+        if !framer.partial().is_empty() && !self.rank(p).pending.is_empty() {
+            self.lose_correlation(p);
+        }
+        // No server need wait for its end.
+        self.group(p.group).may_abort |= framer.partial().len() > LONG_REQUEST;
+        self.rank(p).to_server = framer;
+    }
+
+    fn request_line(&mut self, p: Proc, line: &[u8]) {
+        if line.len() > LONG_REQUEST {
+            self.group(p.group).may_abort = true;
+        }
+        if line.trim_ascii().starts_with(b"nprocs") {
+            self.processes_requested =
+                self.processes_requested.saturating_add(number_at_end(line.trim_ascii()));
+        }
+        if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
+            return self.spawn_line(p, line);
+        }
+        self.after_error(p, line);
+        match Request::parse(line, ValueReading::ToEndOfLine) {
+            Ok(request) => {
+                if !is_canonical(&request, line) {
+                    // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
+                    // it is the breach of a MUST.
+                    self.group(p.group).may_abort = true;
+                }
+                self.request(p, request, line);
+            }
+            Err(error) => {
+                self.unknown_sent(p);
+                let rule = Self::request_rule(line, &error);
+                self.client_error(p, &rule, format!("a request of RFC 13 ({error})"), Seen::message(line));
+            }
+        }
+    }
+
+    /// The requirement that a request breaks that cannot be read.
+    fn request_rule(line: &[u8], error: &RequestError) -> String {
+        let cmd = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine).ok().and_then(|m| m.cmd());
+        let op = cmd.and_then(Operation::from_request_cmd);
+        match (op, error) {
+            // The newline is LF alone.
+            _ if line.ends_with(b"\r") => "rfc13.wire.newline".into(),
+            // The value of a put runs to the end of the line, so what is wrong there is wrong with the value.
+            (_, RequestError::Message(MessageError::BadByte { at, .. }))
+                if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
+            {
+                "rfc13.abnf.string".into()
+            }
+            (_, RequestError::Message(_)) => "rfc13.wire.tuples".into(),
+            (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => "rfc13.abnf.uint".into(),
+            (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => "rfc13.abnf.word".into(),
+            (Some(op), _) => request_rule(op),
+            (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
+            (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
+                "rfc13.wire.server-sends-responses".into()
+            }
+            (None, _) => "rfc13.abnf.pmi1".into(),
+        }
+    }
+
+    /// The requirement that a spawn request breaks that cannot be read.
+    fn spawn_rule(fault: &SpawnFault) -> &'static str {
+        // An index is left out.
+        let element = |key: &str| key.starts_with("preput_") || key.starts_with("info_");
+        let argument =
+            |key: &str| key.strip_prefix("arg").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+        match fault {
+            // Once the request has begun, a line outside of a block stands between two of its blocks.
+            SpawnFault::Interspersed | SpawnFault::OutsideBlock => "rfc13.spawn.not-interspersed",
+            SpawnFault::BadByte { .. } => "rfc13.abnf.string",
+            SpawnFault::Malformed => "rfc13.wire.tuples",
+            SpawnFault::CountMismatch { .. } => "rfc13.spawn.counts-zero-or-more",
+            SpawnFault::BadValue { expected: Rule::Uint, .. } => "rfc13.abnf.uint",
+            SpawnFault::BadValue { expected: Rule::Word, .. } => "rfc13.abnf.word",
+            SpawnFault::BadIndex(key) if key.starts_with("arg") => "rfc13.abnf.int",
+            SpawnFault::BadIndex(_) => "rfc13.abnf.uint",
+            SpawnFault::MissingKey(key) if key.ends_with("_num") => "rfc13.abnf.c-spawn",
+            SpawnFault::MissingKey(key) if element(key) => "rfc13.spawn.indices",
+            SpawnFault::MissingKey(key) if argument(key) => "rfc13.spawn.arg-indices",
+            _ => "rfc13.abnf.c-spawn",
+        }
+    }
+
+    /// RFC 13, Error Handling: a client that receives bytes that are no message closes the connection and aborts. Any further
+    /// request other than an abort shows that it does neither.
+    fn after_error(&mut self, p: Proc, line: &[u8]) {
+        let rank = self.rank(p);
+        if rank.unreadable
+            && !line.starts_with(b"cmd=abort")
+            && !std::mem::replace(&mut rank.continued_after_error, true)
+        {
+            for (id, expected) in [
+                ("rfc13.error.close", "the client closes the connection on which it got what is no message"),
+                ("rfc13.error.abort", "the client aborts when it gets what is no message"),
+            ] {
+                self.client_misuse(p, id, expected, Seen::message(line));
+            }
+        }
+    }
+
+    /// Checks what holds for every request: init comes first, requests and answers take turns, nothing follows finalize.
+    fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
+        let rank = self.rank(p);
+        let (joined, waits) = (rank.joined, !rank.pending.is_empty());
+        // A client that cannot finalize may abort.
+        let finalized =
+            rank.finalized && !(op == Operation::Abort && (rank.finalize_refused || rank.unreadable));
+        let init_sent = rank.init_sent;
+        rank.init_sent |= op == Operation::Init;
+        if waits {
+            self.lose_correlation(p);
+        }
+        if finalized {
+            self.client_error(p, "rfc13.finalize.last", "no request after finalize", Seen::message(line));
+        } else if op == Operation::Abort && init_sent {
+            // A client that cannot go on aborts, also when the answer to its init is the reason.
+        } else if op != Operation::Init && !joined {
+            let id = if init_sent { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
+            self.client_error(p, id, "init first", Seen::message(line));
+        } else if op == Operation::Init && joined {
+            self.client_error(p, "rfc13.init.first", "init once", Seen::message(line));
+        } else if waits {
+            self.client_error(
+                p,
+                "rfc13.wire.lock-step",
+                "no request before the last one is answered",
+                Seen::message(line),
+            );
+        }
+    }
+
+    /// Notes that two requests about a name overlap, unless both only look it up.
+    fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
+        let (service, changes) = match request {
+            Request::Publish { service, .. } | Request::Unpublish { service } => (*service, true),
+            Request::Lookup { service } => (*service, false),
+            _ => return,
+        };
+        let overlaps = |pending: &Pending| match pending {
+            Pending::Publish { service: other, .. } | Pending::Unpublish(other) => other == service,
+            Pending::Lookup(other) => changes && other == service,
+            _ => false,
+        };
+        let others =
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
+        let overlapping = others
+            .filter(|(group, r, _)| (**group, **r) != (p.group, p.rank))
+            .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
+        if overlapping {
+            self.contested_names.insert(service.to_vec());
+        }
+    }
+
+    fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
+        self.order(p, request.operation(), line);
+        self.note_contest(p, &request);
+        let pending = match request {
+            Request::Init(offered) => Pending::Init(offered),
+            Request::Put { kvsname, key, value } => {
+                let lawful = self.put_sent(p, kvsname, key, value);
+                Pending::Put { key: key.to_vec(), value: value.to_vec(), lawful }
+            }
+            Request::Get { kvsname, key } => {
+                self.get_sent(p, kvsname, key);
+                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec() }
+            }
+            Request::Publish { service, port } => {
+                Pending::Publish { service: service.to_vec(), port: port.to_vec() }
+            }
+            Request::Unpublish { service } => Pending::Unpublish(service.to_vec()),
+            Request::Lookup { service } => Pending::Lookup(service.to_vec()),
+            Request::Barrier => {
+                self.rank(p).entered += 1;
+                Pending::Other(Operation::Barrier)
+            }
+            Request::Finalize => {
+                self.rank(p).finalized = true;
+                Pending::Other(Operation::Finalize)
+            }
+            Request::Abort { .. } => {
+                self.group(p.group).may_abort = true;
+                Pending::Other(Operation::Abort)
+            }
+            other => Pending::Other(other.operation()),
+        };
+        self.rank(p).pending.push_back(pending);
+    }
+
+    /// Notes a put, and tells whether the server has no reason to refuse it.
+    fn put_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
+        let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
+        let Some(known) = known else {
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+            return false;
+        };
+        if known != kvsname {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
+            // A server that has one keyval space for each group may put it there.
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+            return false;
+        }
+        let group = self.group(p.group);
+        let unjudged_keys = group.unjudged_keys.contains(key);
+        let repeated = group.kvs.contains(key);
+        group.kvs.sent(key, value);
+        let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
+        if repeated {
+            let (id, expected) = match first == p.rank {
+                true => ("rfc13.put.once", "a key is put once in a keyval space"),
+                false => ("rfc13.put.unique", "no two processes put the same key"),
+            };
+            self.client_misuse(p, id, expected, show(key));
+        }
+        // RFC 13, PMI_KVS_Get_key_length_max: the lengths count the terminating NUL.
+        let fits =
+            maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
+        if maxes.is_some() && !fits {
+            let expected = "key and value within the limits of get_maxes";
+            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            self.client_misuse(p, "rfc13.put.length", expected, seen);
+            // RFC 13 does not say whether the pair is cut, kept or dropped.
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+        }
+        fits && !repeated
+            && !unjudged_keys
+            && !key.starts_with(RESERVED)
+            && !value.is_empty()
+            && !is_ambiguous(value)
+    }
+
+    fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
+        let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
+        if known.is_some_and(|known| known != kvsname) {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
+        }
+        if let Some(max) = maxes.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
+            let expected = format!("a key of less than keylen_max={max} bytes");
+            let seen = format!("a key of {} bytes", key.len());
+            self.client_misuse(p, "rfc13.get.key-length", expected, seen);
+        }
+    }
+
+    fn spawn_line(&mut self, p: Proc, line: &[u8]) {
+        let first = self.rank(p).spawn.is_none();
+        if first {
+            self.spawns_unknown |= !self.rank(p).pending.is_empty();
+            self.after_error(p, line);
+            self.order(p, Operation::Spawn, line);
+        }
+        match self
+            .rank(p)
+            .spawn
+            .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
+            .push_line(line)
+        {
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                self.rank(p).spawn = None;
+                self.spawn_sent(p, request);
+            }
+            Err(error) => {
+                self.rank(p).spawn = None;
+                self.unknown_sent(p);
+                self.spawns_unknown = true;
+                let id = Self::spawn_rule(&error.fault);
+                self.client_error(p, id, format!("a spawn request of RFC 13 ({error})"), Seen::message(line));
+            }
+        }
+    }
+
+    fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
+        self.spawned += 1;
+        let id = self.spawned;
+        let nodes = self.group(p.group).nodes;
+        let group = self.group(id);
+        group.nodes = nodes;
+        group.size = request
+            .programs
+            .iter()
+            .fold(0, |n: u32, p| n.saturating_add(p.nprocs.min(u64::from(u32::MAX)) as u32));
+        for (key, value) in request.programs.iter().flat_map(|p| &p.preput) {
+            group.kvs.preput(key, value);
+        }
+        // A spawned process counts as having left one barrier when it starts: the preput pairs must be there, while later
+        // puts need a barrier of its own.
+        if request.programs.iter().any(|p| p.args_base().is_some_and(|base| base != 0)) {
+            let expected = "the numbered indices of a spawn request begin with zero";
+            self.client_misuse(p, "rfc13.spawn.arg-indices", expected, "args numbered from 1");
+        }
+        let rank = self.rank(p);
+        rank.spawns = true;
+        rank.pending.push_back(Pending::Spawn(request));
+    }
+
+    pub(super) fn client_gone(&mut self, p: Proc) {
+        let rank = self.rank(p);
+        let (joined, finalized, gone) =
+            (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
+        let partial = rank.to_server.partial().to_vec();
+        if !gone && !rank.closed && !partial.is_empty() {
+            let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
+            self.client_misuse(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
+        } else if !gone && !rank.closed && rank.spawn.is_some() {
+            let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
+            self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);
+        }
+        let rank = self.rank(p);
+        if !gone && !finalized && !rank.closed {
+            self.group(p.group).may_abort = true;
+            if joined {
+                let expected = "finalize before the connection is closed";
+                self.client_misuse(p, "rfc13.abnf.c-finalize", expected, "closed without it");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Monitor;
+    use crate::event::{Bytes, Event, What};
+    use pmi_wire::Proc;
+
+    #[test]
+    fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
+        let proc = Proc { group: 0, rank: 0 };
+        let mut monitor = Monitor::new();
+        let lines = [
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1",
+            ),
+            ("cmd=put kvsname=k key=a value=1", "cmd=put_result rc=0"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=k"),
+            ("cmd=get kvsname=k key=a", "cmd=get_result rc=0 value=1"),
+            ("cmd=put kvsname=k key=a value=2", "cmd=put_result rc=-1"),
+        ];
+        for (request, response) in lines {
+            let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
+            for what in [
+                What::ToServer { proc, bytes: bytes(request) },
+                What::FromServer { proc, bytes: bytes(response) },
+            ] {
+                monitor.observe(&Event::new(0, what));
+            }
+        }
+        assert_eq!(monitor.take_findings(), []);
+    }
+}

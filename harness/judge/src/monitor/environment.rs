@@ -1,0 +1,74 @@
+//! What a process finds when it starts.
+
+use super::state::Monitor;
+use pmi_wire::Proc;
+
+impl Monitor {
+    pub(super) fn child_started(&mut self, p: Proc) {
+        let before = self.starts_too_many();
+        self.processes_spawned += 1;
+        if self.starts_too_many() && !before {
+            let expected = format!("{} processes at most, as requests asked for", self.processes_requested);
+            self.server_error(
+                p,
+                "rfc13.spawn.maxprocs",
+                expected,
+                format!("{} and more", self.processes_spawned),
+            );
+        }
+    }
+
+    pub(super) fn environment<'a>(
+        &mut self,
+        p: Proc,
+        env: impl Fn(&str) -> Option<&'a str>,
+        bad_fd: Option<&str>,
+    ) {
+        let seen = |name: &str| match env(name) {
+            Some(value) => format!("{name}={value}"),
+            None => format!("{name} is not set"),
+        };
+        let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
+        if number("PMI_FD").is_none() {
+            self.server_error(
+                p,
+                "rfc13.env.pmi-fd",
+                "PMI_FD is set to the number of a descriptor",
+                seen("PMI_FD"),
+            );
+        } else if let Some(why) = bad_fd {
+            let expected = "the descriptor that PMI_FD names is open and connected to the process manager";
+            self.server_error(p, "rfc13.connection.preconnected", expected, why);
+        }
+        let group = self.group(p.group);
+        let asked = group.size;
+        if p.group != 0 && !group.ranks.values().any(|r| r.started) {
+            // RFC 13, PMI_Spawn_multiple: fewer processes than asked for may be started.
+            group.size = number("PMI_SIZE").filter(|n| (1..=asked).contains(n)).unwrap_or(asked);
+        }
+        let size = group.size;
+        if size == 0 || (p.group != 0 && self.spawns_unknown) {
+            // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
+            return;
+        }
+        if number("PMI_SIZE") != Some(size) {
+            self.server_error(p, "rfc13.env.pmi-size", format!("PMI_SIZE={size}"), seen("PMI_SIZE"));
+        }
+        let twice = std::mem::replace(&mut self.rank(p).started, true);
+        if number("PMI_RANK") != Some(p.rank) || p.rank >= size || twice {
+            let expected = format!(
+                "each of the {size} processes has a PMI_RANK of its own from 0 to {}",
+                size.saturating_sub(1)
+            );
+            self.server_error(p, "rfc13.env.pmi-rank", expected, seen("PMI_RANK"));
+        }
+        let (fits, expected) = if p.group == 0 {
+            (env("PMI_SPAWNED").is_none(), "PMI_SPAWNED is not set, since the program was not spawned")
+        } else {
+            (env("PMI_SPAWNED") == Some("1"), "PMI_SPAWNED=1, since the program was spawned")
+        };
+        if !fits {
+            self.server_error(p, "rfc13.env.pmi-spawned", expected, seen("PMI_SPAWNED"));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The monitor: a model of PMI-1 over events, always on.
+//!
+//! It follows every connection in both directions and reports what either side does against RFC 13. Once a client
+//! has broken the protocol the server may abort the program at any time, so from then on only what can never be
+//! lawful is reported for that process group.
+
+mod client;
+mod environment;
+mod server;
+mod state;
+
+use pmi_wire::Proc;
+
+pub use state::Monitor;
+
+use crate::event::{Event, What};
+use state::Group;
+
+impl Monitor {
+    /// Reads the next event.
+    pub fn observe(&mut self, event: &Event) {
+        self.seq = event.seq;
+        match &event.what {
+            What::Launched { ranks, nodes, .. } => {
+                self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
+            }
+            What::Started { proc, env, bad_fd, .. } => {
+                if proc.group != 0 && proc.group != Proc::PROXIES {
+                    self.child_started(*proc);
+                }
+                let get = |name: &str| env.get(name).map(String::as_str);
+                self.environment(*proc, get, bad_fd.as_deref());
+            }
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
+            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
+            What::ClosedByClient { proc } => self.client_gone(*proc),
+            What::ClosedByServer { proc } => self.closed_by_server(*proc),
+            What::Ended { proc, ours: true } => self.client_gone(*proc),
+            // Its connection goes with it, whichever of the two is noticed first.
+            What::Ended { proc, ours: false } => self.closed_by_server(*proc),
+            What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
+            What::NoAnswer { proc, .. } => self.no_answer(*proc),
+            // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
+            What::ToProxy { scripted, .. } => self.scripted |= scripted,
+            What::ClosedByUpstream { .. } => self.scripted = true,
+            What::FromProxy { .. }
+            | What::ProxyEnded { .. }
+            | What::Output { .. }
+            | What::JobExited { .. }
+            | What::Called { .. }
+            | What::Returned { .. }
+            | What::Exited { .. }
+            | What::Expected(_)
+            | What::Nothing { .. }
+            | What::Flooded { .. }
+            | What::Abandoned(_)
+            | What::Crashed { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
+    use super::*;
+    use crate::Severity;
+    use crate::event::{Bytes, SilenceProof};
+    use crate::finding::{Finding, Party};
+    use crate::seen::SeenKind;
+
+    /// What is found in these lines: rank, whether the server says it, and what is said.
+    fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let events = lines.iter().map(|(rank, server, line)| {
+            let proc = Proc { group: 0, rank: *rank };
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        let found = judged(std::iter::once(launched).chain(events));
+        found.into_iter().filter(|f| f.party == Party::Server).map(|f| f.requirement).collect()
+    }
+
+    fn judged(events: impl IntoIterator<Item = What>) -> Vec<Finding> {
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.into_iter().zip(0..) {
+            monitor.observe(&Event::new(seq, what));
+        }
+        monitor.take_findings()
+    }
+
+    const JOINED: [(u32, bool, &str); 4] = [
+        (0, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+        (0, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+        (0, false, "cmd=get_my_kvsname"),
+        (0, true, "cmd=my_kvsname kvsname=k"),
+    ];
+
+    #[test]
+    fn who_asks_ahead_gets_its_answers_in_any_order() {
+        let barrier = (0, false, "cmd=barrier_in");
+        let get = (0, false, "cmd=get_appnum");
+        let (out, number) = ((0, true, "cmd=barrier_out"), (0, true, "cmd=appnum appnum=0"));
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let mismatch = "rfc13.wire.response-matches-request";
+        assert_eq!(found(&[get, out]), [mismatch]);
+        assert_eq!(found(&[barrier, get, number]), Vec::<String>::new());
+        // Once every request has had its answer, it is strict again.
+        assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
+        // What goes to another process unasked has no excuse.
+        assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn a_line_without_end_may_end_the_program() {
+        let found = |length: usize| {
+            let proc = |rank| Proc { group: 0, rank };
+            let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+            let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+            let events = [
+                What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+                write(0, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+                What::FromServer { proc: proc(0), bytes: Bytes(answer) },
+                write(1, &"x".repeat(length)),
+                write(0, "cmd=get_appnum\n"),
+                What::ClosedByServer { proc: proc(0) },
+            ];
+            judged(events).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
+        assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());
+    }
+
+    #[test]
+    fn who_is_held_up_by_a_half_said_request_is_noted_only() {
+        let proc = |rank| Proc { group: 0, rank };
+        let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let found = |said: &[(u32, &str)], closes: bool| {
+            let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                let bytes = Bytes(answer.to_vec());
+                let init = write(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+                [init, What::FromServer { proc: proc(rank), bytes }]
+            });
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let said = said.iter().map(|(rank, text)| write(*rank, text));
+            let end = closes.then(|| What::ClosedByServer { proc: proc(1) });
+            let silence = What::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+            let found = judged([launched].into_iter().chain(joined).chain(said).chain(end).chain([silence]));
+            found.into_iter().map(|f| (f.kind, f.at_most)).collect::<Vec<_>>()
+        };
+        let held_up = [(Some(SeenKind::SilenceBehindPartialRequest), Some(Severity::Note))];
+        let silence = [(Some(SeenKind::Silence), None)];
+        let get = (0, "cmd=get_maxes\n");
+        assert_eq!(found(&[(1, "cmd=ge"), get], false), held_up);
+        assert_eq!(found(&[(1, "mcmd=spawn\nnprocs=1\n"), get], false), held_up);
+        assert_eq!(found(&[(1, "cmd=ge"), get], true), silence);
+        assert_eq!(found(&[(1, "cmd=ge"), (1, "t_appnum\n"), get], false), silence);
+        assert_eq!(found(&[(0, "cmd=get_"), (0, "maxes\n")], false), silence);
+    }
+
+    #[test]
+    fn processes_that_nobody_asked_for_are_found_once() {
+        let proc = |group, rank| Proc { group, rank };
+        let found = |asks: &str, children: u32| {
+            let bytes = Bytes(format!("{asks}\n").into_bytes());
+            let asked = What::ToServer { proc: proc(0, 0), bytes };
+            let started = |rank| What::Started {
+                proc: proc(1, rank),
+                env: [("PMI_FD".to_owned(), "3".to_owned())].into(),
+                args: Vec::new(),
+                bad_fd: None,
+            };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let found = judged([launched, asked].into_iter().chain((0..children).map(started)));
+            found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
+        };
+        let most = EXCESS_PROCESSES as u32;
+        assert_eq!((found("mcmd=spawn", most), found("mcmd=spawn", most + 9)), (0, 1));
+        assert_eq!(found("\t nprocs = 500 ", most + 500), 0);
+        assert_eq!((found("nprocs=", most), found("nprocs=", most + 9)), (0, 1));
+        assert_eq!(found(&format!("nprocs={}", "9".repeat(30)), most + 9), 0);
+        assert_eq!((found("nprocs\u{93}500", most + 500), found("nprocs\u{93}500", most + 509)), (0, 1));
+    }
+
+    #[test]
+    fn what_is_no_request_may_still_have_put_a_value() {
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let (get, got) = ((0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=v"));
+        assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
+        let (put, done) = ((0, false, "cmd=put key=a value=v"), (0, true, "cmd=put_result rc=0"));
+        assert_eq!(found(&[put, done, get, got]), Vec::<String>::new());
+        // It may also get no answer at all.
+        assert_eq!(found(&[put, get, got]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_are_judged_where_the_order_is_known() {
+        let start = [0, 1].map(|r| {
+            [
+                (r, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+                (r, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            ]
+        });
+        let publish = (0, false, "cmd=publish_name service=s port=p");
+        let published = (0, true, "cmd=publish_result rc=0");
+        let unpublish = (1, false, "cmd=unpublish_name service=s");
+        let unpublished = (1, true, "cmd=unpublish_result rc=0");
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&start.concat(), rest].concat());
+        assert_eq!(found(&[publish, published, unpublish, unpublished]), Vec::<String>::new());
+        assert_eq!(found(&[unpublish, unpublished]), ["rfc13.error.rc-nonzero"]);
+        // Both at once: the answers may have been read in another order than they were given.
+        assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
+    }
+}

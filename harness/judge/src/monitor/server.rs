@@ -1,0 +1,607 @@
+//! What a server writes: responses, whether they are the right ones, and silence.
+
+use pmi_wire::{
+    Body, LineFramer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
+};
+
+use super::state::{COMPLETE, LINE_LIMIT, Monitor, Pending, request_rule};
+use crate::Severity;
+use crate::finding::Party;
+use crate::kvs::{Expected, is_ambiguous};
+use crate::seen::{Seen, SeenKind, show};
+use pmi_wire::Proc;
+use pmi_wire::grammar::Rule;
+
+/// The key under which the server itself provides the process mapping.
+const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
+
+/// `rfc13.abnf.s-get` and so on.
+fn response_rule(op: Operation) -> String {
+    format!("rfc13.abnf.s-{}", op.rule())
+}
+
+/// The macro of the grammar that a value of a response breaks.
+fn value_rule(key: &str, expected: Rule) -> &'static str {
+    match key {
+        "errcodes" => "rfc13.abnf.intlist",
+        "kvsname" => "rfc13.abnf.word",
+        "port" => "rfc13.abnf.s-lookup",
+        "rc" => "rfc13.abnf.int",
+        _ if expected == Rule::Uint => "rfc13.abnf.uint",
+        _ => "rfc13.abnf.string",
+    }
+}
+
+/// The rule of the grammar that a process mapping breaks at this offset.
+fn mapping_rule(value: &[u8], at: usize) -> &'static str {
+    const FRAME: &[u8] = b"(vector,";
+    if at < FRAME.len() {
+        return "rfc13.abnf.mapping";
+    }
+    let inside = value[..at.min(value.len())].iter().fold(0, |depth: usize, b| match b {
+        b'(' => depth + 1,
+        b')' => depth.saturating_sub(1),
+        _ => depth,
+    });
+    match inside {
+        2.. => "rfc13.abnf.mapping-block",
+        1 if at < value.len() => "rfc13.abnf.mapping-blocklist",
+        _ => "rfc13.mapping.format",
+    }
+}
+
+/// The requirement that is broken when this request gets no answer.
+fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
+    let empty = |program: &pmi_wire::SpawnProgram| {
+        program.args.iter().any(|(_, arg)| arg.is_empty())
+            || program
+                .preput
+                .iter()
+                .chain(&program.info)
+                .any(|(key, value)| key.is_empty() || value.is_empty())
+    };
+    Some(match pending {
+        // RFC 13 contradicts itself on the form of these requests.
+        Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
+        Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
+        Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
+        Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
+            "rfc13.spawn.arg-indices"
+        }
+        pending => duty(pending.op()?),
+    })
+}
+
+/// The requirement that is broken when a request that must succeed is refused.
+fn duty(op: Operation) -> &'static str {
+    match op {
+        Operation::Init => "rfc13.init.version-used",
+        Operation::Maxes => "rfc13.maxes.limits",
+        Operation::Abort => "rfc13.abort.group",
+        Operation::Finalize => "rfc13.finalize.ack",
+        Operation::Universe => "rfc13.abnf.c-universe",
+        Operation::Appnum => "rfc13.abnf.c-appnum",
+        Operation::Put => "rfc13.abnf.c-put",
+        Operation::Kvsname => "rfc13.kvsname.common",
+        Operation::Barrier => "rfc13.barrier.released",
+        Operation::Get => "rfc13.abnf.c-get",
+        Operation::Publish => "rfc13.abnf.c-publish",
+        Operation::Unpublish => "rfc13.abnf.c-unpublish",
+        Operation::Lookup => "rfc13.abnf.c-lookup",
+        Operation::Spawn => "rfc13.abnf.c-spawn",
+    }
+}
+
+impl Monitor {
+    pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
+        let mut framer = std::mem::replace(&mut self.rank(p).from_server, LineFramer::new(0));
+        framer.push(bytes);
+        while let Some(line) = framer.next_line() {
+            match line {
+                Ok(line) => self.response_line(p, line),
+                Err(_) => {
+                    let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                    self.unreadable(p, "rfc13.wire.newline", "messages end with a newline", seen);
+                }
+            }
+        }
+        self.rank(p).from_server = framer;
+    }
+
+    /// Reports a message that cannot be read at all, once for each connection, since what follows is rarely a finding of its own.
+    fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<Seen>) {
+        self.rank(p).pending.pop_front();
+        if !std::mem::replace(&mut self.rank(p).unreadable, true) {
+            self.server_error(p, requirement, expected, seen);
+        }
+    }
+
+    fn response_line(&mut self, p: Proc, line: &[u8]) {
+        let asked = self.rank(p).pending.front().map(Pending::op);
+        let response = match Response::parse(line, ValueReading::ToEndOfLine) {
+            Ok(response) => response,
+            Err(error) => return self.bad_response(p, &error, line),
+        };
+        let op = response.operation();
+        if self.rank(p).uncorrelated {
+            return self.uncorrelated_answer(p, &response, line);
+        }
+        match asked {
+            None if op == Operation::Spawn && self.rank(p).spawns => {
+                let expected = "one response to a spawn, however many commands it has";
+                self.server_error(p, "rfc13.spawn.one-response", expected, Seen::message(line));
+            }
+            None => self.server_error(
+                p,
+                "rfc13.wire.lock-step",
+                "no message, since nothing was asked",
+                Seen::message(line),
+            ),
+            // The request was none of PMI-1. What the server answers to it is for the scenario to judge.
+            Some(None) => drop(self.rank(p).pending.pop_front()),
+            Some(Some(asked)) if asked == op => {
+                if let Some(pending) = self.rank(p).pending.pop_front() {
+                    self.answer(p, pending, &response, line);
+                }
+            }
+            Some(Some(asked)) => {
+                let expected = match asked.response_cmd() {
+                    Some(cmd) => format!("cmd={cmd}, the answer to {}", asked.request_cmd()),
+                    None => "a bare newline or the end of the connection, after abort".to_owned(),
+                };
+                let id = if asked == Operation::Abort {
+                    "rfc13.abnf.s-abort"
+                } else {
+                    "rfc13.wire.response-matches-request"
+                };
+                // A barrier_out that is wrong here is not taken for the answer to the pending request.
+                self.server_error(p, id, expected, Seen::message(line));
+                if op != Operation::Barrier {
+                    self.rank(p).pending.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Takes a response as the answer to the first pending request that it fits.
+    fn uncorrelated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+        let rank = self.rank(p);
+        let place = |op| rank.pending.iter().position(|pending| pending.op() == op);
+        let place = place(Some(response.operation())).or_else(|| place(None));
+        let pending = place.and_then(|i| rank.pending.remove(i));
+        // Every request has been answered, so from here on it is clear again which answer belongs to which request.
+        rank.uncorrelated = !rank.pending.is_empty();
+        if let Some(pending) = pending.filter(|pending| pending.op().is_some()) {
+            self.answer(p, pending, response, line);
+        }
+    }
+
+    fn bad_response(&mut self, p: Proc, error: &ResponseError, line: &[u8]) {
+        let message = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine);
+        let cmd = message.as_ref().ok().and_then(|m| m.cmd());
+        let asked = self.rank(p).pending.front().map(Pending::op);
+        let unasked = asked.is_none();
+        let (id, expected) = match error {
+            // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
+            ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
+                ("rfc13.abnf.string".to_owned(), format!("blanks, tabs and visible characters ({error})"))
+            }
+            ResponseError::Message(_) => {
+                ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
+            }
+            ResponseError::NoCommand => {
+                ("rfc13.wire.response-matches-request".to_owned(), "a response with its cmd".to_owned())
+            }
+            ResponseError::UnknownCommand
+                if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
+            {
+                ("rfc13.wire.client-sends-requests".to_owned(), "a response, not a request".to_owned())
+            }
+            _ if unasked => {
+                ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned())
+            }
+            // The answer to something that is no request of PMI-1 may have a name of its own.
+            ResponseError::UnknownCommand if asked == Some(None) => {
+                self.rank(p).pending.pop_front();
+                return;
+            }
+            ResponseError::UnknownCommand => {
+                ("rfc13.abnf.pmi1".to_owned(), "a response of RFC 13".to_owned())
+            }
+            ResponseError::BadValue { key, expected } => {
+                (value_rule(key, *expected).to_owned(), format!("a response of RFC 13 ({error})"))
+            }
+            ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
+                let op = cmd.and_then(Operation::from_response_cmd).unwrap_or(Operation::Init);
+                (response_rule(op), format!("a response of RFC 13 ({error})"))
+            }
+        };
+        if matches!(error, ResponseError::Message(_)) {
+            // The bytes that the client should not have sent may come back as a value, or in the words of an error.
+            if self.state_unknown(p) {
+                self.rank(p).pending.pop_front();
+                return;
+            }
+            return self.unreadable(p, &id, &expected, Seen::message(line));
+        }
+        self.rank(p).pending.pop_front();
+        self.server_error(p, &id, expected, Seen::message(line));
+    }
+
+    /// Judges a response that has the command which the request asks for.
+    fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
+        let ok = response.is_success();
+        match (pending, &response.body) {
+            (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
+            (Pending::Put { key, value, lawful }, _) => {
+                let round = self.rank(p).entered;
+                if ok {
+                    self.group(p.group).kvs.acknowledged(&key, &value, round);
+                } else {
+                    self.group(p.group).kvs.refused(&key, &value);
+                    if lawful && !self.may_abort(p) {
+                        let full = self.rank(p).maxes.is_some_and(|m| {
+                            key.len() as u64 + 1 >= m.keylen_max || value.len() as u64 + 1 >= m.vallen_max
+                        });
+                        let id = if full { "rfc13.maxes.honoured" } else { "rfc13.abnf.c-put" };
+                        self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
+                    }
+                }
+            }
+            (Pending::Get { key, kvsname }, Body::Get(value))
+                if self.group(p.group).kvsname.as_deref() == Some(&kvsname) =>
+            {
+                self.get_answered(p, &key, ok, *value, line);
+            }
+            (Pending::Lookup(service), Body::Lookup(port)) => {
+                self.lookup_answered(p, &service, ok, *port, line)
+            }
+            (Pending::Publish { service, port }, _) if ok => {
+                self.names.entry(service).or_default().insert(port);
+            }
+            (Pending::Unpublish(service), _) => {
+                let known = self.names.remove(&service).is_some() || self.contested_names.contains(&service);
+                if known && ok {
+                    self.unpublished.insert(service);
+                }
+                if ok && !known && !self.state_unknown(p) {
+                    self.server_error(
+                        p,
+                        "rfc13.error.rc-nonzero",
+                        "an error, since the name is not published",
+                        Seen::message(line),
+                    );
+                }
+            }
+            (Pending::Spawn(request), Body::Spawn(Some(codes))) => {
+                let asked = request.programs.iter().fold(0u64, |n, p| n.saturating_add(p.nprocs));
+                if codes.len() as u64 != asked && ok {
+                    let expected = format!("an error code for each of the {asked} processes");
+                    self.server_error(p, "de-facto.spawn.errcodes", expected, Seen::message(line));
+                }
+            }
+            (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, line),
+            _ => {}
+        }
+    }
+
+    fn init_answered(&mut self, p: Proc, offered: Version, ok: bool, used: Option<Version>, line: &[u8]) {
+        let id = "rfc13.init.version-used";
+        match used {
+            Some(used) if ok && used > offered => {
+                let expected = format!("a version up to {offered}, the highest that the client offered");
+                let known = *self.first_version.get_or_insert(used) == used;
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                    self.server_error(p, id, expected, Seen::message(line));
+                }
+                self.rank(p).joined = true;
+            }
+            Some(_) if ok => self.rank(p).joined = true,
+            None if ok => {
+                self.server_error(
+                    p,
+                    COMPLETE,
+                    "success comes with the version that is used",
+                    Seen::message(line),
+                );
+                self.rank(p).joined = true;
+            }
+            _ if offered >= Version::V1_1 && !self.may_abort(p) => {
+                let id =
+                    if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
+                self.server_error(
+                    p,
+                    id,
+                    "success, since version 1.1 is in reach of the client",
+                    Seen::message(line),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn get_answered(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>, line: &[u8]) {
+        if key == MAPPING_KEY {
+            return self.mapping_answered(p, ok, value, line);
+        }
+        if self.group(p.group).unjudged_keys.contains(key) || self.state_unknown(p) {
+            return;
+        }
+        // A spawned process counts as having left one barrier when it starts; see `spawn_sent`.
+        let left =
+            self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
+        let what = self.group(p.group).kvs.expected(key, left, value);
+        let key = show(key);
+        match what {
+            Expected::Missing if ok && !key.starts_with("\"PMI_") => {
+                let expected = format!("an error, since nobody has put the key {key}");
+                self.server_error(p, "rfc13.error.rc-nonzero", expected, Seen::message(line));
+            }
+            Expected::Missing => {}
+            Expected::OneOf { must, shown, .. } if !ok => {
+                if must && !self.may_abort(p) {
+                    let id = if p.group != 0 && self.rank(p).left == 0 {
+                        "rfc13.spawn.preput"
+                    } else {
+                        "rfc13.put.visible-after-barrier"
+                    };
+                    self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
+                }
+            }
+            Expected::OneOf { shown, .. } if value.is_none() => {
+                self.server_error(p, COMPLETE, format!("the value of {key}, {shown}"), Seen::message(line));
+            }
+            Expected::OneOf { fits, shown, ambiguous, .. } => {
+                if !fits {
+                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
+                    self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
+                }
+            }
+        }
+    }
+
+    fn is_preput(&mut self, p: Proc, key: &[u8]) -> bool {
+        matches!(self.group(p.group).kvs.expected(key, 1, None), Expected::OneOf { must: true, .. })
+            && matches!(self.group(p.group).kvs.expected(key, 0, None), Expected::OneOf { .. })
+            && !self.group(p.group).ranks.values().any(|r| r.entered > 0)
+    }
+
+    fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
+        let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        // A client has put a mapping of its own, which RFC 13 does not allow.
+        if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {
+            return;
+        }
+        if ok && value.is_none() {
+            return self.server_error(
+                p,
+                COMPLETE,
+                "success comes with the value of the key",
+                Seen::message(line),
+            );
+        }
+        let (true, Some(value)) = (ok, value) else {
+            if !self.may_abort(p) {
+                self.server_error(
+                    p,
+                    "rfc13.mapping.provided",
+                    "the value of PMI_process_mapping",
+                    Seen::message(line),
+                );
+            }
+            return;
+        };
+        let first = self.group(p.group).mapping.get_or_insert_with(|| value.to_vec()).clone();
+        if first != value {
+            let expected = format!("the same mapping for every process, {}", show(&first));
+            self.server_error(p, "rfc13.get.value", expected, Seen::message(line));
+        }
+        let mapping = match MappingForm::classify(value) {
+            MappingForm::Rfc(mapping) => mapping,
+            // An empty mapping is lawful where the mapping does not fit the limits.
+            MappingForm::Unknown => return,
+            MappingForm::Mpich(_) => {
+                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
+                return self.server_error(
+                    p,
+                    "rfc13.mapping.format",
+                    "\"(vector,(node,nodes,ppn),...)\"",
+                    seen,
+                );
+            }
+            MappingForm::NotAMapping(error) => {
+                let expected = format!("\"(vector,(node,nodes,ppn),...)\" ({error})");
+                return self.server_error(p, mapping_rule(value, error.at), expected, show(value));
+            }
+        };
+        match mapping.expand(size) {
+            Err(too_few) => {
+                let expected = format!("a node for each of the {size} ranks");
+                self.server_error(
+                    p,
+                    "rfc13.mapping.covers-all-ranks",
+                    expected,
+                    format!("{}: {too_few}", show(value)),
+                );
+            }
+            Ok(mut ids) => {
+                ids.sort_unstable();
+                ids.dedup();
+                let on = nodes.min(size);
+                if p.group == 0 && on > 0 && ids.len() as u32 != on {
+                    let expected = format!("the {size} ranks on {on} node(s), as they were started");
+                    let seen = format!("{} places them on {}", show(value), ids.len());
+                    self.server_error(p, "rfc13.mapping.true", expected, seen);
+                }
+            }
+        }
+    }
+
+    fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
+        if self.contested_names.contains(service) || self.state_unknown(p) {
+            return;
+        }
+        let ports = self.names.get(service).cloned().unwrap_or_default();
+        let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
+        match port {
+            _ if ports.is_empty() && ok => {
+                let id = match port {
+                    Some(_) if self.unpublished.contains(service) => "rfc13.unpublish.gone",
+                    Some(_) => "rfc13.lookup.port",
+                    None => "rfc13.error.rc-nonzero",
+                };
+                let expected = format!("an error, since {} is not published", show(service));
+                self.server_error(p, id, expected, Seen::message(line));
+            }
+            _ if ports.is_empty() => {}
+            Some(port) if ok && !ports.contains(port) => {
+                self.server_error(
+                    p,
+                    "rfc13.lookup.port",
+                    format!("the port that was published, {shown}"),
+                    Seen::message(line),
+                );
+            }
+            None if ok => self.server_error(p, COMPLETE, format!("a port, {shown}"), Seen::message(line)),
+            _ if !ok && !self.may_abort(p) => {
+                self.server_error(
+                    p,
+                    "rfc13.publish.lookup",
+                    format!("the port that was published, {shown}"),
+                    Seen::message(line),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, line: &[u8]) {
+        match body {
+            Body::Barrier => return self.barrier_left(p, ok, line),
+            // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may be unable to tell.
+            Body::Universe(_) | Body::Appnum(_) if !ok => return,
+            Body::Kvsname(Some(name)) if ok => return self.kvsname_answered(p, name, line),
+            Body::Maxes(maxes @ Some(_)) => self.rank(p).maxes = *maxes,
+            _ => {}
+        }
+        if !ok {
+            self.rank(p).finalize_refused |= op == Operation::Finalize;
+            if !self.may_abort(p) {
+                let expected = format!("success of {}", op.request_cmd());
+                self.server_error(p, &request_rule(op), expected, Seen::message(line));
+            }
+            return;
+        }
+        let missing = match body {
+            Body::Maxes(None) => "kvsname_max, keylen_max and vallen_max",
+            Body::Universe(None) => "size",
+            Body::Appnum(None) => "appnum",
+            Body::Kvsname(None) => "kvsname",
+            _ => return,
+        };
+        self.server_error(p, COMPLETE, format!("success comes with {missing}"), Seen::message(line));
+    }
+
+    fn kvsname_answered(&mut self, p: Proc, name: &[u8], line: &[u8]) {
+        let max = self.rank(p).maxes.map(|m| m.kvsname_max);
+        if max.is_some_and(|max| name.len() as u64 >= max) {
+            let expected = format!("a kvsname of less than kvsname_max={} bytes", max.unwrap_or_default());
+            self.server_error(p, "rfc13.kvsname.length", expected, Seen::message(line));
+        }
+        let first = self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec()).clone();
+        if first != name {
+            let expected = format!("kvsname={} for every process of the group", first.escape_ascii());
+            self.server_error(p, "rfc13.kvsname.common", expected, Seen::message(line));
+        }
+        if self.groups.iter().any(|(id, g)| *id != p.group && g.kvsname.as_deref() == Some(name)) {
+            let expected = "a kvsname that no other process group has";
+            self.server_error(p, "rfc13.kvsname.distinct", expected, Seen::message(line));
+        }
+    }
+
+    fn barrier_left(&mut self, p: Proc, ok: bool, line: &[u8]) {
+        let group = self.group(p.group);
+        let round = group.ranks.get(&p.rank).map_or(0, |r| r.left) + 1;
+        let missing: Vec<u32> =
+            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.entered < round)).collect();
+        let left_for_good = group.ranks.values().any(|r| r.finalized || r.gone);
+        self.rank(p).left = round;
+        if ok && !missing.is_empty() && !self.state_unknown(p) {
+            let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let expected = format!("nobody leaves barrier {round} before all have entered it");
+            let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
+            self.server_error(p, "rfc13.barrier.all-in-before-any-out", expected, seen);
+        }
+        if !ok && !left_for_good && !self.may_abort(p) {
+            self.server_error(
+                p,
+                "rfc13.barrier.released",
+                "success, since nothing went wrong",
+                Seen::message(line),
+            );
+        }
+    }
+
+    /// Reports that an answer which was waited for did not come, or that the connection ended before it.
+    fn unanswered(&mut self, p: Proc, how: SeenKind) {
+        if self.may_abort(p) {
+            return;
+        }
+        let closed = how == SeenKind::ConnectionEnd;
+        let rank = self.rank(p);
+        let partial = rank.from_server.partial().to_vec();
+        let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
+        if !partial.is_empty() {
+            let seen = Seen::message(&partial).and(format!("and then {how}"));
+            return self.server_error(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
+        }
+        let (Some(op), Some(duty)) = (op, duty) else { return };
+        // A client that knows no version of the server's may be turned away.
+        if closed && matches!(self.rank(p).pending.front(), Some(Pending::Init(v)) if *v < Version::V1_1) {
+            return;
+        }
+        if op == Operation::Barrier && !self.all_in(p) {
+            return;
+        }
+        let id = if self.rank(p).split_write {
+            // Only the newline ends a message, however it is spread over writes.
+            "rfc13.wire.newline".to_owned()
+        } else if closed && duty == self::duty(op) {
+            // The server did not take it for a request.
+            request_rule(op)
+        } else if op == Operation::Barrier && self.rank(p).left > 0 {
+            // The barrier has worked before.
+            "rfc13.barrier.generic".to_owned()
+        } else {
+            duty.to_owned()
+        };
+        // RFC 13 makes the server answer, but not before it has heard the other processes out.
+        let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
+        let expected = format!("an answer to {}", op.request_cmd());
+        self.find(Party::Server, p, &id, at_most, expected, how.into());
+    }
+
+    fn all_in(&mut self, p: Proc) -> bool {
+        let round = self.rank(p).left + 1;
+        let group = self.group(p.group);
+        (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.entered >= round))
+    }
+
+    pub(super) fn no_answer(&mut self, p: Proc) {
+        let how = match self.others_mid_request(p) {
+            true => SeenKind::SilenceBehindPartialRequest,
+            false => SeenKind::Silence,
+        };
+        self.unanswered(p, how);
+    }
+
+    pub(super) fn closed_by_server(&mut self, p: Proc) {
+        if self.rank(p).closed {
+            return;
+        }
+        self.unanswered(p, SeenKind::ConnectionEnd);
+        let rank = self.rank(p);
+        rank.closed = true;
+        rank.pending.clear();
+    }
+}

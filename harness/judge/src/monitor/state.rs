@@ -1,0 +1,326 @@
+//! What the monitor knows: connections, process groups and names, as far as the wire shows them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use pmi_wire::{LineFramer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
+
+use crate::Severity;
+use crate::finding::{Finding, Party};
+use crate::kvs::Kvs;
+use crate::seen::Seen;
+
+/// Longest line that is kept for judging; RFC 13 sets no limit, implementations stop at 64 KiB.
+pub(super) const LINE_LIMIT: usize = 1 << 20;
+
+/// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
+/// up on it has done nothing wrong.
+pub(super) const LONG_REQUEST: usize = 8 * 1024;
+
+/// Most findings between two looks at them: a server that floods breaks the same rule a million times.
+pub(super) const FINDINGS_LIMIT: usize = 100;
+
+/// A server that starts so many processes more than it was asked for has not miscounted, but misread a number.
+pub(super) const EXCESS_PROCESSES: u64 = 64;
+
+pub(super) const COMPLETE: &str = "rfc13.response.complete-on-success";
+
+/// The reserved first letters of keys that the process manager itself provides.
+pub(super) const RESERVED: &[u8] = b"PMI_";
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Init(Version),
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        /// The server has no reason to refuse it.
+        lawful: bool,
+    },
+    Get {
+        key: Vec<u8>,
+        kvsname: Vec<u8>,
+    },
+    Lookup(Vec<u8>),
+    Publish {
+        service: Vec<u8>,
+        port: Vec<u8>,
+    },
+    Unpublish(Vec<u8>),
+    Spawn(SpawnRequest),
+    Other(Operation),
+    /// Something that is no request of PMI-1. Its answer cannot be judged by an operation.
+    Unknown,
+}
+
+impl Pending {
+    pub(super) fn op(&self) -> Option<Operation> {
+        Some(match self {
+            Self::Init(_) => Operation::Init,
+            Self::Put { .. } => Operation::Put,
+            Self::Get { .. } => Operation::Get,
+            Self::Lookup(_) => Operation::Lookup,
+            Self::Publish { .. } => Operation::Publish,
+            Self::Unpublish(_) => Operation::Unpublish,
+            Self::Spawn(_) => Operation::Spawn,
+            Self::Other(op) => *op,
+            Self::Unknown => return None,
+        })
+    }
+}
+
+/// One process and its connection.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) to_server: LineFramer,
+    pub(super) from_server: LineFramer,
+    /// The spawn request that it is in the middle of.
+    pub(super) spawn: Option<SpawnCollector>,
+    /// The requests that have no answer yet, the oldest first.
+    pub(super) pending: VecDeque<Pending>,
+    /// Its environment has been looked at.
+    pub(super) started: bool,
+    /// Its init has been answered with success.
+    pub(super) joined: bool,
+    /// It has sent finalize, whatever came of it.
+    pub(super) finalized: bool,
+    /// The server has answered its finalize with a failure.
+    pub(super) finalize_refused: bool,
+    /// The server has closed the connection.
+    pub(super) closed: bool,
+    /// The process has closed the connection, or has ended.
+    pub(super) gone: bool,
+    /// The number of barriers that it has entered.
+    pub(super) entered: u64,
+    /// The number of barriers that it has left.
+    pub(super) left: u64,
+    pub(super) maxes: Option<Maxes>,
+    /// The server has sent something on this connection that could not be read. It is reported once.
+    pub(super) unreadable: bool,
+    /// The last request came in several writes.
+    pub(super) split_write: bool,
+    /// It has sent a spawn request.
+    pub(super) spawns: bool,
+    /// It has sent init, whatever came of it.
+    pub(super) init_sent: bool,
+    /// It has sent a request after it received bytes that are no message. That is reported once.
+    pub(super) continued_after_error: bool,
+    /// It has sent something that is no request, or a request before the last one was answered. Which answer belongs to
+    /// which pending request cannot be told until all of them are answered.
+    pub(super) uncorrelated: bool,
+}
+
+impl Default for Rank {
+    fn default() -> Self {
+        Self {
+            to_server: LineFramer::new(LINE_LIMIT),
+            from_server: LineFramer::new(LINE_LIMIT),
+            spawn: None,
+            pending: VecDeque::new(),
+            started: false,
+            joined: false,
+            finalized: false,
+            finalize_refused: false,
+            closed: false,
+            gone: false,
+            entered: 0,
+            left: 0,
+            maxes: None,
+            unreadable: false,
+            split_write: false,
+            spawns: false,
+            init_sent: false,
+            continued_after_error: false,
+            uncorrelated: false,
+        }
+    }
+}
+
+/// One process group.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) size: u32,
+    pub(super) nodes: u32,
+    pub(super) kvsname: Option<Vec<u8>>,
+    pub(super) mapping: Option<Vec<u8>>,
+    pub(super) kvs: Kvs,
+    /// The rank that first put each key.
+    pub(super) writers: HashMap<Vec<u8>, u32>,
+    /// Keys of which it cannot be told what the keyval space holds, for instance because they were put before the name of
+    /// the keyval space was known.
+    pub(super) unjudged_keys: HashSet<Vec<u8>>,
+    pub(super) ranks: HashMap<u32, Rank>,
+    /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
+    pub(super) may_abort: bool,
+    /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
+    /// a server makes of that: it may count for a barrier, or have put a value.
+    pub(super) state_unknown: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Monitor {
+    /// The requirements that the scenario tests, if there is one.
+    pub(super) focus: Option<Vec<String>>,
+    /// The first version that was too high.
+    pub(super) first_version: Option<Version>,
+    pub(super) groups: HashMap<u32, Group>,
+    /// The published names and their ports.
+    pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// Names that were published and withdrawn.
+    pub(super) unpublished: HashSet<Vec<u8>>,
+    /// Names about which two ranks had a request pending at the same time, so that the order of the two is unknown.
+    pub(super) contested_names: HashSet<Vec<u8>>,
+    /// The number of complete spawn requests.
+    pub(super) spawned: u32,
+    /// The number of processes that the lines of spawn requests asked for, whatever else was wrong with the requests.
+    pub(super) processes_requested: u64,
+    /// The number of processes that were started in spawned groups.
+    pub(super) processes_spawned: u64,
+    /// A spawn request could not be read, or was sent before the last request was answered. Which process was started for
+    /// which request cannot be told.
+    pub(super) spawns_unknown: bool,
+    /// The scenario has made the upstream of a proxy say something.
+    pub(super) scripted: bool,
+    pub(super) seq: u64,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// `rfc13.abnf.c-get` and so on.
+pub(super) fn request_rule(op: Operation) -> String {
+    format!("rfc13.abnf.c-{}", op.rule())
+}
+
+impl Monitor {
+    /// A monitor that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A monitor for a scenario that tests these requirements. What every scenario's first exchange would show alike,
+    /// the version that the server answers, is then reported where it is tested.
+    pub fn focused(requirements: Vec<String>) -> Self {
+        Self { focus: Some(requirements), ..Self::default() }
+    }
+
+    /// Takes the findings made so far.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// Whether the server starts far more processes than it was asked for. There may be no end to it.
+    pub fn starts_too_many(&self) -> bool {
+        self.processes_spawned > self.processes_requested.saturating_add(EXCESS_PROCESSES)
+    }
+
+    /// Number of process groups that were asked for by spawn requests.
+    pub fn spawned(&self) -> u32 {
+        self.spawned
+    }
+
+    /// Whether a process has sent finalize.
+    pub fn has_finalized(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.finalized)
+    }
+
+    pub(super) fn group(&mut self, id: u32) -> &mut Group {
+        self.groups.entry(id).or_default()
+    }
+
+    pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {
+        self.group(p.group).ranks.entry(p.rank).or_default()
+    }
+
+    /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
+    pub(super) fn may_abort(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).is_some_and(|g| g.may_abort)
+    }
+
+    /// From here on, a server may take what this process has sent in more than one way.
+    pub(super) fn lose_correlation(&mut self, p: Proc) {
+        self.rank(p).uncorrelated = true;
+        let group = self.group(p.group);
+        group.may_abort = true;
+        group.state_unknown = true;
+    }
+
+    /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
+    pub(super) fn unknown_sent(&mut self, p: Proc) {
+        self.lose_correlation(p);
+        self.rank(p).pending.push_back(Pending::Unknown);
+    }
+
+    /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
+    pub(super) fn others_mid_request(&self, p: Proc) -> bool {
+        let ranks =
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, *rank, r)));
+        ranks
+            .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
+            .any(|(_, _, r)| r.spawn.is_some() || !r.to_server.partial().is_empty())
+    }
+
+    /// Whether it cannot be told what the server holds for the group of this process.
+    pub(super) fn state_unknown(&self, p: Proc) -> bool {
+        (p.group != 0 && self.spawns_unknown) || self.groups.get(&p.group).is_some_and(|g| g.state_unknown)
+    }
+
+    /// Reports a breach of the server's.
+    pub(super) fn server_error(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        expected: impl Into<String>,
+        seen: impl Into<Seen>,
+    ) {
+        self.find(Party::Server, p, requirement, None, expected.into(), seen.into());
+    }
+
+    /// Reports a breach of the client's, after which the server may abort.
+    pub(super) fn client_error(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        expected: impl Into<String>,
+        seen: impl Into<Seen>,
+    ) {
+        self.group(p.group).may_abort = true;
+        self.client_misuse(p, requirement, expected, seen);
+    }
+
+    /// Reports a breach of the client's that no server need notice.
+    pub(super) fn client_misuse(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        expected: impl Into<String>,
+        seen: impl Into<Seen>,
+    ) {
+        self.find(Party::Client, p, requirement, None, expected.into(), seen.into());
+    }
+
+    /// Makes a finding, unless there are too many already.
+    pub(super) fn find(
+        &mut self,
+        party: Party,
+        p: Proc,
+        requirement: &str,
+        at_most: Option<Severity>,
+        expected: String,
+        seen: Seen,
+    ) {
+        if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Party::Server) {
+            return;
+        }
+        self.findings.push(Finding {
+            requirement: requirement.to_owned(),
+            party,
+            proc: Some(p),
+            seq: self.seq,
+            line: 0,
+            at_most,
+            expected,
+            seen: seen.text,
+            kind: seen.kind,
+        });
+    }
+}

@@ -1,0 +1,23 @@
+//! What is asked of every implementation, besides the requirements of the catalogue.
+
+/// Stands where a requirement's id would, for a process of the implementation that died of a signal.
+pub const CRASH: &str = "iut.no-crash";
+
+/// What [`CRASH`] asks for.
+pub const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+
+/// Stands where a requirement's id would, for a process under test that does not end.
+pub const HANG: &str = "iut.no-hang";
+
+/// What [`HANG`] asks for.
+const HANG_TEXT: &str = "A process under test must end by itself once nothing that it waits for is to come.";
+
+/// Stands where a requirement's id would, for a program under test that fails without anything unusual.
+pub const ENDS_WELL: &str = "iut.ends-well";
+
+/// What [`ENDS_WELL`] asks for.
+const ENDS_WELL_TEXT: &str = "A program under test must end with status 0, and each time with the same output, where its server does nothing \
+     unusual.";
+
+/// What is asked of every implementation, besides the requirements of the catalogue.
+pub const OWN: [(&str, &str); 3] = [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT)];

@@ -1,0 +1,158 @@
+//! From what became of scenarios to verdicts, and from verdicts to the end of a run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::suite::Suite;
+
+use crate::deviations::Deviations;
+use crate::event::{Event, What};
+use crate::own::{CRASH, CRASH_TEXT, OWN};
+use crate::verdict::{Judged, RunEnd, ScenarioResult, Verdict};
+use crate::{Finding, Outcome, Severity, Unjudged};
+
+/// Events of a failed scenario that go into its result.
+pub const LAST_EVENTS: usize = 40;
+
+/// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took.
+pub fn of_scenario(
+    mut result: ScenarioResult,
+    outcome: Outcome,
+    catalogue: &Catalogue,
+    deviations: &mut Deviations,
+    strict: bool,
+) -> ScenarioResult {
+    let mut findings: Vec<Judged> = Vec::new();
+    for finding in outcome.findings {
+        // The same at another rank, or once more, is the same finding.
+        if !findings.iter().any(|j| same(&j.finding, &finding)) {
+            findings.push(judged(catalogue, finding));
+        }
+    }
+    if let Some((name, signal)) = &outcome.crashed {
+        findings.push(Judged {
+            finding: Finding {
+                requirement: CRASH.into(),
+                party: outcome.under_test,
+                proc: None,
+                seq: outcome.events.len() as u64,
+                line: 0,
+                at_most: None,
+                expected: "its processes end by themselves".into(),
+                seen: format!("{name} died of signal {signal}"),
+                kind: None,
+            },
+            level: None,
+            severity: Severity::Fail,
+            text: CRASH_TEXT.into(),
+            deviation: None,
+        });
+    }
+    deviations.apply(&result.scenario, &mut findings);
+    let worst = findings.iter().map(|f| f.severity).max();
+    result.verdict = match worst {
+        _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
+        _ if outcome.unjudged == Some(Unjudged::Interrupted) => Verdict::Unjudged,
+        // A launcher that dies before it starts anything is no mystery.
+        _ if outcome.crashed.is_some() => Verdict::Crashed,
+        _ if outcome.unjudged.is_some() => Verdict::Unjudged,
+        Some(Severity::Fail) if outcome.hung => Verdict::Hung,
+        Some(Severity::Fail) => Verdict::Fail,
+        Some(Severity::Warn) => Verdict::Warn,
+        Some(Severity::Note) => Verdict::Note,
+        None => Verdict::Pass,
+    };
+    result.reason = match outcome.scenario_error {
+        Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
+        None => outcome.unjudged.map(|why| why.to_string()),
+    };
+    let bar = if strict { Severity::Warn } else { Severity::Fail };
+    let red = |f: &&Judged| f.severity >= bar;
+    result.deviates_as_recorded =
+        findings.iter().any(|f| red(&f)) && findings.iter().filter(red).all(|f| f.deviation.is_some());
+    result.exit = outcome.events.iter().find_map(|e| match e.what {
+        What::JobExited { exit } => Some(exit),
+        _ => None,
+    });
+    if !matches!(result.verdict, Verdict::Pass) {
+        let shown = |e: &Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+        let events: Vec<Event> = outcome.events.into_iter().filter(shown).collect();
+        let from = events.len().saturating_sub(LAST_EVENTS);
+        result.last_events = events.into_iter().skip(from).collect();
+    }
+    result.findings = findings;
+    result
+}
+
+/// Whether a finding says no more than another.
+pub fn same(one: &Finding, other: &Finding) -> bool {
+    one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
+}
+
+/// A finding with what its requirement says.
+pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
+    let requirement = catalogue.get(&finding.requirement);
+    let severity = requirement.map_or(Severity::Fail, |r| r.severity());
+    Judged {
+        severity: finding.at_most.map_or(severity, |most| severity.min(most)),
+        level: requirement.map(|r| r.level),
+        text: match requirement {
+            Some(requirement) => requirement.text.clone(),
+            None => OWN.iter().find(|(id, _)| *id == finding.requirement).map_or("", |own| own.1).to_owned(),
+        },
+        finding,
+        deviation: None,
+    }
+}
+
+/// How a run went, besides its results.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    /// Scenarios that were selected.
+    pub selected: usize,
+    /// The user ended it.
+    pub interrupted: bool,
+    /// Some scenario has a mistake.
+    pub scenario_errors: bool,
+    /// A broken SHOULD is red.
+    pub strict: bool,
+    /// What it took.
+    pub time: Duration,
+}
+
+/// What a whole run came to.
+pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations, ran: Ran) -> RunEnd {
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for result in results {
+        *counts.entry(result.verdict).or_default() += 1;
+    }
+    let unfinished = ran.selected - results.len();
+    // A run that was cut short has not looked everywhere.
+    let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
+    let count = |v: Verdict| counts.get(&v).copied().unwrap_or(0);
+    let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(ran.strict));
+    let judged = results.len() - count(Verdict::NotApplicable);
+    let exit_code = if ran.interrupted {
+        130
+    } else if ran.scenario_errors {
+        2
+    } else if broken || !stale.is_empty() {
+        1
+    } else if count(Verdict::Unjudged) > 0 {
+        3
+    } else if judged == 0 {
+        4
+    } else {
+        0
+    };
+    RunEnd {
+        deviations: results.iter().filter(|r| r.deviates_as_recorded).count(),
+        counts,
+        stale,
+        unfinished,
+        interrupted: ran.interrupted,
+        exit_code,
+        time_us: ran.time.as_micros() as u64,
+    }
+}

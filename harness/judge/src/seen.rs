@@ -1,0 +1,114 @@
+//! What a finding has seen, in words for people and by kind for programs.
+
+use std::fmt;
+
+use pmi_wire::Operation;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a value or line that are shown in a finding.
+pub(crate) const PRINTABLE_LIMIT: usize = 160;
+
+/// What kind of thing a finding has seen, where a reader of findings has to tell it from others. Its text says the same
+/// to people; programs look at this alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SeenKind {
+    /// No answer came.
+    Silence,
+    /// No answer came while another process had sent half a request, whose rest the server may be waiting for.
+    SilenceBehindPartialRequest,
+    /// The connection ended before the answer came.
+    ConnectionEnd,
+    /// A response to this operation, or the beginning of one.
+    Response(Operation),
+    /// A process left a barrier that another one had not entered.
+    EarlyBarrierExit,
+}
+
+impl SeenKind {
+    /// Whether an answer that was due is missing.
+    pub fn is_missing_answer(self) -> bool {
+        matches!(self, Self::Silence | Self::SilenceBehindPartialRequest | Self::ConnectionEnd)
+    }
+}
+
+impl fmt::Display for SeenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silence => f.write_str("silence"),
+            Self::SilenceBehindPartialRequest => {
+                f.write_str("silence while another process has sent half a request")
+            }
+            Self::ConnectionEnd => f.write_str("the end of the connection"),
+            Self::Response(op) => write!(f, "a response to {}", op.request_cmd()),
+            Self::EarlyBarrierExit => f.write_str("the end of a barrier that not all had entered"),
+        }
+    }
+}
+
+/// What a finding has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) text: String,
+    pub(crate) kind: Option<SeenKind>,
+}
+
+impl Seen {
+    /// A message as it came.
+    pub(crate) fn message(line: &[u8]) -> Self {
+        let name = line.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b' ').next());
+        let kind = name.and_then(Operation::from_response_cmd).map(SeenKind::Response);
+        Self { text: show(line), kind }
+    }
+
+    /// More words behind those that are there.
+    pub(crate) fn and(mut self, words: impl fmt::Display) -> Self {
+        self.text = format!("{} {words}", self.text);
+        self
+    }
+}
+
+impl From<SeenKind> for Seen {
+    fn from(kind: SeenKind) -> Self {
+        Self { text: kind.to_string(), kind: Some(kind) }
+    }
+}
+
+impl From<String> for Seen {
+    fn from(text: String) -> Self {
+        Self { text, kind: None }
+    }
+}
+
+impl From<&str> for Seen {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// Bytes for people, in quotes, escaped and cut if they are many.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(PRINTABLE_LIMIT)];
+    if cut.len() < bytes.len() {
+        format!("\"{}\" ... ({} bytes)", cut.escape_ascii(), bytes.len())
+    } else {
+        format!("\"{}\"", cut.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_told_by_its_command() {
+        let kind = |line: &str| Seen::message(line.as_bytes()).kind;
+        let universe = SeenKind::Response(Operation::Universe);
+        assert_eq!(kind("cmd=universe_size rc=0 size=-1"), Some(universe));
+        assert_eq!(kind("cmd=finalize_ack"), Some(SeenKind::Response(Operation::Finalize)));
+        for other in ["cmd=get_maxes", "cmd=other", "rc=0 cmd=maxes", ""] {
+            assert_eq!(kind(other), None, "{other}");
+        }
+    }
+}

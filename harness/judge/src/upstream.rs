@@ -1,0 +1,594 @@
+//! A monitor of what stands between a proxy and its upstream: a second place at which a server under test can be seen.
+//!
+//! A proxy serves the processes of its node and passes on what concerns others. Between the two sides nothing may get
+//! lost, be invented or go to the wrong process, and a barrier may not be told of before all of the proxy's processes
+//! are in it. What an upstream says by a scenario's order may be wrong on purpose; a proxy is held to it all the same, as
+//! far as it says one thing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use pmi_wire::place;
+use pmi_wire::{LineFramer, Message, ValueReading, grammar};
+
+use crate::event::{Event, What};
+use crate::finding::{Finding, Party};
+use crate::kvs::is_ambiguous;
+use crate::seen::{Seen, show};
+use pmi_scenario::vocabulary::COMMANDS;
+use pmi_wire::Proc;
+
+/// Longest line that is kept.
+const LINE_LIMIT: usize = 1 << 20;
+
+/// Most findings between two looks at them.
+const FINDINGS_LIMIT: usize = 100;
+
+/// Most requests that are remembered.
+const PASSED_LIMIT: usize = 100_000;
+
+#[derive(Debug)]
+struct Put {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// Barriers that its process had entered before.
+    round: u64,
+    /// The server has said that it took it.
+    taken: bool,
+    /// It has been reported as lost already.
+    missed: bool,
+}
+
+#[derive(Debug)]
+struct Client {
+    to_server: LineFramer,
+    from_server: LineFramer,
+    puts: Vec<Put>,
+    /// Barriers of the whole process group that it has entered.
+    entered: u64,
+    gone: bool,
+    /// The request that has no answer yet.
+    asked: Option<Vec<u8>>,
+    /// Within a spawn request, which has several lines.
+    in_block: bool,
+    /// Number of that request on the other side.
+    passed: Option<u64>,
+    /// It has sent a request before the last one was answered, or was answered twice, so that it cannot be told which answer
+    /// belongs to which request.
+    irregular: bool,
+    /// It has sent lines that the proxy may read in another way than this monitor.
+    illegible: bool,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            to_server: LineFramer::new(LINE_LIMIT),
+            from_server: LineFramer::new(LINE_LIMIT),
+            puts: Vec::new(),
+            entered: 0,
+            gone: false,
+            asked: None,
+            in_block: false,
+            passed: None,
+            irregular: false,
+            illegible: false,
+        }
+    }
+}
+
+/// A client's request that has reached the upstream.
+#[derive(Debug)]
+struct Passed {
+    by: Proc,
+    reply: Option<Vec<u8>>,
+}
+
+/// One proxy with regard to one process group.
+#[derive(Debug, Default)]
+struct Proxy {
+    /// The number of barriers that it has passed on.
+    barriers: u64,
+    /// Keys of the pairs that it has passed on.
+    flushed: HashSet<Vec<u8>>,
+    /// Requests that several processes have made in the same words, and how often each may still be passed on.
+    alike: HashMap<Vec<u8>, usize>,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct UpstreamMonitor {
+    nodes: u32,
+    /// Sizes of the process groups.
+    sizes: HashMap<u32, u32>,
+    clients: BTreeMap<Proc, Client>,
+    proxies: HashMap<(u32, u32), Proxy>,
+    passed: HashMap<u64, Passed>,
+    seq: u64,
+    findings: Vec<Finding>,
+}
+
+fn parse(line: &[u8]) -> Option<Message<'_>> {
+    Message::parse(line, ValueReading::ToEndOfLine).ok()
+}
+
+fn get<'a>(line: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    parse(line)?.get(key.as_bytes())
+}
+
+/// The name of a request or response.
+fn command(line: &[u8]) -> &[u8] {
+    let first = line.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
+    first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
+}
+
+/// The words of a request. A value with blanks is several words.
+fn words(line: &[u8]) -> HashSet<&[u8]> {
+    line.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect()
+}
+
+/// Whether a request asks for the same as another, by the tuples that RFC 13 gives it.
+fn same_request(passed: &[u8], asked: &[u8]) -> bool {
+    let keys: &[&str] = match command(asked) {
+        b"get" => &["key"],
+        b"publish_name" => &["service", "port"],
+        b"unpublish_name" | b"lookup_name" => &["service"],
+        // Of a request of several lines, only the first is known.
+        _ if asked.starts_with(b"mcmd=") => return true,
+        _ => return words(passed) == words(asked),
+    };
+    keys.iter().all(|key| get(passed, key) == get(asked, key))
+}
+
+fn is_success(line: &[u8]) -> bool {
+    get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
+}
+
+/// Whether an answer says what the upstream's answer said, as far as a client must find it so.
+fn same_reply(seen: &[u8], given: &[u8]) -> bool {
+    let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
+    is_success(seen) == is_success(given) && (keys || !is_success(given))
+}
+
+impl UpstreamMonitor {
+    /// Takes the findings made so far.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// Reads the next event.
+    pub fn observe(&mut self, event: &Event) {
+        self.seq = event.seq;
+        match &event.what {
+            What::Launched { ranks, nodes, .. } => {
+                self.nodes = *nodes;
+                self.sizes.insert(0, *ranks);
+            }
+            What::Started { proc, env, .. } => {
+                if let Some(size) = env.get("PMI_SIZE").and_then(|s| s.parse().ok()) {
+                    self.sizes.entry(proc.group).or_insert(size);
+                }
+            }
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
+            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
+            What::ClosedByClient { proc } | What::ClosedByServer { proc } | What::Ended { proc, .. } => {
+                self.client(*proc).gone = true;
+            }
+            What::FromProxy { group, proxy, id, text, .. } => self.passed_on(*group, *proxy, *id, &text.0),
+            What::ToProxy { answers, text, .. } => self.told(*answers, &text.0),
+            // These events say nothing of what is passed on.
+            _ => {}
+        }
+    }
+
+    fn client(&mut self, proc: Proc) -> &mut Client {
+        self.clients.entry(proc).or_default()
+    }
+
+    fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<Seen>) {
+        if self.findings.len() < FINDINGS_LIMIT {
+            let seen = seen.into();
+            self.findings.push(Finding {
+                requirement: requirement.to_owned(),
+                party: Party::Server,
+                proc: Some(proc),
+                seq: self.seq,
+                line: 0,
+                at_most: None,
+                expected,
+                seen: seen.text,
+                kind: seen.kind,
+            });
+        }
+    }
+
+    /// The processes of a group that a proxy serves.
+    fn served(&self, group: u32, proxy: u32) -> Vec<Proc> {
+        let size = self.sizes.get(&group).copied().unwrap_or(0);
+        let nodes = place(size, self.nodes.max(1));
+        let here = (0..).zip(nodes).filter(|(_, node)| *node == proxy);
+        here.map(|(rank, _)| Proc { group, rank }).collect()
+    }
+
+    // ----- the clients' side ---------------------------------------------------------------------------------------
+
+    fn client_wrote(&mut self, proc: Proc, bytes: &[u8]) {
+        let client = self.client(proc);
+        client.to_server.push(bytes);
+        let mut lines = Vec::new();
+        while let Some(line) = client.to_server.next_line() {
+            client.illegible |= line.is_err();
+            lines.extend(line.ok().map(<[u8]>::to_vec));
+        }
+        for line in lines {
+            client.request(line);
+        }
+    }
+
+    fn server_wrote(&mut self, proc: Proc, bytes: &[u8]) {
+        let client = self.client(proc);
+        client.from_server.push(bytes);
+        let mut lines = Vec::new();
+        while let Some(line) = client.from_server.next_line() {
+            lines.extend(line.ok().map(<[u8]>::to_vec));
+        }
+        for line in lines {
+            self.answered(proc, &line);
+        }
+    }
+
+    fn answered(&mut self, proc: Proc, line: &[u8]) {
+        let client = self.client(proc);
+        let (asked, passed) = (client.asked.take(), client.passed.take());
+        let irregular = client.irregular;
+        if command(line) == b"put_result"
+            && let Some(put) = client.puts.last_mut()
+        {
+            put.taken = is_success(line);
+        }
+        let (Some(_), Some(id), false) = (asked, passed, irregular) else { return };
+        let Some(mine) = self.passed.get(&id) else { return };
+        let fits = |given: &[u8]| command(given) == command(line) && same_reply(line, given);
+        let Some(given) = mine.reply.clone() else {
+            let other = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
+            if let Some(by) = other.map(|p| p.by) {
+                let expected = format!(
+                    "the answer to its own request, which the upstream has not given; {} is the answer to rank {by}",
+                    show(line)
+                );
+                self.find(proc, "hydra.upstream.replies-routed", expected, Seen::message(line));
+            }
+            return;
+        };
+        // A proxy may do what it likes with something that is no proper answer.
+        if parse(&given).is_none() || command(&given) != command(line) || same_reply(line, &given) {
+            return;
+        }
+        let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
+        let id = match theirs {
+            Some(_) => "hydra.upstream.replies-routed",
+            None => "hydra.upstream.replies-kept",
+        };
+        self.find(proc, id, format!("what the upstream answered, {}", show(&given)), Seen::message(line));
+    }
+
+    // ----- the upstream's side -------------------------------------------------------------------------------------
+
+    fn told(&mut self, answers: Option<u64>, text: &[u8]) {
+        let Some(passed) = answers.and_then(|id| self.passed.get_mut(&id)) else { return };
+        let again = passed.reply.is_some();
+        passed.reply = Some(text.strip_suffix(b"\n").unwrap_or(text).to_vec());
+        let by = passed.by;
+        self.client(by).irregular |= again;
+    }
+
+    fn passed_on(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
+        match command(text) {
+            b"mput" => self.flushed(group, proxy, text),
+            b"barrier_in" => self.barrier(group, proxy, text),
+            // A proxy says that for itself, or for a client that has died.
+            b"abort" => {}
+            _ => self.requested(group, proxy, id, text),
+        }
+    }
+
+    fn flushed(&mut self, group: u32, proxy: u32, text: &[u8]) {
+        let served = self.served(group, proxy);
+        let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
+        // Where a value holds blanks or escapes, it cannot be told where it ends.
+        let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible);
+        let blurred = illegible
+            || puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
+        let mut wrong = Vec::new();
+        let mut keys = Vec::new();
+        for word in text.split(|b| *b == b' ').skip(1).filter(|word| !word.is_empty()) {
+            let at = word.iter().position(|b| *b == b'=');
+            let (key, value) = at.map_or((word, &b""[..]), |at| (&word[..at], &word[at + 1..]));
+            let values: Vec<&[u8]> = puts().filter(|p| p.key == key).map(|p| &p.value[..]).collect();
+            if !blurred && !values.contains(&value) {
+                let expected = match values.first() {
+                    Some(put) => format!("the value that was put for {}, {}", show(key), show(put)),
+                    None => {
+                        format!("only pairs that one of the proxy's processes has put, not {}", show(key))
+                    }
+                };
+                wrong.push((expected, show(word)));
+            }
+            keys.push(key.to_vec());
+        }
+        self.proxies.entry((group, proxy)).or_default().flushed.extend(keys);
+        for (expected, seen) in wrong {
+            self.find(Proc::proxy(proxy), "hydra.upstream.puts-kept", expected, seen);
+        }
+    }
+
+    fn barrier(&mut self, group: u32, proxy: u32, text: &[u8]) {
+        // Barriers of a part of the processes are counted apart.
+        if get(text, "group").is_some_and(|name| name != b"WORLD") {
+            return;
+        }
+        let state = self.proxies.entry((group, proxy)).or_default();
+        state.barriers += 1;
+        let (round, flushed) = (state.barriers, state.flushed.clone());
+        let served = self.served(group, proxy);
+        if served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible) {
+            return;
+        }
+        let outside =
+            served.iter().find(|p| self.clients.get(p).is_none_or(|c| c.entered < round && !c.gone));
+        if let Some(outside) = outside {
+            let expected = format!("all of its {} processes have entered barrier {round}", served.len());
+            let entered = self.clients.get(outside).map_or(0, |c| c.entered);
+            let seen = format!("{}, when rank {outside} had entered {entered}", show(text));
+            self.find(Proc::proxy(proxy), "hydra.upstream.barrier-once", expected, seen);
+        }
+        let mut missed = Vec::new();
+        for proc in served {
+            // Of a process that does not wait for answers it cannot be told which of its puts were taken.
+            if self.client(proc).irregular {
+                continue;
+            }
+            for put in self.client(proc).puts.iter_mut() {
+                if put.taken && put.round < round && !put.missed && !flushed.contains(&put.key) {
+                    put.missed = true;
+                    missed.push((proc, put.key.clone()));
+                }
+            }
+        }
+        for (proc, key) in missed {
+            let expected = format!("first the key {}, which rank {proc} has put", show(&key));
+            self.find(Proc::proxy(proxy), "hydra.upstream.puts-flushed", expected, show(text));
+        }
+    }
+
+    fn requested(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
+        let served = self.served(group, proxy);
+        let clients = || served.iter().filter_map(|p| Some((*p, self.clients.get(p)?)));
+        if clients().any(|(_, c)| c.irregular || c.illegible) {
+            return;
+        }
+        let asking: Vec<(Proc, &[u8])> = clients()
+            .filter_map(|(p, c)| Some((p, c.asked.as_deref()?, c.passed)))
+            // A spawn may be passed on program by program.
+            .filter(|(_, asked, passed)| {
+                command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
+            })
+            .map(|(p, asked, _)| (p, asked))
+            .collect();
+        let same: Vec<Proc> =
+            asking.iter().filter(|(_, asked)| same_request(text, asked)).map(|(p, _)| *p).collect();
+        let expected = match asking.first() {
+            Some((proc, asked)) => format!("the request of rank {proc}, {}", show(asked)),
+            None => "only what one of its processes has asked".into(),
+        };
+        if command(text) == b"spawn" && !same.is_empty() {
+            // Nothing in the text tells which process has made it.
+            return;
+        }
+        let alike = self.proxies.entry((group, proxy)).or_default().alike.entry(text.to_vec()).or_default();
+        if *alike > 0 || same.len() > 1 {
+            *alike = (*alike + same.len()).saturating_sub(1);
+            for proc in same {
+                // The request has been passed on or will be, under a number that cannot be told.
+                self.client(proc).passed = Some(u64::MAX);
+            }
+            return;
+        }
+        if let Some(proc) = same.first().copied() {
+            self.client(proc).passed = Some(id);
+            if self.passed.len() < PASSED_LIMIT {
+                self.passed.insert(id, Passed { by: proc, reply: None });
+            }
+            return;
+        }
+        let known = COMMANDS.iter().any(|(request, _)| request.as_bytes() == command(text));
+        let id = if known { "hydra.upstream.requests-kept" } else { "hydra.upstream.unknown-kept" };
+        self.find(Proc::proxy(proxy), id, expected, show(text));
+    }
+}
+
+impl Client {
+    fn request(&mut self, line: Vec<u8>) {
+        if self.in_block {
+            self.in_block = line != b"endcmd";
+            return;
+        }
+        match command(&line) {
+            b"put" => {
+                if let (Some(key), Some(value)) = (get(&line, "key"), get(&line, "value")) {
+                    let (key, value) = (key.to_vec(), value.to_vec());
+                    self.puts.push(Put { key, value, round: self.entered, taken: false, missed: false });
+                }
+            }
+            b"barrier_in" if get(&line, "group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
+            _ => {}
+        }
+        self.in_block = line.starts_with(b"mcmd=");
+        self.illegible |= !self.in_block && !line.starts_with(b"cmd=");
+        self.irregular |= self.asked.is_some();
+        self.passed = None;
+        self.asked = Some(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+
+    /// Four ranks on two nodes, and then: `0 > text` from a rank, `0 < text` to it, `p0 > text` from a proxy, `p0 < ID text`
+    /// to it. Requests of proxies are counted from 0.
+    fn found(lines: &[&str]) -> Vec<(String, String)> {
+        let mut monitor = UpstreamMonitor::default();
+        let mut requests = 0;
+        let launched = What::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
+        let events = lines.iter().map(|line| {
+            let (who, rest) = line.split_once(' ').unwrap();
+            let (way, text) = rest.split_once(' ').unwrap();
+            let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
+            match (who.strip_prefix('p').map(|n| n.parse().unwrap()), way) {
+                (None, way) => {
+                    let proc = Proc { group: 0, rank: who.parse().unwrap() };
+                    match way {
+                        ">" => What::ToServer { proc, bytes: line(text) },
+                        _ => What::FromServer { proc, bytes: line(text) },
+                    }
+                }
+                (Some(proxy), ">") => {
+                    requests += 1;
+                    let text = Bytes(text.as_bytes().to_vec());
+                    What::FromProxy { group: 0, proxy, id: requests - 1, text, held: false }
+                }
+                (Some(proxy), _) => {
+                    let (id, text) = text.split_once(' ').unwrap();
+                    let answers = id.parse().ok();
+                    What::ToProxy { group: 0, proxy, answers, text: line(text), scripted: false }
+                }
+            }
+        });
+        for (seq, what) in std::iter::once(launched).chain(events.collect::<Vec<_>>()).enumerate() {
+            monitor.observe(&Event::new(seq as u64, what));
+        }
+        monitor
+            .take_findings()
+            .into_iter()
+            .map(|f| (f.requirement, format!("{} / {}", f.expected, f.seen)))
+            .collect()
+    }
+
+    /// What a good proxy does, several times over.
+    #[rstest]
+    #[case::flush_and_barrier(&[
+        "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
+        "1 > cmd=put kvsname=k key=b value=x y", "1 < cmd=put_result rc=0",
+        "2 > cmd=put kvsname=k key=c value=3", "2 < cmd=put_result rc=-1",
+        "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=mput b=x y a=1", "p0 > cmd=barrier_in",
+        "2 > cmd=barrier_in", "3 > cmd=barrier_in", "p1 > cmd=barrier_in group=WORLD count=2 total_count=4",
+        "0 < cmd=barrier_out", "0 > cmd=put kvsname=k key=d value=1", "0 < cmd=put_result rc=0",
+    ])]
+    #[case::requests(&[
+        "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=b",
+        "p0 > cmd=get kvsname=k key=b", "p0 > cmd=get kvsname=k key=a",
+        "p0 < 1 cmd=get_result rc=0 value=va", "p0 < 0 cmd=get_result rc=0 value=vb",
+        "1 < cmd=get_result rc=0 msg=success value=vb", "0 < cmd=get_result rc=0 value=va",
+        "0 > cmd=what a=b", "p0 > cmd=what a=b", "p0 < 2 cmd=what_result rc=1", "0 < cmd=what_result rc=1",
+        "0 > cmd=get kvsname=k key=PMI_process_mapping", "0 < cmd=get_result rc=0 value=(vector,(0,2,2))",
+    ])]
+    #[case::twice(&[
+        "0 > cmd=lookup_name service=a", "p0 > cmd=lookup_name service=a",
+        "p0 < 0 cmd=lookup_result rc=0 port=1", "0 < cmd=lookup_result rc=0 port=1",
+        "p0 < 0 cmd=lookup_result rc=0 port=2", "0 > cmd=lookup_name service=b", "p0 > cmd=lookup_name service=b",
+        "p0 < 1 cmd=lookup_result rc=0 port=3", "0 < cmd=lookup_result rc=0 port=2",
+    ])]
+    #[case::alike(&[
+        "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "p0 < 0 cmd=get_result rc=-1", "1 < cmd=get_result rc=-1", "p0 > cmd=get kvsname=k key=a",
+        "p0 < 1 cmd=get_result rc=0 value=1", "0 < cmd=get_result rc=0 value=1",
+    ])]
+    #[case::two_spawns(&[
+        "0 > mcmd=spawn", "0 > endcmd", "1 > mcmd=spawn", "1 > endcmd", "p0 > mcmd=spawn", "p0 > mcmd=spawn",
+        "p0 < 1 cmd=spawn_result rc=0", "1 < cmd=spawn_result rc=0",
+    ])]
+    #[case::who_does_not_wait(&[
+        "0 > cmd=get kvsname=k key=a", "0 > cmd=get_maxes", "0 < cmd=maxes", "p0 > cmd=get kvsname=k key=a",
+    ])]
+    #[case::what_we_cannot_read(&["0 > key=a cmd=put value=1", "p0 > cmd=mput a=1"])]
+    #[case::spawn(&[
+        "1 > mcmd=spawn", "1 > nprocs=1", "1 > execname=cmd=put", "1 > endcmd", "p0 > mcmd=spawn nprocs=1",
+        "p0 > mcmd=spawn nprocs=1 spawnssofar=2", "p0 < 0 cmd=spawn_result rc=-1", "1 < cmd=spawn_result rc=-1",
+    ])]
+    fn a_good_proxy_is_not_blamed(#[case] lines: &[&str]) {
+        assert_eq!(found(lines), []);
+    }
+
+    #[rstest]
+    #[case::early_barrier("barrier-once", "rank 1 had entered 0", &["0 > cmd=barrier_in", "p0 > cmd=barrier_in"])]
+    #[case::other_proxys_ranks("barrier-once", "rank 2 had entered 0", &[
+        "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p1 > cmd=barrier_in",
+    ])]
+    #[case::one_rank_twice("barrier-once", "rank 1 had entered 0", &[
+        "0 > cmd=barrier_in", "0 > cmd=barrier_in", "p0 > cmd=barrier_in group=WORLD count=2 total_count=4",
+    ])]
+    #[case::told_twice("barrier-once", "barrier 2", &[
+        "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in", "p0 > cmd=barrier_in",
+    ])]
+    #[case::lost_put("puts-flushed", "\"a\", which rank 0 has put", &[
+        "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
+        "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in",
+    ])]
+    #[case::late_flush("puts-flushed", "\"a\"", &[
+        "1 > cmd=put kvsname=k key=a value=1", "1 < cmd=put_result rc=0",
+        "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in", "p0 > cmd=mput a=1",
+    ])]
+    #[case::invented_key("puts-kept", "not \"b\"", &[
+        "0 > cmd=put kvsname=k key=a value=1", "p0 > cmd=mput a=1 b=1",
+    ])]
+    #[case::others_key("puts-kept", "not \"c\"", &["2 > cmd=put kvsname=k key=c value=1", "p0 > cmd=mput c=1"])]
+    #[case::other_value("puts-kept", "\"1\"", &["0 > cmd=put kvsname=k key=a value=1", "p0 > cmd=mput a=2"])]
+    #[case::other_key_asked("requests-kept", "key=a", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=ab",
+    ])]
+    #[case::invented_request("requests-kept", "only what one of its processes", &["p0 > cmd=lookup_name service=x"])]
+    #[case::alike_too_often("requests-kept", "only what one", &[
+        "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+    ])]
+    #[case::asked_twice("requests-kept", "only what one", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+    ])]
+    #[case::others_port("requests-kept", "port=1", &[
+        "0 > cmd=publish_name service=s port=1", "p0 > cmd=publish_name service=s port=2",
+    ])]
+    #[case::unknown_altered("unknown-kept", "a=b", &["0 > cmd=what a=b", "p0 > cmd=what a=c"])]
+    #[case::unknown_cut("unknown-kept", "a=b", &["0 > cmd=what a=b", "p0 > cmd=what"])]
+    #[case::other_value_told("replies-kept", "value=1", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 < 0 cmd=get_result rc=0 value=1",
+        "0 < cmd=get_result rc=0 value=2",
+    ])]
+    #[case::failure_hidden("replies-kept", "rc=-1", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 < 0 cmd=get_result rc=-1",
+        "0 < cmd=get_result rc=0 value=2",
+    ])]
+    #[case::success_hidden("replies-kept", "port=4", &[
+        "0 > cmd=lookup_name service=a", "p0 > cmd=lookup_name service=a", "p0 < 0 cmd=lookup_result rc=0 port=4",
+        "0 < cmd=lookup_result rc=1",
+    ])]
+    #[case::wrong_rank("replies-routed", "rank 1", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "1 > cmd=get kvsname=k key=b", "p0 > cmd=get kvsname=k key=b",
+        "p0 < 1 cmd=get_result rc=0 value=vb", "0 < cmd=get_result rc=0 value=vb",
+    ])]
+    #[case::swapped("replies-routed", "value=va", &[
+        "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
+        "1 > cmd=get kvsname=k key=b", "p0 > cmd=get kvsname=k key=b",
+        "p0 < 0 cmd=get_result rc=0 value=va", "p0 < 1 cmd=get_result rc=0 value=vb",
+        "0 < cmd=get_result rc=0 value=vb",
+    ])]
+    fn a_bad_proxy_is_found_out(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+        let found = found(lines);
+        let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
+        assert!(text.contains(told), "{text}");
+    }
+}

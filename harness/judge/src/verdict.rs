@@ -1,0 +1,182 @@
+//! What a run says: verdicts, and the lines of its log.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Exit};
+use crate::{Finding, Party, Severity};
+use pmi_scenario::requirement::Level;
+
+/// Version of the log's format.
+pub const LOG_FORMAT: u32 = 2;
+
+/// What a scenario came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// No finding.
+    Pass,
+    /// Findings of no weight: MAY, de facto, a contradiction of the RFC.
+    Note,
+    /// A SHOULD is broken.
+    Warn,
+    /// A MUST or SHALL is broken.
+    Fail,
+    /// A process of the implementation died of a signal that nobody sent.
+    Crashed,
+    /// The implementation neither answered nor ended.
+    Hung,
+    /// The implementation lacks what the scenario needs, lawfully.
+    NotApplicable,
+    /// The harness could not tell: red.
+    Unjudged,
+}
+
+impl Verdict {
+    /// All, in the order of reports.
+    pub const ALL: [Self; 8] = [
+        Self::Pass,
+        Self::Note,
+        Self::Warn,
+        Self::Fail,
+        Self::Crashed,
+        Self::Hung,
+        Self::NotApplicable,
+        Self::Unjudged,
+    ];
+
+    /// For people: `pass`, `could not judge` ...
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Fail => "FAIL",
+            Self::Crashed => "CRASHED",
+            Self::Hung => "HUNG",
+            Self::NotApplicable => "not applicable",
+            Self::Unjudged => "COULD NOT JUDGE",
+        }
+    }
+}
+
+/// A finding with what its requirement says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Judged {
+    /// What was seen.
+    pub finding: Finding,
+    /// The requirement's level; absent for crashes and hangs, which need no requirement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+    /// What it counts as.
+    pub severity: Severity,
+    /// The requirement in a sentence.
+    pub text: String,
+    /// Reason of the deviation that covers it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<String>,
+}
+
+/// A scenario's result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScenarioResult {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Its summary.
+    pub summary: String,
+    /// What it came to, deviations set aside.
+    pub verdict: Verdict,
+    /// Whether deviations cover every finding that would make the run red.
+    pub deviates_as_recorded: bool,
+    /// The findings, in order of the transcript.
+    pub findings: Vec<Judged>,
+    /// Why it does not apply or could not be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How the job ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Requirements that it tests.
+    pub requires: Vec<String>,
+    /// Wall time in microseconds.
+    pub time_us: u64,
+    /// The command that plays it again.
+    pub replay: String,
+    /// The scenario's file as shown to the user, for `FILE:LINE`.
+    pub path: String,
+    /// Last events of every process, in order; all of them are in the log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_events: Vec<Event>,
+}
+
+impl ScenarioResult {
+    /// Whether it makes the run red; `strict` counts a broken SHOULD.
+    pub fn is_red(&self, strict: bool) -> bool {
+        match self.verdict {
+            Verdict::Pass | Verdict::Note | Verdict::NotApplicable => false,
+            Verdict::Warn => strict && !self.deviates_as_recorded,
+            Verdict::Fail | Verdict::Crashed | Verdict::Hung => !self.deviates_as_recorded,
+            Verdict::Unjudged => true,
+        }
+    }
+}
+
+/// First line of a log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunHeader {
+    /// [`LOG_FORMAT`].
+    pub format: u32,
+    /// Version of pmi-conform and of its suite.
+    pub version: String,
+    /// The implementation under test, as given.
+    pub server: String,
+    /// The protocol, `pmi-1.1`.
+    pub dialect: String,
+    /// Who is under test; `None` for a recording, in which both sides are judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_test: Option<Party>,
+    /// Scenarios that were selected.
+    pub selected: usize,
+    /// Whether a broken SHOULD is red.
+    pub strict: bool,
+}
+
+/// Last line of a log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunEnd {
+    /// Number of scenarios per verdict.
+    pub counts: BTreeMap<Verdict, usize>,
+    /// Number of failures that deviations cover.
+    pub deviations: usize,
+    /// Deviations that no longer happen or match nothing, with why.
+    pub stale: Vec<String>,
+    /// Selected scenarios without a result: the run was cut short.
+    pub unfinished: usize,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+    /// Exit status of the command.
+    pub exit_code: i32,
+    /// Wall time in microseconds.
+    pub time_us: u64,
+}
+
+/// A line of a log (NDJSON).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub enum LogLine {
+    /// The first line.
+    Run(RunHeader),
+    /// Something happened in a scenario.
+    Event {
+        /// Which scenario.
+        scenario: String,
+        /// What happened.
+        event: Event,
+    },
+    /// A scenario is done.
+    Result(ScenarioResult),
+    /// The last line.
+    End(RunEnd),
+}

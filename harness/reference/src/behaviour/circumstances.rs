@@ -1,0 +1,68 @@
+//! When an effect applies.
+
+/// The circumstances in which a server does something.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances {
+    /// The process group.
+    pub group: u32,
+    /// The rank in it.
+    pub rank: u32,
+    /// The size of the group.
+    pub size: u32,
+    /// The number of nodes that the group is spread over.
+    pub nodes: u32,
+    /// Whether a process of the group waits in the barrier.
+    pub waiting: bool,
+    /// Whether the request came with others in one read.
+    pub burst: bool,
+}
+
+/// On which occasions an effect shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// On every one.
+    Always,
+    /// On the nth one only.
+    Nth(u64),
+    /// From the nth one on.
+    From(u64),
+    /// For spawned groups only.
+    Spawned,
+    /// With two nodes or more.
+    Nodes,
+    /// With so many ranks or more.
+    Ranks(u32),
+    /// For the last of several ranks.
+    LastRank,
+    /// For the last rank of a group of odd size, 3 or more.
+    LastOfOddGroup,
+    /// For all ranks but the first.
+    NotFirst,
+    /// While a process of the group waits in the barrier.
+    Waiting,
+    /// When several messages came in one read.
+    Burst,
+}
+
+impl When {
+    /// Whether this is the occasion, at the `uses`th time that the effect might show.
+    pub(crate) fn holds(self, circumstances: &Circumstances, uses: u64) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Nth(n) => uses == n,
+            Self::From(n) => uses >= n,
+            Self::Spawned => circumstances.group > 0,
+            Self::Nodes => circumstances.nodes > 1,
+            Self::Ranks(n) => circumstances.size >= n,
+            Self::LastRank => circumstances.size > 1 && circumstances.rank + 1 == circumstances.size,
+            Self::LastOfOddGroup => {
+                circumstances.size > 1
+                    && circumstances.size % 2 == 1
+                    && circumstances.rank + 1 == circumstances.size
+            }
+            Self::NotFirst => circumstances.rank > 0,
+            Self::Waiting => circumstances.waiting,
+            Self::Burst => circumstances.burst,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A reply on its way to become bytes, open to every change.
+
+use crate::reply::Reply;
+use pmi_wire::Proc;
+
+/// A reply in tuples.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// To whom it goes.
+    pub to: Proc,
+    /// Size of that process's group.
+    pub size: u32,
+    /// How often the effect has been used, this time included.
+    pub count: u64,
+    /// `cmd` first, then `rc`, the operation's own and `msg`; none for the answer to abort.
+    pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What stands before the first tuple.
+    pub before: &'static [u8],
+    /// What parts the tuples.
+    pub between: &'static [u8],
+    /// What ends the message.
+    pub end: &'static [u8],
+    /// How often it is sent.
+    pub copies: usize,
+    /// Sent behind it, as it is.
+    pub after: Vec<u8>,
+}
+
+impl Draft {
+    pub(crate) fn new(to: Proc, size: u32, reply: &Reply) -> Self {
+        let mut tuples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        if let Some(cmd) = reply.op.response_cmd() {
+            tuples.push((b"cmd".to_vec(), cmd.into()));
+            tuples.push((b"rc".to_vec(), reply.rc.to_string().into_bytes()));
+            tuples.extend(reply.fields.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.clone())));
+            tuples.extend(reply.msg.iter().map(|m| (b"msg".to_vec(), m.clone().into_bytes())));
+        }
+        let after = Vec::new();
+        Self { to, size, count: 1, tuples, before: b"", between: b" ", end: b"\n", copies: 1, after }
+    }
+
+    /// The value of a key.
+    pub fn get(&mut self, key: &str) -> Option<&mut Vec<u8>> {
+        self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
+    }
+
+    /// Changes the value of a key if it is there.
+    pub fn edit(&mut self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(value) = self.get(key) {
+            change(value);
+        }
+    }
+
+    /// Replaces the value of a key, or adds the tuple at the end.
+    pub fn set(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+        match self.get(key) {
+            Some(old) => *old = value.into(),
+            None => self.add(key, value),
+        }
+    }
+
+    /// Adds a tuple at the end.
+    pub fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+        self.tuples.push((key.as_bytes().to_vec(), value.into()));
+    }
+
+    /// Adds a tuple behind `cmd`.
+    pub fn insert(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+        let at = self.tuples.len().min(1);
+        self.tuples.insert(at, (key.as_bytes().to_vec(), value.into()));
+    }
+
+    /// Leaves a tuple out.
+    pub fn remove(&mut self, key: &str) {
+        self.tuples.retain(|(k, _)| k != key.as_bytes());
+    }
+
+    /// Gives a tuple another key.
+    pub fn rename(&mut self, key: &str, new: &str) {
+        for (k, _) in &mut self.tuples {
+            if k == key.as_bytes() {
+                *k = new.as_bytes().to_vec();
+            }
+        }
+    }
+
+    /// Makes another message of it.
+    pub fn replace(&mut self, tuples: &[(&str, &str)]) {
+        self.tuples = tuples.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())).collect();
+    }
+
+    /// Makes a failure of it: `rc=-1` and none of the operation's own tuples.
+    pub fn fail(&mut self) {
+        self.tuples.truncate(1);
+        self.add("rc", "-1");
+    }
+
+    /// Nothing is sent.
+    pub fn silence(&mut self) {
+        self.copies = 0;
+    }
+
+    /// What is sent, in one piece.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut line = self.before.to_vec();
+        for (i, (key, value)) in self.tuples.iter().enumerate() {
+            if i > 0 {
+                line.extend_from_slice(self.between);
+            }
+            line.extend_from_slice(key);
+            line.push(b'=');
+            line.extend_from_slice(value);
+        }
+        line.extend_from_slice(self.end);
+        let mut out = line.repeat(self.copies);
+        out.extend_from_slice(&self.after);
+        out
+    }
+}

@@ -1,0 +1,220 @@
+//! Where a server does something else than the reference would.
+
+use pmi_wire::{Maxes, Operation, SpawnRequest};
+
+use super::circumstances::Circumstances;
+use super::draft::Draft;
+
+/// Replies by their success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyKind {
+    /// Replies that report success.
+    Ok,
+    /// Replies that report a failure.
+    Fail,
+    /// Both.
+    Any,
+}
+
+/// The replies that an effect applies to: those to an operation, or to all operations, and of which success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replies(pub Option<Operation>, pub ReplyKind);
+
+impl Replies {
+    /// Whether the reply to an operation, a success or not, is one of them.
+    pub(crate) fn fits(self, op: Operation, ok: bool) -> bool {
+        self.0.is_none_or(|o| o == op)
+            && match self.1 {
+                ReplyKind::Ok => ok,
+                ReplyKind::Fail => !ok,
+                ReplyKind::Any => true,
+            }
+    }
+}
+
+/// Where a server does something else. Data that the server consults, and functions on what it is about to read or send.
+#[derive(Debug, Clone, Copy)]
+pub enum Effect {
+    /// The limits of the keyval space.
+    Maxes(Maxes),
+    /// The universe size.
+    Universe(u64),
+    /// The environment of a process, `PMI_FD` included.
+    Env(fn(&mut Vec<(&'static str, String)>, &Circumstances)),
+    /// The descriptor in `PMI_FD` is not connected.
+    DeadFd,
+    /// The name of a group's keyval space.
+    Kvsname(fn(&mut Vec<u8>, u32)),
+    /// The process mapping.
+    Mapping(fn(&mut Vec<u8>, &Circumstances)),
+    /// What is taken for the bytes of one read.
+    Read(fn(&[u8]) -> Vec<u8>),
+    /// What is taken for a request; `None` where it is dropped.
+    Hear(fn(&[u8]) -> Option<Vec<u8>>),
+    /// Lawful requests that are taken for protocol errors.
+    Reject(fn(&[u8]) -> bool),
+    /// A reply.
+    Reply(Replies, fn(&mut Draft)),
+    /// The writes that a reply is sent in.
+    Writes(Replies, fn(Vec<u8>) -> Vec<Vec<u8>>),
+    /// What a put stores: key and value, which may change, and the limits of both.
+    Store(fn(&mut Vec<u8>, &mut Vec<u8>, Maxes)),
+    /// What stands for a key, in puts and gets.
+    Key(fn(&[u8]) -> Vec<u8>),
+    /// A put.
+    Put(PutEffect),
+    /// A get.
+    Get(GetEffect),
+    /// The barrier.
+    Barrier(BarrierEffect),
+    /// A protocol error, for the lines that fit.
+    Error(fn(&[u8]) -> bool, ErrorEffect),
+    /// An init of a version that is not 1.1.
+    Version(VersionEffect),
+    /// An abort.
+    Abort(AbortEffect),
+    /// A finalize.
+    Finalize(FinalizeEffect),
+    /// A spawn request before it is done.
+    SpawnRequest(fn(&mut SpawnRequest)),
+    /// What the driver is told to start.
+    SpawnStart(fn(&mut SpawnRequest)),
+    /// How a spawn is done.
+    Spawn(SpawnEffect),
+    /// The name service.
+    Names(NamesEffect),
+    /// The exit status of the job is 0 whatever happened.
+    StatusZero,
+}
+
+pub use kinds::*;
+mod kinds {
+    #![allow(missing_docs, reason = "each is described by the faults that have it")]
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum PutEffect {
+        Lost,
+        LostIfLongKey,
+        LostIfLongValue,
+        AnyKvs,
+        RefusedIfLongKey,
+        RefusedIfLongValue,
+        RefusedWithoutBarrier,
+        Replaces,
+        KeepsBoth,
+        IntoAllGroups,
+        AcceptsOverlong,
+        Deferred,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GetEffect {
+        AnyKvs,
+        OtherGroups,
+        Consumes,
+        SecondIsOther,
+        OwnOnly,
+        SameNodeOnly,
+        Prefix,
+        NextKey,
+        OtherKeysValue,
+        PreviousAnswer,
+        OneBarrierLate,
+        FirstEpochOnly,
+        LastEpochOnly,
+        AfterBarrierOnly,
+        LongNameOnly,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum BarrierEffect {
+        Never,
+        AtOnce,
+        Short(u32),
+        Half,
+        PerNode,
+        KeepsCount,
+        LeavesOutLast,
+        LeavesOutFirst,
+        LeavesOutLatest,
+        ReleasesEverybody,
+        NeedsData,
+        AcrossGroups,
+        LeaverCounts,
+        CountsTwice,
+        WipesKvs,
+        Toggle,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ErrorEffect {
+        Ignored,
+        AnsweredOk,
+        AnsweredFail,
+        OffenderOnly,
+        OthersOnly,
+        Unlogged,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum VersionEffect {
+        RefusesHigher,
+        AcceptsLower,
+        Echoes,
+        ClosesOnLower,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AbortEffect {
+        Ignored,
+        SenderOnly,
+        SparesSender,
+        SparesLast,
+        SparesFinalized,
+        SparesWaiting,
+        SparesOtherNode,
+        OpensBarrier,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FinalizeEffect {
+        WaitsForAll,
+        EndsGroup,
+        ForgetsKeys,
+        StopsServing,
+        Closes,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SpawnEffect {
+        AnswerPerProgram,
+        CopiesParentKvs,
+        NoPreput,
+        PreputIntoParent,
+        PreputAtBarrier,
+        EarlyAnswer,
+        NeverStarts,
+        Refused,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NamesEffect {
+        OwnOnly,
+        GroupOnly,
+        UnpublishKeeps,
+        UnpublishOnlyFirstTime,
+        UnpublishTakesAll,
+        OneLookup,
+        OneName,
+        Prefix,
+        Lost,
+        InKvs,
+        UnknownUnpublishOk,
+        TwiceReplaces,
+        TwiceLost,
+        DropsWithPublisher,
+        LastPortForAll,
+        BarrierDrops,
+        Refused,
+    }
+}

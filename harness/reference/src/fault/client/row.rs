@@ -1,0 +1,53 @@
+//! The rows of the catalogue of clients.
+
+use super::session::Session;
+
+/// One named way in which a client breaks RFC 13.
+#[derive(Debug)]
+pub struct ClientFault {
+    /// Stable name.
+    pub name: &'static str,
+    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    pub breaks: &'static [&'static str],
+    /// What the client does, in a line.
+    pub about: &'static str,
+    /// What that makes of the plain session.
+    pub effect: fn(&mut Session),
+}
+
+/// One named way in which a client is unusual and lawful.
+#[derive(Debug)]
+pub struct ClientVariation {
+    /// Stable name.
+    pub name: &'static str,
+    /// What the client does, in a line.
+    pub about: &'static str,
+    /// What that makes of the plain session.
+    pub effect: fn(&mut Session),
+}
+
+/// A requirement for clients that no script can break so that it shows on the wire.
+#[derive(Debug)]
+pub struct Unseen {
+    /// Its id.
+    pub id: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+pub(super) const fn fault(
+    name: &'static str,
+    breaks: &'static [&'static str],
+    about: &'static str,
+    effect: fn(&mut Session),
+) -> ClientFault {
+    ClientFault { name, breaks, about, effect }
+}
+
+pub(super) const fn vary(
+    name: &'static str,
+    about: &'static str,
+    effect: fn(&mut Session),
+) -> ClientVariation {
+    ClientVariation { name, about, effect }
+}

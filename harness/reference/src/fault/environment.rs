@@ -1,0 +1,194 @@
+//! The environment of processes and the descriptor that they get.
+
+use super::row::{Fault, fault};
+use crate::behaviour::{Circumstances, Effect, When};
+
+type Env = Vec<(&'static str, String)>;
+
+fn set(env: &mut Env, name: &'static str, value: impl ToString) {
+    env.retain(|(n, _)| *n != name);
+    env.push((name, value.to_string()));
+}
+
+fn unset(env: &mut Env, name: &str) {
+    env.retain(|(n, _)| *n != name);
+}
+
+fn node_of(process: &Circumstances) -> u32 {
+    pmi_wire::place(process.size, process.nodes).get(process.rank as usize).copied().unwrap_or(0)
+}
+
+pub(super) const FAULTS: &[Fault] = &[
+    fault(
+        "env-no-fd",
+        &["rfc13.env.pmi-fd"],
+        "PMI_FD is not set",
+        Effect::Env(|e, _| unset(e, "PMI_FD")),
+        When::Always,
+    ),
+    fault(
+        "env-fd-not-a-number",
+        &["rfc13.env.pmi-fd"],
+        "PMI_FD is a path",
+        Effect::Env(|e, _| set(e, "PMI_FD", "/dev/fd/3")),
+        When::Always,
+    ),
+    fault(
+        "env-fd-negative",
+        &["rfc13.env.pmi-fd"],
+        "PMI_FD is -1",
+        Effect::Env(|e, _| set(e, "PMI_FD", -1)),
+        When::Always,
+    ),
+    fault(
+        "env-no-fd-for-children",
+        &["rfc13.env.pmi-fd"],
+        "PMI_FD is missing in spawned programs",
+        Effect::Env(|e, _| unset(e, "PMI_FD")),
+        When::Spawned,
+    ),
+    fault(
+        "fd-closed",
+        &["rfc13.connection.preconnected"],
+        "the descriptor in PMI_FD is closed",
+        Effect::DeadFd,
+        When::Always,
+    ),
+    fault(
+        "fd-closed-on-last-rank",
+        &["rfc13.connection.preconnected"],
+        "the descriptor of the last rank is closed",
+        Effect::DeadFd,
+        When::LastRank,
+    ),
+    fault(
+        "fd-closed-for-children",
+        &["rfc13.connection.preconnected"],
+        "the descriptors of spawned programs are closed",
+        Effect::DeadFd,
+        When::Spawned,
+    ),
+    fault(
+        "env-no-rank",
+        &["rfc13.env.pmi-rank"],
+        "PMI_RANK is not set",
+        Effect::Env(|e, _| unset(e, "PMI_RANK")),
+        When::Always,
+    ),
+    fault(
+        "env-rank-from-one",
+        &["rfc13.env.pmi-rank"],
+        "PMI_RANK counts from one",
+        Effect::Env(|e, s| set(e, "PMI_RANK", s.rank + 1)),
+        When::Always,
+    ),
+    fault(
+        "env-rank-zero-for-all",
+        &["rfc13.env.pmi-rank"],
+        "every process is rank 0",
+        Effect::Env(|e, _| set(e, "PMI_RANK", 0)),
+        When::Always,
+    ),
+    fault(
+        "env-rank-within-node",
+        &["rfc13.env.pmi-rank"],
+        "PMI_RANK counts within the node",
+        Effect::Env(|e, s| {
+            let first = pmi_wire::place(s.size, s.nodes).iter().position(|n| *n == node_of(s)).unwrap_or(0);
+            set(e, "PMI_RANK", s.rank - first as u32);
+        }),
+        When::Nodes,
+    ),
+    fault(
+        "env-rank-goes-on-in-children",
+        &["rfc13.env.pmi-rank"],
+        "ranks of a spawned group go on where the parents' end",
+        Effect::Env(|e, s| set(e, "PMI_RANK", s.rank + 1)),
+        When::Spawned,
+    ),
+    fault(
+        "env-no-size",
+        &["rfc13.env.pmi-size"],
+        "PMI_SIZE is not set",
+        Effect::Env(|e, _| unset(e, "PMI_SIZE")),
+        When::Always,
+    ),
+    fault(
+        "env-size-one-less",
+        &["rfc13.env.pmi-size"],
+        "PMI_SIZE is the highest rank",
+        Effect::Env(|e, s| set(e, "PMI_SIZE", s.size - 1)),
+        When::Always,
+    ),
+    fault(
+        "env-size-of-node",
+        &["rfc13.env.pmi-size"],
+        "PMI_SIZE is the number of ranks on the node",
+        Effect::Env(|e, s| {
+            let here = pmi_wire::place(s.size, s.nodes).iter().filter(|n| **n == node_of(s)).count();
+            set(e, "PMI_SIZE", here);
+        }),
+        When::Nodes,
+    ),
+    fault(
+        "env-size-differs-on-last-rank",
+        &["rfc13.env.pmi-size"],
+        "the last rank is told another size",
+        Effect::Env(|e, s| set(e, "PMI_SIZE", s.size + 1)),
+        When::LastRank,
+    ),
+    fault(
+        "env-spawned-zero",
+        &["rfc13.env.pmi-spawned"],
+        "PMI_SPAWNED=0 where nothing was spawned",
+        Effect::Env(|e, s| {
+            if s.group == 0 {
+                set(e, "PMI_SPAWNED", 0);
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "env-spawned-empty",
+        &["rfc13.env.pmi-spawned"],
+        "PMI_SPAWNED is set to nothing",
+        Effect::Env(|e, s| {
+            if s.group == 0 {
+                set(e, "PMI_SPAWNED", "");
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "env-spawned-always",
+        &["rfc13.env.pmi-spawned"],
+        "PMI_SPAWNED=1 for every program",
+        Effect::Env(|e, _| set(e, "PMI_SPAWNED", 1)),
+        When::Always,
+    ),
+    fault(
+        "env-spawned-missing",
+        &["rfc13.env.pmi-spawned"],
+        "spawned programs are not told so",
+        Effect::Env(|e, _| unset(e, "PMI_SPAWNED")),
+        When::Always,
+    ),
+    fault(
+        "env-spawned-is-the-group",
+        &["rfc13.env.pmi-spawned"],
+        "PMI_SPAWNED is the number of the group, not 1",
+        Effect::Env(|e, s| {
+            if s.group > 0 {
+                set(e, "PMI_SPAWNED", s.group + 1);
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "env-spawned-missing-on-last-rank",
+        &["rfc13.env.pmi-spawned"],
+        "only some spawned processes are told so",
+        Effect::Env(|e, _| unset(e, "PMI_SPAWNED")),
+        When::LastRank,
+    ),
+];

@@ -1,0 +1,62 @@
+//! The rows of the catalogue.
+
+use crate::behaviour::{Behaviour, Effect, When};
+
+/// One named way in which the server breaks RFC 13.
+#[derive(Debug)]
+pub struct Fault {
+    /// Stable name.
+    pub name: &'static str,
+    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    pub breaks: &'static [&'static str],
+    /// What the server does, in a line.
+    pub about: &'static str,
+    /// Where it does so.
+    pub effect: Effect,
+    /// On which occasions.
+    pub when: When,
+}
+
+/// One named way in which the server is unusual and lawful.
+#[derive(Debug)]
+pub struct Variation {
+    /// Stable name.
+    pub name: &'static str,
+    /// What the server does, in a line.
+    pub about: &'static str,
+    /// Where it does so.
+    pub effect: Effect,
+    /// On which occasions.
+    pub when: When,
+}
+
+impl Fault {
+    /// The behaviour of a server that has this fault.
+    pub fn behaviour(&self) -> Behaviour {
+        Behaviour::default().with(self.effect, self.when)
+    }
+}
+
+impl Variation {
+    /// The behaviour of a server that has this variation.
+    pub fn behaviour(&self) -> Behaviour {
+        Behaviour::default().with(self.effect, self.when)
+    }
+}
+
+/// The behaviour of a server that has these variations, and this fault.
+pub fn behaviour(fault: Option<&Fault>, variations: &[&Variation]) -> Behaviour {
+    let varied = variations.iter().fold(Behaviour::default(), |all, v| all.with(v.effect, v.when));
+    fault.iter().fold(varied, |all, f| all.with(f.effect, f.when))
+}
+
+/// A row of a table of faults.
+pub(super) const fn fault(
+    name: &'static str,
+    breaks: &'static [&'static str],
+    about: &'static str,
+    effect: Effect,
+    when: When,
+) -> Fault {
+    Fault { name, breaks, about, effect, when }
+}

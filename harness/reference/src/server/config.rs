@@ -1,0 +1,92 @@
+//! What a server is set up with, what it is given to serve, and what its driver must do.
+
+use pmi_wire::{Maxes, Proc, SpawnProgram};
+
+use crate::behaviour::Behaviour;
+
+/// Number of a process group: 0 for the first, then in order of creation.
+pub type GroupId = u32;
+
+/// What a server is set up with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The limits of the keyval space, which count the terminating NUL of the C API.
+    pub maxes: Maxes,
+    /// Longest message, in bytes with the newline; a longer one is a protocol error.
+    pub line_max: usize,
+    /// Answer to `get_universe_size`; the size of the group if `None`.
+    pub universe_size: Option<u64>,
+    /// Nodes over which each group is spread.
+    pub nodes: u32,
+    /// Most processes that one spawn may start.
+    pub spawn_max: u64,
+    /// First part of every kvsname; the group number is appended.
+    pub kvs_prefix: String,
+    /// In which ways it differs from the reference; in none by default.
+    pub behaviour: Behaviour,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
+            line_max: 64 * 1024,
+            universe_size: None,
+            nodes: 1,
+            spawn_max: 4096,
+            kvs_prefix: "kvs".into(),
+            behaviour: Behaviour::default(),
+        }
+    }
+}
+
+/// A process group to be served.
+#[derive(Debug, Clone, Default)]
+pub struct GroupSpec {
+    /// Number of processes of each program, in order of appnum; ranks are numbered through.
+    pub programs: Vec<u32>,
+    /// Pairs that are in the keyval space before the processes start.
+    pub preput: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether it was created by a spawn request.
+    pub spawned: bool,
+}
+
+/// What the driver must do, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write these bytes to the process's connection.
+    Send {
+        /// Whose connection.
+        to: Proc,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Start the programs as process group `group` (ranks numbered through, `PMI_SPAWNED=1`), then call
+    /// [`Server::spawned`](super::Server::spawned).
+    Spawn {
+        /// The new group; known to the server already.
+        group: GroupId,
+        /// Who asked.
+        by: Proc,
+        /// What to start.
+        programs: Vec<SpawnProgram>,
+    },
+    /// Close the connection of one process; the others go on. Only a server with a fault or a variation asks for it.
+    Close {
+        /// Whose.
+        proc: Proc,
+        /// End the process too.
+        end: bool,
+    },
+    /// Close every connection of the group and end its processes.
+    Abort {
+        /// The group.
+        group: GroupId,
+        /// The rank that asked for it or erred.
+        by: u32,
+        /// Exit status of the job.
+        status: i64,
+        /// For the log: why.
+        reason: String,
+    },
+}

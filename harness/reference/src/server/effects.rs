@@ -1,0 +1,94 @@
+//! The effects that a server has, how often each was used, and what the server must remember for them.
+
+use std::collections::HashMap;
+
+use pmi_wire::Proc;
+
+use super::config::GroupId;
+use crate::behaviour::{Behaviour, Circumstances, Effect, When};
+
+/// An effect, and how often it might have shown so far.
+#[derive(Debug)]
+struct ActiveEffect {
+    effect: Effect,
+    when: When,
+    uses: u64,
+}
+
+/// Which rank put a key, and after how many barriers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) rank: u32,
+    pub(super) round: u64,
+}
+
+/// The effects of a server, and what it remembers for them beyond what the reference needs.
+#[derive(Debug, Default)]
+pub(super) struct EffectState {
+    list: Vec<ActiveEffect>,
+    /// The last read brought several requests.
+    pub(super) burst: bool,
+    /// The number of barriers that each group has passed.
+    pub(super) rounds: HashMap<GroupId, u64>,
+    /// Where each pair comes from.
+    pub(super) origins: HashMap<(GroupId, Vec<u8>), Origin>,
+    /// The values that a rank put under a key that another rank had put before.
+    pub(super) own_values: HashMap<(Proc, Vec<u8>), Vec<u8>>,
+    /// The process that published each name.
+    pub(super) publishers: HashMap<Vec<u8>, Proc>,
+    /// The number of puts since the last barrier.
+    pub(super) puts: u64,
+    /// How often each key has been read.
+    pub(super) gets: HashMap<(GroupId, Vec<u8>), u64>,
+    /// The value that the last get found.
+    pub(super) last_value: Option<Vec<u8>>,
+    /// The processes whose finalize waits for the others' finalize.
+    pub(super) held: Vec<Proc>,
+    /// Pairs that become visible at the next barrier.
+    pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
+    /// Requests are no longer answered.
+    pub(super) mute: bool,
+    /// The number of barriers that have opened.
+    pub(super) toggles: u64,
+    /// The number of unpublish requests.
+    pub(super) unpublished: u64,
+}
+
+impl EffectState {
+    /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
+    pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
+        let list: Vec<ActiveEffect> =
+            behaviour.effects().map(|(effect, when)| ActiveEffect { effect, when, uses: 0 }).collect();
+        (!list.is_empty()).then(|| Box::new(Self { list, ..Self::default() }))
+    }
+
+    /// The first effect that `pick` knows and whose occasion this is.
+    pub(super) fn pick<T>(
+        &mut self,
+        circumstances: &Circumstances,
+        pick: impl Fn(&Effect) -> Option<T>,
+    ) -> Option<T> {
+        self.list.iter_mut().find_map(|effect| {
+            let picked = pick(&effect.effect)?;
+            effect.uses += 1;
+            effect.when.holds(circumstances, effect.uses).then_some(picked)
+        })
+    }
+
+    /// All effects that `pick` knows and whose occasion this is, with how often each was used.
+    pub(super) fn each<T>(
+        &mut self,
+        circumstances: &Circumstances,
+        pick: impl Fn(&Effect) -> Option<T>,
+        mut apply: impl FnMut(T, u64),
+    ) {
+        for effect in &mut self.list {
+            if let Some(picked) = pick(&effect.effect) {
+                effect.uses += 1;
+                if effect.when.holds(circumstances, effect.uses) {
+                    apply(picked, effect.uses);
+                }
+            }
+        }
+    }
+}

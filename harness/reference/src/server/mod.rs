@@ -1,0 +1,131 @@
+//! The server's half of PMI-1 for any number of process groups.
+//!
+//! No sockets, processes or clocks: bytes and process events go in through [`Server::receive`],
+//! [`Server::closed`] and [`Server::spawned`]; what to do comes out of [`Server::next_action`].
+//! The answers are those of RFC 13 to the letter; where the RFC leaves a choice the doc comment of the
+//! handler says which one was taken.
+//!
+//! `state` is what a server knows. Each subject has a file with its handlers as RFC 13 has them and, below those, what the
+//! effects of faults and variations make of them; here requests are read and handed to their handlers. What the driver
+//! and the server tell each other is in `config`, what effects remember in `effects`.
+
+mod barrier;
+mod config;
+mod effects;
+mod job_info;
+mod kvs;
+mod lifecycle;
+mod names;
+mod spawn;
+mod state;
+
+use pmi_wire::{LineFramer, Operation, Proc, Request, SpawnAssembler, ValueReading};
+
+pub use config::{Action, Config, GroupId, GroupSpec};
+pub use state::Server;
+
+use crate::behaviour::Effect;
+use state::{Phase, Waiting};
+
+impl Server {
+    /// Bytes from a process.
+    pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
+        if self.dead(from) {
+            return;
+        }
+        let heard = self.affect_read(from, bytes);
+        let bytes = heard.as_deref().unwrap_or(bytes);
+        let line_max = self.config.line_max;
+        let mut framer = std::mem::replace(&mut self.proc(from).framer, LineFramer::new(line_max));
+        framer.push(bytes);
+        while let Some(line) = framer.next_line() {
+            match line {
+                Ok(line) => self.line(from, line),
+                Err(overlong) => self.protocol_error(from, &overlong.to_string(), b""),
+            }
+            if self.dead(from) {
+                return;
+            }
+        }
+        self.proc(from).framer = framer;
+    }
+
+    fn line(&mut self, from: Proc, line: &[u8]) {
+        if self.effects.is_some() {
+            if let Some(line) = self.affect_line(from, line) {
+                self.request_line(from, &line);
+            }
+        } else {
+            self.request_line(from, line);
+        }
+    }
+
+    fn request_line(&mut self, from: Proc, line: &[u8]) {
+        match self.proc(from).waiting {
+            Waiting::Nothing => {}
+            // RFC 13, Wire Protocol: requests and responses are exchanged in lock-step.
+            Waiting::Barrier => return self.protocol_error(from, "request while in the barrier", line),
+            Waiting::Spawn => return self.protocol_error(from, "request while a spawn is answered", line),
+        }
+        if self.proc(from).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
+            return self.spawn_line(from, line);
+        }
+        let request = match Request::parse(line, ValueReading::ToEndOfLine) {
+            Ok(request) => request,
+            // RFC 13's grammar does not derive it: a protocol error.
+            Err(error) => return self.protocol_error(from, &error.to_string(), line),
+        };
+        match (self.proc(from).phase, request.operation()) {
+            (Phase::New, Operation::Init) | (Phase::Joined, _) => {}
+            (Phase::New, _) => return self.protocol_error(from, "request before init", line),
+            (Phase::Finalized | Phase::Closed, _) => {
+                return self.protocol_error(from, "request after finalize", line);
+            }
+        }
+        match request {
+            Request::Init(offered) => self.init(from, offered, line),
+            Request::Maxes => self.maxes(from),
+            Request::Abort { exitcode } => self.abort_requested(from, exitcode),
+            Request::Finalize => self.finalize(from),
+            Request::Universe => self.universe(from),
+            Request::Appnum => self.appnum(from),
+            Request::Put { kvsname, key, value } => self.put(from, kvsname, key, value),
+            Request::Kvsname => self.kvsname(from),
+            Request::Barrier => self.barrier(from),
+            Request::Get { kvsname, key } => self.get(from, kvsname, key),
+            Request::Publish { service, port } => self.publish(from, service, port),
+            Request::Unpublish { service } => self.unpublish(from, service),
+            Request::Lookup { service } => self.lookup(from, service),
+        }
+    }
+
+    // ----- effects
+
+    fn affect_read(&mut self, from: Proc, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.effects.as_ref()?;
+        let spawns = bytes.starts_with(b"mcmd=");
+        self.effect_state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
+        let change = self.effect(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None })?;
+        Some(change(bytes))
+    }
+
+    /// The request that the server takes a line for, if any.
+    fn affect_line(&mut self, from: Proc, line: &[u8]) -> Option<Vec<u8>> {
+        if self.effect_state().mute {
+            return None;
+        }
+        let in_spawn = self.proc(from).spawn.is_some() || line.starts_with(b"mcmd=");
+        let reject = |e: &Effect| if let Effect::Reject(f) = e { Some(*f) } else { None };
+        if !in_spawn && self.effect(from, |e| reject(e).filter(|f| f(line))).is_some() {
+            self.protocol_error(from, "not understood", line);
+            return None;
+        }
+        if line == b"cmd=barrier_in" && self.counts_twice(from) {
+            return None;
+        }
+        match self.effect(from, |e| if let Effect::Hear(f) = e { Some(*f) } else { None }) {
+            Some(change) => change(line),
+            None => Some(line.to_vec()),
+        }
+    }
+}

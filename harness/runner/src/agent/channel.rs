@@ -1,0 +1,260 @@
+//! A connection between the runner and a program of ours that others have started: lines of JSON, both ways. A descriptor may
+//! come along with the first.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::SOCKET;
+use crate::process::connection::{CHUNK, Connection};
+
+/// Longest line of an agent or to it.
+const LINE_MAX: usize = 256 << 20;
+/// Longest first line, of whoever it is.
+const HELLO_MAX: usize = 1 << 20;
+
+/// What came was no message.
+#[derive(Debug, thiserror::Error)]
+#[error("not a message: {0}")]
+pub(crate) struct NoMessage(#[from] serde_json::Error);
+
+/// One end of such a connection.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    connection: Connection,
+    buffer: Vec<u8>,
+    /// So many bytes of the buffer are known to hold no end of a line.
+    searched: usize,
+    descriptor: Option<OwnedFd>,
+    /// Most bytes that are kept, received or to be written.
+    limit: usize,
+    /// Nothing more will come.
+    ended: bool,
+}
+
+impl Channel {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        let connection = Connection::new(stream.into());
+        Self { connection, buffer: Vec::new(), searched: 0, descriptor: None, limit: LINE_MAX, ended: false }
+    }
+
+    /// With somebody of whom nothing is known: before it is [`trust`](Self::trust)ed, it has to be brief.
+    pub(super) fn with_stranger(stream: UnixStream) -> Self {
+        Self { limit: HELLO_MAX, ..Self::new(stream) }
+    }
+
+    /// The other side has said who it is.
+    pub(super) fn trust(&mut self) {
+        self.limit = LINE_MAX;
+    }
+
+    /// To the runner whose scratch folder this is.
+    pub(crate) fn to_runner(scratch: &Path) -> io::Result<Self> {
+        UnixStream::connect(scratch.join(SOCKET)).map(Self::new)
+    }
+
+    /// Sends a message, now or when the other side has read what was sent before. Once it reads nothing any more, the
+    /// conversation is over.
+    pub(crate) fn send(&mut self, message: &impl Serialize) {
+        if let Ok(mut line) = serde_json::to_vec(message) {
+            line.push(b'\n');
+            self.connection.push(line);
+        }
+        self.flush();
+        self.ended |= self.connection.unwritten() > self.limit;
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.connection.flush();
+    }
+
+    /// Whether something waits to be written.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.connection.is_blocked()
+    }
+
+    /// Whether the other side has read all that was sent.
+    pub(crate) fn is_read(&self) -> bool {
+        !self.is_blocked() && self.connection.unread_bytes() == Some(0)
+    }
+
+    /// Whether nothing more will come, apart from messages that have been received.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended
+    }
+
+    /// The descriptor that has come, if one has.
+    pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+
+    /// Receives what is there, for [`next`](Self::next).
+    pub(crate) fn receive(&mut self) {
+        while !self.ended {
+            let before = self.buffer.len();
+            self.buffer.resize(before + CHUNK, 0);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut slices = [IoSliceMut::new(&mut self.buffer[before..])];
+            let received = rustix::net::recvmsg(&self.connection, &mut slices, &mut ancillary, flags);
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    self.descriptor = self.descriptor.take().or(fds.into_iter().next());
+                }
+            }
+            let n = received.as_ref().map_or(0, |message| message.bytes);
+            self.buffer.truncate(before + n);
+            match received {
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Ok(_) if n > 0 && self.buffer.len() < self.limit => {}
+                _ => self.ended = true,
+            }
+        }
+    }
+
+    /// The next message that has been received.
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, NoMessage>> {
+        let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
+        self.searched = 0;
+        Some(serde_json::from_slice(&line).map_err(NoMessage::from))
+    }
+
+    /// Everything that has been sent by now. What is no such message ends the conversation.
+    pub(crate) fn messages<T: DeserializeOwned>(&mut self) -> Vec<T> {
+        self.receive();
+        let mut messages = Vec::new();
+        while let Some(message) = self.next() {
+            match message {
+                Ok(message) => messages.push(message),
+                Err(_) => self.ended = true,
+            }
+        }
+        messages
+    }
+
+    /// Waits for a message; `None` if none will come.
+    pub(crate) fn wait<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        loop {
+            if let Some(message) = self.next() {
+                return message.map(Some).map_err(io::Error::other);
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.poll(PollFlags::IN)?;
+            self.receive();
+        }
+    }
+
+    /// Sends a message and waits until the system has taken it.
+    pub(crate) fn send_whole(&mut self, message: &impl Serialize) -> io::Result<()> {
+        self.send(message);
+        while self.is_blocked() {
+            self.poll(PollFlags::OUT)?;
+            self.flush();
+        }
+        if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    /// The same with a descriptor, as the first message.
+    pub(crate) fn send_with_descriptor(
+        &mut self,
+        message: &impl Serialize,
+        descriptor: Option<&OwnedFd>,
+    ) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        let fds: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        }
+        let mut sent = rustix::net::sendmsg(
+            &self.connection,
+            &[IoSlice::new(&line)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
+        while sent < line.len() {
+            sent += rustix::net::send(&self.connection, &line[sent..], SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
+    }
+
+    fn poll(&self, flags: PollFlags) -> io::Result<()> {
+        match rustix::event::poll(&mut [PollFd::new(&self.connection, flags)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn messages_arrive_whole_and_in_order_however_they_were_cut() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut here, mut there) = (Channel::new(a), Channel::new(b));
+        let long = "x".repeat(1 << 20);
+        here.send(&"short");
+        here.send(&long);
+        assert!(here.is_blocked());
+        let mut heard: Vec<String> = Vec::new();
+        while heard.len() < 2 {
+            heard.extend(there.messages());
+            here.flush();
+        }
+        assert_eq!(heard, ["short", &long]);
+        drop(here);
+        assert!(there.messages::<String>().is_empty() && there.is_over());
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_conversation() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let mut there = Channel::new(b);
+        a.write_all(b"junk\n").unwrap();
+        assert!(there.messages::<u32>().is_empty() && there.is_over());
+    }
+
+    #[test]
+    fn a_descriptor_comes_along_with_the_first_message() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut here, mut there) = (Channel::new(a), Channel::new(b));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        here.send_with_descriptor(&1, Some(&theirs.into())).unwrap();
+        here.send(&2);
+        assert_eq!(there.messages::<u32>(), [1, 2]);
+        let received = UnixStream::from(there.take_descriptor().unwrap());
+        drop(received);
+        assert!(ours.write_all(b"x").is_err(), "there is no other copy");
+    }
+}

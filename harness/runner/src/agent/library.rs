@@ -1,0 +1,364 @@
+//! The process that loads a library and calls it as the runner says.
+//!
+//! Orders come in on standard input, which is a socket, and reports go out there. Whatever the library does to the process, exit,
+//! crash or hang, is for the runner to see. Memory handed to the library is never freed: it may have kept a pointer.
+
+use std::ffi::{CString, OsString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
+
+use super::channel::Channel;
+use super::protocol::{Argument, Hello, Order, Report};
+use super::{RUNNER_GONE, die};
+use pmi_judge::api::{Held, Returned};
+use pmi_judge::event::Bytes;
+use pmi_scenario::signature::{self, Param};
+
+/// What a buffer holds before the call.
+const FILL: u8 = 0xa5;
+/// What an integer holds before the call: nothing that a library would say.
+const UNSET: i32 = -0x5a5a_5a5b;
+/// Bytes before and behind each buffer that a library must leave alone.
+const GUARD: usize = 4096;
+/// Size of a buffer where the scenario says none.
+const DEFAULT_SIZE: usize = 1024;
+/// Largest buffer.
+const SIZE_MAX: usize = 1 << 24;
+
+/// Runs as the process; returns the exit status.
+///
+/// # Errors
+///
+/// The runner cannot be talked to.
+pub fn main(library: &Path) -> io::Result<u8> {
+    default_sigpipe();
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    obey(Channel::new(socket), library)
+}
+
+/// File name by which the binary knows that a launcher has started it to load a library.
+pub(crate) const NAME: &str = "pmi-conform-library-agent";
+
+/// Name of the library, in the folder above the agent's.
+pub(crate) const LIBRARY: &str = "library";
+
+/// Name of the file in the scratch folder that is standard error of a process that a launcher has started.
+pub(crate) fn stderr_name(pid: u32) -> String {
+    format!("stderr.{pid}")
+}
+
+/// Variables by which process managers tell ranks, the protocol's first.
+const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
+
+/// Whether a launcher has started the program to load a library.
+pub fn is_agent(argv0: &OsString) -> bool {
+    super::is_called(argv0, NAME)
+}
+
+/// Runs as a process that a launcher has started; returns the exit status.
+pub fn under_launcher(argv0: &OsString) -> u8 {
+    match connect(argv0).and_then(|(runner, library)| obey(runner, &library)) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            125
+        }
+    }
+}
+
+fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
+    default_sigpipe();
+    let path = super::own_path(argv0, NAME);
+    let Some(scratch) = path.as_deref().and_then(Path::parent).and_then(Path::parent) else {
+        return Err(io::Error::other("not started by its path in the scratch folder of a run"));
+    };
+    let mut runner = Channel::to_runner(scratch)?;
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    // Launchers pass output on in their own time, and drop some of it when a job is aborted.
+    let stderr =
+        File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
+    rustix::stdio::dup2_stderr(stderr)?;
+    runner.send_whole(&Hello::Library { rank, pid: std::process::id() as i32 })?;
+    Ok((runner, scratch.join(LIBRARY)))
+}
+
+/// Loads the library and does what the runner says.
+fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
+    let loaded = load(library);
+    runner.send_whole(&Report::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
+    let Ok(library) = loaded else { return Ok(0) };
+    loop {
+        let report = match runner.wait()? {
+            None => return Ok(RUNNER_GONE),
+            Some(Order::Exit(status)) => return Ok(status),
+            Some(Order::Kill(signal)) => return die(signal),
+            Some(Order::Call { function, arguments }) => call(&library, &function, arguments),
+        };
+        runner.send_whole(&report)?;
+    }
+}
+
+/// Programs in C, unlike those in Rust, die of writing to a connection that is closed. A library has to mind it.
+fn default_sigpipe() {
+    #[expect(unsafe_code, reason = "no crate has a safe call for it")]
+    // SAFETY: only sets a default, in a process with one thread.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// As if the process had been linked with it: plugins of its own may look for its symbols.
+fn load(path: &Path) -> Result<Shared, libloading::Error> {
+    #[expect(unsafe_code, reason = "loads the library under test")]
+    // SAFETY: what its initializers do is the library's affair, and this process is there for nothing else.
+    unsafe {
+        Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_GLOBAL)
+    }
+}
+
+/// A value in the place of a parameter.
+#[derive(Clone, Copy)]
+enum Slot {
+    Int(c_int),
+    Pointer(*mut c_void),
+}
+
+/// Memory that the library may fill.
+enum Out {
+    /// Integers, of which the library may write the first `room`.
+    Ints { start: *mut i32, total: usize, room: usize, one: bool },
+    /// Bytes, likewise.
+    Text { start: *mut u8, total: usize, room: usize },
+    /// Not looked at.
+    Opaque,
+}
+
+fn call(library: &Shared, name: &str, arguments: Vec<Argument>) -> Report {
+    let refuse = |missing, why: String| Report::NotCalled { missing, why };
+    let Some(function) = signature::function(name) else {
+        return refuse(false, format!("RFC 13 has no function {name}"));
+    };
+    #[expect(unsafe_code, reason = "looks up a function of the library under test")]
+    // SAFETY: the address is only called with the parameters that RFC 13 gives the function of this name.
+    let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+    let Ok(address) = symbol.map(|s| s.as_raw_ptr().cast_const()) else {
+        return refuse(true, format!("the library has no function {name}"));
+    };
+    if arguments.len() != function.params.len() {
+        return refuse(false, format!("{name} takes {} arguments", function.params.len()));
+    }
+    let numbers: Vec<Option<i32>> = arguments
+        .iter()
+        .map(|argument| match argument {
+            Argument::Number(n) => Some(*n),
+            _ => None,
+        })
+        .collect();
+    let mut slots = Vec::new();
+    let mut outs = Vec::new();
+    for (param, argument) in function.params.iter().zip(arguments) {
+        match place(*param, argument, &numbers, &mut outs) {
+            Ok(slot) => slots.push(slot),
+            Err(why) => return refuse(false, format!("{name}: {why}")),
+        }
+    }
+    let Some(result) = enter(address, &slots) else {
+        return refuse(false, format!("{name}: the arguments do not suit it"));
+    };
+    let mut returned = Returned { result, outs: Vec::new(), overrun: Vec::new() };
+    for (name, out) in outs {
+        let (held, intact) = look(&out);
+        if !intact {
+            returned.overrun.push(name.clone());
+        }
+        returned.outs.push((name, held));
+    }
+    Report::Returned(returned)
+}
+
+fn keep<T>(all: Vec<T>) -> *mut c_void {
+    Box::leak(all.into_boxed_slice()).as_mut_ptr().cast()
+}
+
+/// Why an argument cannot be made.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("a string with a NUL inside")]
+    Nul(#[from] std::ffi::NulError),
+    #[error("a pair is written key=value")]
+    Pair,
+    #[error("integers are written 1|2")]
+    Integers,
+    #[error("an int is written as a number")]
+    Int,
+    #[error("{0:?} does not suit {1:?}")]
+    Unsuitable(Argument, Param),
+}
+
+fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
+    Ok(CString::new(bytes)?.into_raw())
+}
+
+/// The parts of "a,b"; none of "".
+fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
+    if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
+}
+
+fn strings(parts: &[&[u8]], end: bool) -> Result<*mut c_void, ArgumentError> {
+    let mut all = parts.iter().map(|part| string(part)).collect::<Result<Vec<_>, _>>()?;
+    if end {
+        all.push(ptr::null_mut());
+    }
+    Ok(keep(all))
+}
+
+/// `PMI_keyval_t`.
+#[repr(C)]
+struct Keyval {
+    key: *const c_char,
+    val: *mut c_char,
+}
+
+fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+    let pair = |part: &&[u8]| {
+        let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
+        Ok(Keyval { key: string(&part[..at])?, val: string(&part[at + 1..])? })
+    };
+    parts(text, b',').iter().map(pair).collect::<Result<Vec<_>, _>>().map(keep)
+}
+
+/// Makes the memory for an argument.
+fn place(
+    param: Param,
+    argument: Argument,
+    numbers: &[Option<i32>],
+    outs: &mut Vec<(String, Out)>,
+) -> Result<Slot, ArgumentError> {
+    let room = |length: Option<usize>, size: usize| {
+        // A negative length promises nothing.
+        let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
+        told.map_or(size, |told| told.min(size))
+    };
+    let pointer = match (param, argument) {
+        (Param::Int, Argument::Number(n)) => return Ok(Slot::Int(n)),
+        (Param::Int, _) => return Err(ArgumentError::Int),
+        (_, Argument::Null) => ptr::null_mut(),
+        (Param::Str, Argument::Text(text)) => string(&text.0)?.cast(),
+        (Param::Strings, Argument::Text(text)) => strings(&parts(&text.0, b'|'), false)?,
+        (Param::List, Argument::Text(text)) => strings(&parts(&text.0, b','), true)?,
+        (Param::ListPointer, Argument::Text(text)) => keep(vec![strings(&parts(&text.0, b','), true)?]),
+        (Param::Lists, Argument::Text(text)) => {
+            let each = text.0.split(|b| *b == b'|').map(|list| strings(&parts(list, b','), true));
+            keep(each.collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::Vectors, Argument::Text(text)) => {
+            keep(text.0.split(|b| *b == b'|').map(vector).collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::Vector, Argument::Text(text)) => vector(&text.0)?,
+        (Param::Ints, Argument::Text(text)) => {
+            let number = |part: &&[u8]| std::str::from_utf8(part).ok()?.parse::<c_int>().ok();
+            let all = parts(&text.0, b'|').iter().map(number).collect::<Option<Vec<_>>>();
+            keep(all.ok_or(ArgumentError::Integers)?)
+        }
+        (Param::OutInt, Argument::Out(name, _)) => ints(name, 1, 1, true, outs),
+        (Param::InOutInt, Argument::Out(name, before)) => {
+            let place = ints(name, 1, 1, true, outs);
+            let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+            #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
+            // SAFETY: `ints` has made room for one.
+            unsafe {
+                place.cast::<i32>().write(before);
+            }
+            place
+        }
+        (Param::OutInts(length), Argument::Out(name, size)) => {
+            let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
+            ints(name, size, room(length, size), false, outs)
+        }
+        (Param::OutText(length), Argument::Out(name, size)) => {
+            let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
+            let total = size + 2 * GUARD;
+            let start = keep(vec![FILL; total]).cast::<u8>();
+            let inside = start.wrapping_add(GUARD);
+            outs.push((name, Out::Text { start, total, room: room(length, size) }));
+            inside.cast()
+        }
+        (Param::OutPointer, Argument::Out(name, _)) => {
+            outs.push((name, Out::Opaque));
+            keep(vec![ptr::null_mut::<c_void>()])
+        }
+        (param, argument) => return Err(ArgumentError::Unsuitable(argument, param)),
+    };
+    Ok(Slot::Pointer(pointer))
+}
+
+fn ints(name: String, size: usize, room: usize, one: bool, outs: &mut Vec<(String, Out)>) -> *mut c_void {
+    let total = size + 2 * GUARD;
+    let start = keep(vec![UNSET; total]).cast::<i32>();
+    outs.push((name, Out::Ints { start, total, room, one }));
+    start.wrapping_add(GUARD).cast()
+}
+
+/// What is there after the call, and whether everything around it is as before.
+fn look(out: &Out) -> (Held, bool) {
+    match *out {
+        Out::Opaque => (Held::Opaque, true),
+        Out::Ints { start, total, room, one } => {
+            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            // SAFETY: made in `ints` with this many integers, and never freed.
+            let all = unsafe { std::slice::from_raw_parts(start, total) };
+            let inside = &all[GUARD..GUARD + room];
+            let held: Vec<Option<i32>> = inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET)).collect();
+            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|n| *n == UNSET);
+            (if one { Held::Int(held.first().copied().flatten()) } else { Held::Ints(held) }, intact)
+        }
+        Out::Text { start, total, room } => {
+            #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
+            // SAFETY: made in `place` with this many bytes, and never freed.
+            let all = unsafe { std::slice::from_raw_parts(start, total) };
+            let inside = &all[GUARD..GUARD + room];
+            let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
+            let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|b| *b == FILL);
+            (Held::Text(text), intact)
+        }
+    }
+}
+
+/// Calls the function at the address; `None` if RFC 13 has none with such parameters.
+fn enter(address: *const c_void, slots: &[Slot]) -> Option<c_int> {
+    use Slot::{Int as I, Pointer as P};
+    macro_rules! enter {
+        ($($value:ident: $type:ty),*) => {{
+            #[expect(unsafe_code, reason = "calls the library under test")]
+            // SAFETY: the address is a function of RFC 13 with these parameters; all pointers are the same to C's calling
+            // convention. What the function does is the library's affair.
+            unsafe {
+                let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);
+                function($($value),*)
+            }
+        }};
+    }
+    type Ptr = *mut c_void;
+    Some(match *slots {
+        [] => enter!(),
+        [P(a)] => enter!(a: Ptr),
+        [P(a), P(b)] => enter!(a: Ptr, b: Ptr),
+        [P(a), I(b)] => enter!(a: Ptr, b: c_int),
+        [I(a), P(b)] => enter!(a: c_int, b: Ptr),
+        [P(a), P(b), P(c)] => enter!(a: Ptr, b: Ptr, c: Ptr),
+        [P(a), P(b), P(c), P(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr),
+        [P(a), P(b), P(c), I(d)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: c_int),
+        [P(a), P(b), I(c), P(d), I(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: c_int),
+        [I(a), P(b), P(c), P(d), P(e)] => enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr),
+        [I(a), P(b), P(c), P(d), P(e), P(f), I(g), P(h), P(i)] => {
+            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: c_int, h: Ptr, i: Ptr)
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,125 @@
+//! Our programs that others start: as a rank, or to load a library. How they find the runner, and what they say to it.
+//!
+//! - [`rank`] is what a process manager under test starts as a rank,
+//! - [`library`] loads a library under test and calls it,
+//! - `protocol` is what they and the runner say to each other, `channel` how,
+//! - `reception` is where they find the runner.
+//!
+//! An agent finds the runner's socket beside the path that it was started by, which is a symbolic link in the scratch folder of
+//! the run.
+
+pub(crate) mod channel;
+pub mod library;
+pub(crate) mod protocol;
+pub mod rank;
+pub(crate) mod reception;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Name of the runner's socket, in the folder above the agent's.
+pub(crate) const SOCKET: &str = "runner";
+
+/// Holds the agent's path for launchers that do not pass `argv[0]` on as given.
+pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
+
+/// A program of ours: the small one of this name beside the command, which starts faster, or else the command itself, which
+/// can be any of them.
+pub fn program(command: &Path, name: &str) -> PathBuf {
+    let beside = command.with_file_name(name);
+    if beside.is_file() { beside } else { command.to_owned() }
+}
+
+/// The agent's folder for process group `group`.
+pub(crate) fn folder(scratch: &Path, group: u32) -> PathBuf {
+    scratch.join(format!("g{group}"))
+}
+
+/// Whether the program was started by a file of this name.
+pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
+    executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
+}
+
+/// The path that was given to execve, whatever the launcher wrote into `argv[0]`.
+#[cfg(target_os = "linux")]
+pub(crate) fn executed_as() -> Option<PathBuf> {
+    let path = rustix::param::linux_execfn().to_bytes();
+    (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn executed_as() -> Option<PathBuf> {
+    None
+}
+
+/// Where the agent of this name was started from: the first of these that is a path with folders.
+pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
+    let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
+    let told = Some(PathBuf::from(program));
+    executed_as()
+        .into_iter()
+        .chain(told)
+        .chain(variable())
+        .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
+}
+
+/// The `PMI_*` variables, without those of our own.
+pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
+        .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// What is wrong with PMI_FD.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadFd {
+    #[error("PMI_FD is not set")]
+    Unset,
+    #[error("PMI_FD={0} is no number")]
+    NoNumber(String),
+    #[error("PMI_FD={0} is not open")]
+    NotOpen(String),
+    #[error("PMI_FD={0} is not connected")]
+    NotConnected(String),
+}
+
+/// Takes the descriptor that PMI_FD names, or tells what is wrong with it.
+pub(crate) fn pmi_fd() -> Result<OwnedFd, BadFd> {
+    let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
+    let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
+    #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
+    // SAFETY: only looked at, in a process with one thread that closes nothing meanwhile.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_getfd(borrowed).map_err(|_| BadFd::NotOpen(value.clone()))?;
+    if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {
+        return Err(BadFd::NotConnected(value));
+    }
+    #[expect(unsafe_code, reason = "see above")]
+    // SAFETY: it is open (checked above), the process has inherited it, and nothing else here owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// RFC 13 says descriptor, not socket: a character device (pty) or FIFO may do.
+fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| {
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::CharacterDevice)
+    })
+}
+
+/// Dies of the signal, as far as it kills; gives the status to exit with else.
+fn die(signal: u8) -> io::Result<u8> {
+    if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
+        rustix::process::kill_process(rustix::process::getpid(), signal)?;
+    }
+    Ok(124)
+}
+
+/// The exit status of an agent that has lost its runner.
+const RUNNER_GONE: u8 = 123;

@@ -1,0 +1,91 @@
+//! What the runner and its agents say to each other: lines of JSON.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use pmi_judge::api::Returned;
+use pmi_judge::event::Bytes;
+
+/// The first message of an agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Hello {
+    /// Of a rank: its only message.
+    Rank(RankHello),
+    /// Of a process that a launcher has started to load a library.
+    Library {
+        /// Its rank, as far as its environment tells.
+        rank: Option<u32>,
+        /// Its process id.
+        pid: i32,
+    },
+    /// Of what stands where the launcher of a proxy would.
+    Upstream {
+        /// Its process id.
+        pid: u32,
+    },
+}
+
+/// What a rank tells of itself. The connection that its PMI_FD names comes with it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RankHello {
+    /// Process group that the agent's path stands for.
+    pub(crate) group: u32,
+    /// Its process id.
+    pub(crate) pid: i32,
+    /// The `PMI_*` variables.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Arguments without the program.
+    pub(crate) args: Vec<Bytes>,
+    /// What is wrong with PMI_FD, in which case no descriptor comes along.
+    pub(crate) bad_fd: Option<String>,
+}
+
+/// What the runner tells an agent. One of a rank makes no calls.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Call a function.
+    Call {
+        /// Its name.
+        function: String,
+        /// In order.
+        arguments: Vec<Argument>,
+    },
+    /// Exit with this status.
+    Exit(u8),
+    /// Die of this signal.
+    Kill(u8),
+}
+
+/// An argument of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Argument {
+    /// A string, or the text form of an array.
+    Text(Bytes),
+    /// An integer.
+    Number(i32),
+    /// NULL.
+    Null,
+    /// Memory to be filled in, by this name; the size where the scenario says one.
+    Out(String, Option<usize>),
+}
+
+/// What a process that loads a library tells the runner.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// The library has been loaded, or why it has not.
+    Loaded(Option<String>),
+    /// A call has returned.
+    Returned(Returned),
+    /// A call that could not be made: there is no such function, or the arguments do not suit it.
+    NotCalled {
+        /// Whether the library does not have it.
+        missing: bool,
+        /// In words.
+        why: String,
+    },
+}

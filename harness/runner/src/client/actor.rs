@@ -1,0 +1,167 @@
+//! One process under test: what it is to be told, and what became of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use pmi_wire::{LineFramer, SpawnCollector};
+
+use super::script::{Act, Expectation, Expected, Rule};
+use crate::process::output::Lines;
+use pmi_judge::crash::is_broken_memory;
+use pmi_judge::event::Exit;
+use pmi_scenario::ast::ExitPattern;
+
+/// Most bytes of standard output that are kept to be compared.
+const OUTPUT_MAX: usize = 1 << 20;
+/// Longest line that is looked for rules; beyond, the server decides.
+const LINE_MAX: usize = 64 * 1024;
+
+/// What is on its way to a process.
+#[derive(Debug)]
+pub(super) enum Out {
+    Bytes(Vec<u8>),
+    /// The end of the connection.
+    Close,
+    /// The end of the process, as the process manager's doing.
+    End,
+    /// The end of the process, as something that happens to it.
+    Kill,
+}
+
+/// Why we ended a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The scenario says so.
+    Script,
+    /// Its program was aborted.
+    Abort,
+    /// It did not end.
+    Stuck,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) framer: LineFramer,
+    /// The request to spawn that has begun, and its bytes.
+    pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
+    pub(super) rules: Vec<Rule>,
+    /// Which have been played.
+    played: Vec<bool>,
+    /// How often.
+    pub(super) fired: usize,
+    /// What stands behind the right answer, and of which rule.
+    pub(super) behind: Option<(usize, VecDeque<Act>)>,
+    pub(super) out: VecDeque<(Instant, Out)>,
+    /// It has read what was written to it, since it has made a request.
+    pub(super) loose: bool,
+    pub(super) released: Instant,
+    /// It has written something.
+    pub(super) spoke: bool,
+    /// A request of it has no answer.
+    pub(super) waits: bool,
+    /// It must end by itself, also when its program is aborted.
+    pub(super) must_end: bool,
+    pub(super) closed_by_us: bool,
+    /// Its end of the connection is closed.
+    pub(super) left: bool,
+    pub(super) wants_abort: bool,
+    /// Why we ended it.
+    pub(super) ended: Option<Why>,
+    /// How it ended, by itself or not.
+    pub(super) exit: Option<Exit>,
+    /// It did not end; what was seen.
+    pub(super) hung: Option<String>,
+    /// Standard output, as far as it is kept, and whether that is all.
+    pub(super) output: Vec<u8>,
+    pub(super) output_cut: bool,
+    /// Lines of output that have no end yet.
+    pub(super) lines: [Lines; 2],
+    /// What the run-time of C said of broken memory.
+    pub(super) broken_memory: Option<String>,
+}
+
+impl Actor {
+    pub(super) fn new(rules: Vec<Rule>, expected: &[Expectation], env: BTreeMap<String, String>) -> Self {
+        let by_itself =
+            |e: &Expectation| matches!(e.what, Expected::Exit(pattern) if pattern != ExitPattern::Code(0));
+        Self {
+            env,
+            framer: LineFramer::new(LINE_MAX),
+            spawn: None,
+            played: vec![false; rules.len()],
+            rules,
+            fired: 0,
+            behind: None,
+            out: VecDeque::new(),
+            loose: true,
+            released: Instant::now(),
+            spoke: false,
+            waits: false,
+            must_end: expected.iter().any(by_itself),
+            closed_by_us: false,
+            left: false,
+            wants_abort: false,
+            ended: None,
+            exit: None,
+            hung: None,
+            output: Vec::new(),
+            output_cut: false,
+            lines: Default::default(),
+            broken_memory: None,
+        }
+    }
+
+    /// The rule whose turn it is; those for every request have none.
+    fn next_rule(&self) -> usize {
+        let in_turn = |rule: &Rule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
+        let turn = |i: &usize| !self.played[*i] && in_turn(&self.rules[*i]);
+        (0..self.rules.len()).find(turn).unwrap_or(self.rules.len())
+    }
+
+    /// Whether a request may be the one that a rule names: those for every request hold as soon as all before them were played.
+    pub(super) fn is_on(&self, rule: usize) -> bool {
+        let next = self.next_rule();
+        match &self.rules[rule].trigger {
+            Some((_, true)) => rule < next || next == self.rules.len(),
+            _ => rule == next,
+        }
+    }
+
+    pub(super) fn fire(&mut self, rule: usize) {
+        self.played[rule] = true;
+        self.fired += 1;
+    }
+
+    /// Whether something that the scenario has for it is still to come.
+    pub(super) fn is_due(&self) -> bool {
+        self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
+    }
+
+    /// Whether the connection is at its end, on either side.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed_by_us || self.left
+    }
+
+    /// Whether we ended it, so that how it ended tells nothing.
+    pub(super) fn was_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// It wrote to standard output.
+    pub(super) fn printed(&mut self, bytes: &[u8]) {
+        let room = OUTPUT_MAX - self.output.len();
+        self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.output_cut |= bytes.len() > room;
+    }
+
+    /// It wrote a line to standard error. The C run-time calls abort() where it finds broken memory, which must not be
+    /// taken for a program that ends itself.
+    pub(super) fn notice(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        if is_broken_memory(&text) {
+            self.broken_memory.get_or_insert(text.into_owned());
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! Stands between the processes under test and the reference server: tells the judge what happens, and does at some requests
+//! what the scenario says instead of what the server would.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pmi_reference::{Action, GroupId, GroupSpec, Server};
+use pmi_wire::Proc;
+use pmi_wire::{LineFramer, SpawnAssembler, SpawnCollector, SpawnLimits};
+
+use super::actor::{Actor, Out, Why};
+use super::script::{Act, Script};
+use crate::play::{Limits, Recorder};
+use crate::process::idle::IdleCheck;
+use crate::process::output::LINES_MAX;
+use crate::process::tree;
+use crate::serve::host::{Host, Pace, View};
+use pmi_judge::event::{Bytes, Exit, What};
+use pmi_judge::pattern::fits;
+
+/// How often it is looked whether what was written has been read, and how long at most that is waited for: a process that
+/// does not read just then would hold up everything.
+const PIECE: Duration = Duration::from_micros(50);
+const PIECE_MAX: Duration = Duration::from_millis(20);
+/// How long nothing must have happened before it is looked whether anything can, and how long it must then look as if nothing
+/// could: a program that reads a file from a server looks the same for a while.
+const PATIENCE: Duration = Duration::from_millis(150);
+const PROOF: Duration = Duration::from_millis(600);
+/// How often it is looked for, at first and at last.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// A start takes at most so many times as long as nothing may happen afterwards.
+const START: u32 = 4;
+/// A job takes at most so many times as long as nothing may happen in it.
+const WHOLE: u32 = 24;
+/// Most events of a job: who goes on after so many is asking in circles.
+const EVENTS: usize = 100_000;
+
+/// See the module's documentation.
+pub(super) struct Stage<'a> {
+    server: Server,
+    script: &'a Script,
+    pub(super) recorder: Recorder<'a>,
+    limits: Limits,
+    interrupted: &'a AtomicBool,
+    /// Marks everything that is started.
+    mark: String,
+    actions: VecDeque<Action>,
+    pub(super) actors: BTreeMap<Proc, Actor>,
+    /// Processes whose leaving the server is not told yet, since it would end others that have something before them.
+    departed: Vec<Proc>,
+    /// Who made the server end a process group, and why.
+    pub(super) aborts: Vec<(Proc, String)>,
+    /// Bytes from all processes.
+    pub(super) received: u64,
+    kept_lines: usize,
+    start: Instant,
+    /// When something happened last.
+    last: Instant,
+    /// When to look for idleness, and how long after that again.
+    look: (Instant, Duration),
+    /// Since when it looks as if nothing could happen any more.
+    idle: Option<Instant>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(
+        script: &'a Script,
+        recorder: Recorder<'a>,
+        limits: Limits,
+        interrupted: &'a AtomicBool,
+        mark: String,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            server: Server::new(script.config.clone()),
+            script,
+            recorder,
+            limits,
+            interrupted,
+            mark,
+            actions: VecDeque::new(),
+            actors: BTreeMap::new(),
+            departed: Vec::new(),
+            aborts: Vec::new(),
+            received: 0,
+            kept_lines: 0,
+            start: now,
+            last: now,
+            look: (now, LOOKS[0]),
+            idle: None,
+        }
+    }
+
+    fn happened(&mut self) {
+        self.last = Instant::now();
+        self.look = (self.last, LOOKS[0]);
+        self.idle = None;
+    }
+
+    // ----- requests ------------------------------------------------------------------------------------------------
+
+    fn line(&mut self, p: Proc, line: &[u8]) {
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        actor.waits = true;
+        let raw = [line, b"\n"].concat();
+        if actor.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
+            return self.request(p, line, &raw);
+        }
+        // A spawn request is many lines, and answered as a whole.
+        let (collector, all) = actor
+            .spawn
+            .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
+            .as_mut();
+        all.extend_from_slice(&raw);
+        if matches!(collector.push_line(line), Ok(None)) {
+            return;
+        }
+        if let Some(request) = actor.spawn.take() {
+            let first = request.1.split(|b| *b == b'\n').next().unwrap_or_default();
+            self.request(p, first, &request.1);
+        }
+    }
+
+    /// A request as a whole; `line` is its first line.
+    fn request(&mut self, p: Proc, line: &[u8], raw: &[u8]) {
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        actor.wants_abort |= line.starts_with(b"cmd=abort");
+        let found = actor.rules.iter().enumerate().find_map(|(i, rule)| {
+            let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
+            let mut scope = rule.scope.clone();
+            fits(&mut scope, wanted, line).is_ok().then_some((i, scope))
+        });
+        let Some((i, scope)) = found else {
+            self.server.receive(p, raw);
+            return self.drain();
+        };
+        let rule = &mut actor.rules[i];
+        rule.scope = scope;
+        let acts: VecDeque<Act> = rule.acts.clone().into();
+        self.recorder.line = rule.line;
+        actor.fire(i);
+        if acts.is_empty() {
+            self.server.receive(p, raw);
+            return self.drain();
+        }
+        self.perform(p, i, acts, raw);
+    }
+
+    /// Does what a rule says. What stands behind the right answer waits for it.
+    fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<Act>, raw: &[u8]) {
+        while let Some(act) = acts.pop_front() {
+            if matches!(act, Act::Right) {
+                if let Some(actor) = self.actors.get_mut(&p) {
+                    actor.behind = Some((rule, acts));
+                }
+                self.server.receive(p, raw);
+                return self.drain();
+            }
+            self.act(p, rule, &act);
+        }
+    }
+
+    fn act(&mut self, p: Proc, rule: usize, act: &Act) {
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        let scope = &actor.rules[rule].scope;
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        match act {
+            Act::Send(mode, lines) => {
+                pieces.push(Vec::new());
+                for (i, line) in lines.iter().enumerate() {
+                    for (j, part) in scope.writes(line).unwrap_or_default().into_iter().enumerate() {
+                        if j > 0 {
+                            pieces.push(Vec::new());
+                        }
+                        if let Some(last) = pieces.last_mut() {
+                            last.extend(part);
+                        }
+                    }
+                    let newline = i + 1 < lines.len() || !mode.partial;
+                    if let (Some(last), true) = (pieces.last_mut(), newline) {
+                        last.push(b'\n');
+                    }
+                }
+                if mode.bytewise {
+                    pieces = pieces.concat().chunks(1).map(<[u8]>::to_vec).collect();
+                }
+            }
+            Act::Empty => pieces.push(b"\n".to_vec()),
+            Act::Close => return self.put(p, Out::Close),
+            Act::Kill => return self.put(p, Out::Kill),
+            Act::Right => {}
+        }
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            self.put(p, Out::Bytes(piece));
+        }
+    }
+
+    // ----- what the server does ------------------------------------------------------------------------------------
+
+    fn drain(&mut self) {
+        while let Some(action) = self.server.next_action() {
+            match action {
+                Action::Send { to, bytes } => {
+                    let done = bytes.ends_with(b"\n");
+                    self.put(to, Out::Bytes(bytes));
+                    let behind = self.actors.get_mut(&to).filter(|_| done).and_then(|a| a.behind.take());
+                    if let Some((rule, acts)) = behind {
+                        self.perform(to, rule, acts, b"");
+                    }
+                }
+                Action::Close { proc, end } => self.put(proc, if end { Out::End } else { Out::Close }),
+                Action::Abort { group, by, reason, .. } => self.abort(Proc { group, rank: by }, reason),
+                action @ Action::Spawn { .. } => self.actions.push_back(action),
+            }
+        }
+    }
+
+    /// Ends a process group as a process manager would; but whoever is to end by itself is left to do so.
+    fn abort(&mut self, by: Proc, reason: String) {
+        self.aborts.push((by, reason));
+        let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
+        for p in group {
+            let Some(actor) = self.actors.get_mut(&p) else { continue };
+            if actor.exit.is_some() {
+                continue;
+            }
+            let end =
+                if actor.must_end && actor.fired > 0 && !actor.wants_abort { Out::Close } else { Out::End };
+            self.flush(p);
+            self.put(p, end);
+        }
+    }
+
+    /// Queues something for a process, in the order of time.
+    fn put(&mut self, p: Proc, out: Out) {
+        let delay = self.script.delay;
+        let Some(actor) = self.actors.get_mut(&p).filter(|actor| !actor.is_closed()) else { return };
+        if matches!(&out, Out::Bytes(bytes) if bytes.ends_with(b"\n")) {
+            actor.waits = false;
+        }
+        actor.out.push_back((Instant::now() + delay, out));
+        if actor.out.len() == 1 && actor.loose && delay.is_zero() {
+            self.release(p);
+        }
+    }
+
+    fn release(&mut self, p: Proc) {
+        let proc = p;
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        let Some((_, out)) = actor.out.pop_front() else { return };
+        actor.loose = false;
+        actor.released = Instant::now();
+        let (what, action) = match out {
+            Out::Bytes(bytes) => {
+                (What::FromServer { proc, bytes: Bytes(bytes.clone()) }, Action::Send { to: p, bytes })
+            }
+            Out::Close => {
+                actor.closed_by_us = true;
+                (What::ClosedByServer { proc }, Action::Close { proc: p, end: false })
+            }
+            Out::End | Out::Kill => {
+                let ours = matches!(out, Out::Kill);
+                actor.closed_by_us = true;
+                actor.ended = Some(if ours { Why::Script } else { Why::Abort });
+                (What::Ended { proc, ours }, Action::Close { proc: p, end: true })
+            }
+        };
+        self.recorder.record(what);
+        self.actions.push_back(action);
+        self.happened();
+    }
+
+    fn flush(&mut self, p: Proc) {
+        while self.actors.get(&p).is_some_and(|actor| !actor.out.is_empty()) {
+            self.release(p);
+        }
+    }
+
+    // ----- ends ----------------------------------------------------------------------------------------------------
+
+    /// Whether some process still has something before it, of which the end of the group would deprive it.
+    fn somebody_is_due(&self, group: GroupId) -> bool {
+        self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
+    }
+
+    fn let_go(&mut self) {
+        for p in std::mem::take(&mut self.departed) {
+            self.server.closed(p);
+        }
+        self.drain();
+    }
+
+    /// Nothing will happen any more: who is to blame is marked.
+    fn stuck(&mut self, how: &str) {
+        let alive: Vec<Proc> =
+            self.actors.iter().filter(|(_, actor)| actor.exit.is_none()).map(|(p, _)| *p).collect();
+        let scripted = self.actors.values().any(|actor| actor.ended == Some(Why::Script));
+        let excused = |actor: &Actor| actor.ended.is_some() || actor.is_due() && (actor.must_end || scripted);
+        let waits = |p: &Proc| self.actors.get(p).is_some_and(|actor| actor.waits && !actor.is_closed());
+        // Who waits for an answer that depends on others is not the one to blame.
+        let all_wait = alive.iter().all(waits);
+        let guilty: Vec<Proc> = alive
+            .iter()
+            .copied()
+            .filter(|p| all_wait || !waits(p))
+            .filter(|p| self.actors.get(p).is_some_and(|actor| !excused(actor)))
+            .collect();
+        for p in alive {
+            if let Some(actor) = self.actors.get_mut(&p) {
+                actor.ended.get_or_insert(Why::Stuck);
+                actor.hung = guilty.contains(&p).then(|| how.to_owned());
+            }
+        }
+    }
+
+    /// Whether no process of the job can do anything unless we do.
+    fn is_idle(&self, job: &dyn View) -> bool {
+        let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
+        let list = || {
+            let mut all: Vec<i32> = pids.iter().flat_map(|pid| tree::descendants(*pid)).collect();
+            all.extend(tree::orphans(&self.mark));
+            all.sort_unstable();
+            all.dedup();
+            Some(all)
+        };
+        let us = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
+        IdleCheck::default().all_waiting(list, &us, true)
+    }
+}
+
+impl Host for Stage<'_> {
+    fn add_group(&mut self, spec: GroupSpec) -> GroupId {
+        self.server.add_group(spec)
+    }
+
+    fn size(&self, group: GroupId) -> u32 {
+        self.server.size(group)
+    }
+
+    fn environment(&mut self, p: Proc, fd: &str) -> Vec<(String, String)> {
+        let size = self.server.size(p.group);
+        let own = self.server.environment(p, fd);
+        let mut env: BTreeMap<String, String> = own.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+        for (name, value) in self.script.environment(p, size) {
+            match value {
+                Some(value) => drop(env.insert(name, value)),
+                None => drop(env.remove(&name)),
+            }
+        }
+        let rules = self.script.rules(p, size);
+        self.actors.insert(p, Actor::new(rules, &self.script.expectations(p), env.clone()));
+        env.insert(tree::MARK.to_owned(), self.mark.clone());
+        env.into_iter().collect()
+    }
+
+    fn connects(&mut self, p: Proc) -> bool {
+        self.server.connects(p)
+    }
+
+    fn descriptor(&mut self, p: Proc) -> Option<i32> {
+        let env = self.script.environment(p, self.server.size(p.group));
+        let fd = env.into_iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd);
+        // The first that is free in most programs, so that it is the same in every run.
+        fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
+    }
+
+    fn receive(&mut self, from: Proc, bytes: &[u8]) {
+        self.received += bytes.len() as u64;
+        self.recorder.record(What::ToServer { proc: from, bytes: Bytes(bytes.to_vec()) });
+        self.happened();
+        let Some(actor) = self.actors.get_mut(&from) else { return };
+        actor.loose = true;
+        actor.spoke = true;
+        let limit = self.script.config.line_max;
+        let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
+        framer.push(bytes);
+        while let Some(line) = framer.next_line() {
+            match line {
+                Ok(line) => self.line(from, line),
+                // The server says what it thinks of a line that is too long.
+                Err(_) => {
+                    self.server.receive(from, &vec![b'x'; limit + 1]);
+                    self.server.receive(from, b"\n");
+                    self.drain();
+                }
+            }
+        }
+        if let Some(actor) = self.actors.get_mut(&from) {
+            actor.framer = framer;
+        }
+    }
+
+    fn closed(&mut self, from: Proc) {
+        self.happened();
+        let Some(actor) = self.actors.get_mut(&from) else { return };
+        if !actor.is_closed() {
+            self.recorder.record(What::ClosedByClient { proc: from });
+        }
+        let Some(actor) = self.actors.get_mut(&from) else { return };
+        actor.left = true;
+        let ended = actor.ended;
+        match ended {
+            // The server of the scenario goes on as if it had noticed nothing.
+            Some(Why::Script) => {}
+            _ if self.departed.contains(&from) => {}
+            _ if self.server.is_joined(from) && self.somebody_is_due(from.group) => {
+                self.departed.push(from);
+            }
+            _ => {
+                self.server.closed(from);
+                self.drain();
+            }
+        }
+    }
+
+    fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
+        self.server.spawned(group, errcodes);
+        self.drain();
+    }
+
+    fn is_joined(&self, p: Proc) -> bool {
+        self.server.is_joined(p)
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn started(&mut self, p: Proc) {
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        let env = actor.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
+        let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+        // What is done at the start needs no request.
+        let first = actor.rules.first().filter(|rule| rule.trigger.is_none()).map(|rule| rule.acts.clone());
+        let what = What::Started { proc: p, env, args: Vec::new(), bad_fd: None };
+        if self.actors.keys().all(|other| *other == p) {
+            self.happened();
+        }
+        self.recorder.record(what);
+        if let (Some(acts), Some(actor)) = (first, self.actors.get_mut(&p)) {
+            actor.fire(0);
+            self.perform(p, 0, acts.into(), b"");
+        }
+    }
+
+    fn ended(&mut self, p: Proc, exit: Exit) {
+        self.happened();
+        self.recorder.record(What::Exited { proc: p, exit });
+        for stderr in [false, true] {
+            let rest = self.actors.get_mut(&p).and_then(|a| a.lines[usize::from(stderr)].finish());
+            if let Some(rest) = rest {
+                self.told(p, stderr, rest);
+            }
+        }
+        if let Some(actor) = self.actors.get_mut(&p) {
+            actor.exit = Some(exit);
+        }
+    }
+
+    fn output(&mut self, p: Proc, stderr: bool, bytes: &[u8]) {
+        self.happened();
+        let Some(actor) = self.actors.get_mut(&p) else { return };
+        if !stderr {
+            actor.printed(bytes);
+        }
+        let mut lines = Vec::new();
+        actor.lines[usize::from(stderr)].push(bytes, &mut |line| lines.push(line));
+        for line in lines {
+            self.told(p, stderr, line);
+        }
+    }
+
+    fn tick(&mut self, job: &dyn View) -> Pace {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Pace::End;
+        }
+        let now = Instant::now();
+        let mut next: Option<Duration> = None;
+        for p in self.actors.keys().copied().collect::<Vec<_>>() {
+            let Some(actor) = self.actors.get(&p) else { continue };
+            let Some((due, _)) = actor.out.front() else { continue };
+            let wait = due.saturating_duration_since(now);
+            let read = actor.loose || now - actor.released > PIECE_MAX || job.has_read_all(p);
+            if wait.is_zero() && read {
+                self.release(p);
+            }
+            next = Some(next.unwrap_or(wait.max(PIECE)).min(wait.max(PIECE)));
+        }
+        if let Some(next) = next {
+            return Pace::Again(next);
+        }
+        if !self.departed.is_empty() && !self.departed.iter().any(|p| self.somebody_is_due(p.group)) {
+            self.let_go();
+        }
+        let flood = self.received > self.limits.bytes || self.recorder.events.len() > EVENTS;
+        if flood || now - self.start > self.limits.step * WHOLE {
+            self.stuck("it goes on and on");
+            return Pace::End;
+        }
+        let quiet = now - self.last;
+        // Who has not spoken yet may still be loading its libraries.
+        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
+        if now >= self.look.0 {
+            let idle = quiet >= PATIENCE && !at_work && self.is_idle(job);
+            self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
+            self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
+        }
+        let idle = self.idle.is_some_and(|since| now - since >= PROOF);
+        if idle || quiet >= self.limits.step * if at_work { START } else { 1 } {
+            if !self.departed.is_empty() {
+                self.let_go();
+                return Pace::Again(LOOKS[0]);
+            }
+            let time = format!("it has done nothing for {} s", quiet.as_secs());
+            self.stuck(if idle { "it waits, and nothing is to come" } else { &time });
+            return Pace::End;
+        }
+        Pace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))
+    }
+
+    fn say(&mut self, line: fmt::Arguments<'_>) {
+        let line = Bytes(line.to_string().into_bytes());
+        self.recorder.record(What::Output { stderr: true, line });
+    }
+}
+
+impl Stage<'_> {
+    fn told(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
+        if let Some(actor) = self.actors.get_mut(&p).filter(|_| stderr) {
+            actor.notice(&line);
+        }
+        if self.kept_lines < LINES_MAX {
+            self.kept_lines += 1;
+            self.recorder.record(What::Output { stderr, line: Bytes(line) });
+        }
+    }
+}

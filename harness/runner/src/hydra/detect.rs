@@ -1,0 +1,113 @@
+//! How to tell which generation of the private protocol a proxy speaks.
+
+use std::path::{Path, PathBuf};
+
+use memchr::memmem;
+use pmi_wire::hydra::{Family, parse_version};
+
+/// Guesses from the names of options and variables that a proxy's file holds. Does not tell 4.0.3 from its
+/// predecessors, which have the same.
+fn of_marks(file: &[u8]) -> Option<Family> {
+    let has = |mark: &str| memmem::find(file, mark.as_bytes()).is_some();
+    let marks = [
+        ("HYDRA_BSTRAP_UPSTREAM_FD", Family::Intel),
+        ("exec-rank", Family::Mpich5_0_2),
+        ("report-bindings", Family::Mpich5_0),
+        ("memory-alloc-kinds", Family::Mpich4_2),
+        ("gpu-subdevs-per-proc", Family::Mpich4_1),
+        ("pmi-id-map", Family::Mpich3_4),
+    ];
+    marks.iter().find(|(mark, _)| has(mark)).map(|(_, family)| *family)
+}
+
+/// What is known of a launcher.
+enum Launcher {
+    /// Its proxies speak this protocol.
+    Of(Family),
+    /// A version whose protocol we do not speak.
+    Unspoken(semver::Version),
+    /// It names no version.
+    Nameless,
+}
+
+/// What `mpiexec.hydra --version` says.
+fn of_launcher(text: &str) -> Launcher {
+    if text.contains("Intel(R) MPI Library") {
+        return Launcher::Of(Family::Intel);
+    }
+    let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:")).map(str::trim);
+    let Some(version) = version.and_then(parse_version) else { return Launcher::Nameless };
+    match Family::of_version(&version) {
+        Some(family) => Launcher::Of(family),
+        None => Launcher::Unspoken(version),
+    }
+}
+
+/// Why it cannot be told which family a proxy belongs to: what was seen, what would do, and which option decides.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnknownFamily {
+    #[error("{}: {error}", proxy.display())]
+    File { proxy: PathBuf, error: std::io::Error },
+    #[error("{} is of no generation of Hydra that we know: {seen}; {}", proxy.display(), choices())]
+    Generation { proxy: PathBuf, seen: String },
+}
+
+/// Finds out which family a proxy belongs to: by what the launcher beside it says of its version, else by marks
+/// in the proxy's own file.
+///
+/// # Errors
+///
+/// What was seen, what would do, and which option decides.
+pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UnknownFamily> {
+    let launcher = launcher.map(of_launcher);
+    let mut seen = match &launcher {
+        Some(Launcher::Of(family)) => return Ok(*family),
+        Some(Launcher::Nameless) => {
+            "the mpiexec.hydra beside it names no version that we can read".to_owned()
+        }
+        Some(Launcher::Unspoken(version)) => format!("the mpiexec.hydra beside it is version {version}"),
+        None => "there is no mpiexec.hydra beside it that tells its version".to_owned(),
+    };
+    let file =
+        std::fs::read(proxy).map_err(|error| UnknownFamily::File { proxy: proxy.to_owned(), error })?;
+    match of_marks(&file) {
+        // A version that we know of and do not speak is no case for guesses.
+        Some(family) if !matches!(launcher, Some(Launcher::Unspoken(_))) => return Ok(family),
+        Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
+        None => seen += ", and its file holds none of the option names by which we know a proxy",
+    }
+    Err(UnknownFamily::Generation { proxy: proxy.to_owned(), seen })
+}
+
+/// The choices of `--family`, for messages.
+pub(crate) fn choices() -> String {
+    let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
+    format!("--family says which to speak: {}", all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launcher_beside_it_decides_then_marks_in_its_file() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let detected = |file: &tempfile::NamedTempFile, launcher| {
+            detect(file.path(), launcher).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            detected(&file, Some("HYDRA build details:\n    Version:   4.0.3\n")),
+            Ok(Family::Mpich4_0_3)
+        );
+        assert_eq!(
+            detected(&file, Some("Intel(R) MPI Library for Linux* OS, Version 2021")),
+            Ok(Family::Intel)
+        );
+        let error = detected(&file, None).unwrap_err();
+        assert!(error.contains("none of the option names") && error.contains("--family"), "{error}");
+        std::io::Write::write_all(&mut file, b"\0pmi-id-map\0gpu-subdevs-per-proc\0").unwrap();
+        assert_eq!(detected(&file, None), Ok(Family::Mpich4_1));
+        let error = detected(&file, Some("Version: 6.1.0")).unwrap_err();
+        assert!(error.contains("version 6.1.0") && error.contains("looks like MPICH 4.1"), "{error}");
+    }
+}

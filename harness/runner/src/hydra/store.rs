@@ -1,0 +1,119 @@
+//! What all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
+//!
+//! It is the reference server that knows and decides. A proxy answers most requests of its clients itself and passes
+//! on the rest, so that here each process group has one voice, its rank 0, by which everything is asked.
+
+use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
+use pmi_wire::{Maxes, Proc};
+use pmi_wire::{Message, SpawnProgram, ValueReading};
+
+/// What came of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A line for the client.
+    Reply(Vec<u8>),
+    /// Start a process group, and tell by [`Store::spawned`] how that went.
+    Spawn { group: GroupId, programs: Vec<SpawnProgram> },
+    /// End the job.
+    Abort { status: i64, reason: String },
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    server: Server,
+}
+
+fn voice(group: GroupId) -> Proc {
+    Proc { group, rank: 0 }
+}
+
+impl Store {
+    /// For groups that are spread over so many nodes. Limits on keys and values are for the proxies to keep, who answer
+    /// the clients: what they have taken must not get lost here.
+    pub(super) fn new(nodes: u32) -> Self {
+        let config = Config::default();
+        let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
+        Self { server: Server::new(Config { nodes, maxes, line_max: 1 << 21, ..config }) }
+    }
+
+    /// The first process group; others come by spawns.
+    pub(super) fn add_group(&mut self, ranks: u32) -> GroupId {
+        let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        self.join(group);
+        group
+    }
+
+    /// To be called once for a spawned group.
+    pub(super) fn join(&mut self, group: GroupId) {
+        let replies = self.ask(group, b"cmd=init pmi_version=1 pmi_subversion=1");
+        debug_assert_eq!(replies.len(), 1);
+    }
+
+    pub(super) fn size(&self, group: GroupId) -> u32 {
+        self.server.size(group)
+    }
+
+    pub(super) fn kvsname(&mut self, group: GroupId) -> Vec<u8> {
+        self.value(group, b"cmd=get_my_kvsname", "kvsname")
+    }
+
+    pub(super) fn mapping(&mut self, group: GroupId) -> Vec<u8> {
+        let mut line = b"cmd=get kvsname=".to_vec();
+        line.extend(self.kvsname(group));
+        line.extend_from_slice(b" key=PMI_process_mapping");
+        self.value(group, &line, "value")
+    }
+
+    fn value(&mut self, group: GroupId, line: &[u8], key: &str) -> Vec<u8> {
+        match &self.ask(group, line)[..] {
+            [Answer::Reply(reply)] => field(reply, key).unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the pair is new and was taken, or else why the job ends.
+    pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, Answer> {
+        let mut line = b"cmd=put kvsname=".to_vec();
+        line.extend(self.kvsname(group));
+        line.extend_from_slice(b" key=");
+        line.extend_from_slice(key);
+        line.extend_from_slice(b" value=");
+        line.extend_from_slice(value);
+        match self.ask(group, &line).pop() {
+            Some(Answer::Reply(reply)) => Ok(field(&reply, "rc").is_none_or(|rc| rc == b"0")),
+            Some(other) => Err(other),
+            None => Ok(false),
+        }
+    }
+
+    /// Passes on a request, given without its last newline.
+    pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<Answer> {
+        self.server.receive(voice(group), text);
+        self.server.receive(voice(group), b"\n");
+        self.answers()
+    }
+
+    /// How the start of a spawned group went.
+    pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<Answer> {
+        let size = self.size(group) as usize;
+        self.server.spawned(group, &vec![i64::from(!started); size]);
+        self.answers()
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        std::iter::from_fn(|| self.server.next_action())
+            .filter_map(|action| match action {
+                Action::Send { bytes, .. } => Some(Answer::Reply(bytes)),
+                Action::Spawn { group, programs, .. } => Some(Answer::Spawn { group, programs }),
+                Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
+                // Ours has no faults.
+                Action::Close { .. } => None,
+            })
+            .collect()
+    }
+}
+
+fn field(reply: &[u8], key: &str) -> Option<Vec<u8>> {
+    let line = reply.strip_suffix(b"\n").unwrap_or(reply);
+    Message::parse(line, ValueReading::ToEndOfLine).ok()?.get(key).map(<[u8]>::to_vec)
+}

@@ -1,0 +1,807 @@
+//! What `mpiexec` is to its proxies: any number of them, and the process groups spread over them. No I/O.
+//!
+//! Bytes of the proxies go in through [`Upstream::receive`]; what to do comes out of [`Upstream::next_order`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+
+use pmi_reference::GroupId;
+use pmi_wire::SpawnProgram;
+use pmi_wire::place;
+
+use super::script::Command;
+use super::store::{Answer, Store};
+use pmi_judge::event::{Bytes, What};
+use pmi_wire::hydra::Family;
+use pmi_wire::hydra::{Address, Decoder, Received, Upward};
+use pmi_wire::hydra::{Block, Launch, Program};
+
+/// What the driver must do, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Order {
+    /// Start a proxy, which sits at the other end of connection `link`; connections are numbered through.
+    Start {
+        link: usize,
+        group: u32,
+        proxy: u32,
+    },
+    Send {
+        link: usize,
+        bytes: Vec<u8>,
+    },
+    /// Pass on output of a process.
+    Output {
+        stderr: bool,
+        bytes: Vec<u8>,
+    },
+    /// Close a connection to a proxy.
+    HangUp {
+        link: usize,
+    },
+    /// Tell the runner, before anything that follows.
+    Report(Box<What>),
+    /// End everything.
+    End {
+        status: i32,
+        reason: String,
+    },
+}
+
+/// How a job can end before its time, as an exit status: the proxy does not speak as expected.
+pub(super) const ILLEGIBLE: i32 = 3;
+
+/// One process group at one proxy.
+#[derive(Debug)]
+struct Seat {
+    group: GroupId,
+    proxy: u32,
+    link: usize,
+    launch: Launch,
+    /// Its proxy has told the process ids.
+    started: bool,
+    ended: bool,
+}
+
+/// A connection to a proxy.
+#[derive(Debug)]
+struct Link {
+    decoder: Decoder,
+    /// Whether it may be written to.
+    open: bool,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    kvsname: Vec<u8>,
+    /// Pairs put since the last barrier, not told to the proxies yet.
+    fresh: Vec<(Vec<u8>, Vec<u8>)>,
+    barriers: Vec<Barrier>,
+}
+
+/// A barrier that somebody has entered.
+#[derive(Debug)]
+struct Barrier {
+    /// The group's own name of it, where barriers have names.
+    name: Option<Vec<u8>>,
+    /// Processes that must enter it.
+    total: u64,
+    /// Proxies that told of their processes: which, of how many, and how often they did.
+    entered: Vec<(u32, u64, u32)>,
+}
+
+/// A request as a proxy passed it on.
+#[derive(Debug, Clone)]
+struct Asked {
+    seat: usize,
+    route: i32,
+    text: Vec<u8>,
+}
+
+impl Asked {
+    /// Its name: `get`, `spawn` ...
+    fn command(&self) -> &[u8] {
+        let first = self.text.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
+        let command = first.strip_prefix(b"m").unwrap_or(first);
+        command.strip_prefix(b"cmd=").unwrap_or(first)
+    }
+
+    /// Name of the barrier that it is about.
+    fn barrier(&self) -> Option<&[u8]> {
+        self.text.split(|b| *b == b' ').find_map(|word| word.strip_prefix(b"group="))
+    }
+}
+
+/// Most requests to which a scenario may come back.
+const ASKED_MAX: usize = 100_000;
+
+/// Finds the file of a program that is to be spawned.
+pub(super) type Find = Box<dyn Fn(SpawnProgram) -> io::Result<Program>>;
+
+/// The state machine.
+pub(super) struct Upstream {
+    family: Family,
+    nodes: u32,
+    store: Store,
+    find: Find,
+    groups: Vec<Group>,
+    seats: Vec<Seat>,
+    links: Vec<Link>,
+    orders: VecDeque<Order>,
+    status: i32,
+    /// Names of the requests that a scenario answers.
+    hold: Vec<String>,
+    /// Number of requests.
+    requests: u64,
+    /// The requests, where a scenario may come back to them.
+    asked: BTreeMap<u64, Asked>,
+    /// Those that have not been served, whatever the scenario has answered.
+    held: BTreeSet<u64>,
+}
+
+impl Upstream {
+    /// Starts `ranks` processes of a program on so many nodes, or as many as there are ranks.
+    pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: Program, find: Find) -> Self {
+        let nodes = nodes.clamp(1, ranks.max(1));
+        let mut store = Store::new(nodes);
+        let group = store.add_group(ranks);
+        let mut this = Self {
+            family,
+            nodes,
+            store,
+            find,
+            groups: Vec::new(),
+            seats: Vec::new(),
+            links: Vec::new(),
+            orders: VecDeque::new(),
+            status: 0,
+            hold: Vec::new(),
+            requests: 0,
+            asked: BTreeMap::new(),
+            held: BTreeSet::new(),
+        };
+        this.launch(group, None, &[(program, ranks)]);
+        this
+    }
+
+    pub(super) fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// What is to come from a proxy that has not started its processes yet.
+    pub(super) fn awaited(&self, link: usize) -> Option<String> {
+        let link_state = self.links.get(link)?;
+        self.seats.iter().find(|s| s.link == link && !s.started)?;
+        Some(match (link_state.open, link_state.decoder.partial()) {
+            (true, _) => "the process ids of what it was told to start".into(),
+            (false, b"") => "the record by which it introduces itself".into(),
+            (false, some) => format!(
+                "the record by which it introduces itself, {} bytes, of which it sent {}: {}",
+                self.family.init_len(),
+                some.len(),
+                some.escape_ascii()
+            ),
+        })
+    }
+
+    /// Whether all processes at a proxy have ended and it has said so.
+    pub(super) fn has_ended(&self, link: usize) -> bool {
+        self.seats.iter().filter(|s| s.link == link).all(|s| s.ended)
+    }
+
+    /// The first status that was not 0, of processes in the order in which their ends were told.
+    pub(super) fn status(&self) -> i32 {
+        self.status
+    }
+
+    /// Process group and number of the proxy at a connection.
+    pub(super) fn proxy_at(&self, link: usize) -> (GroupId, u32) {
+        self.seats.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
+    }
+
+    /// Does as the scenario says.
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Hold(names) => self.hold = names,
+            Command::Usual(id) => {
+                // Once: whoever enters a barrier twice would leave it for others.
+                if self.held.remove(&id)
+                    && let Some(asked) = self.asked.get(&id).cloned()
+                {
+                    self.serve(id, &asked);
+                }
+            }
+            Command::Answer { proxy, to, text } => {
+                let asked = to.and_then(|id| self.asked.get(&id)).cloned();
+                let first = self.seats.iter().position(|s| s.group == 0 && s.proxy == proxy);
+                let Some(seat) = asked.as_ref().map(|a| a.seat).or(first) else { return };
+                let route = asked.as_ref().map_or(0, |a| a.route);
+                let barrier = asked.as_ref().and_then(Asked::barrier);
+                let bytes = self.address(seat).verbatim(route, barrier, &text.0);
+                let for_all =
+                    [&b"cmd=keyval_cache"[..], b"cmd=barrier_out"].iter().any(|t| text.0.starts_with(t));
+                self.tell(seat, to.filter(|_| !for_all), text.0, true);
+                self.send(seat, bytes);
+            }
+            Command::Close(proxy) => {
+                let Some(seat) = self.seats.iter().find(|s| s.group == 0 && s.proxy == proxy) else { return };
+                let link = seat.link;
+                self.report(What::ClosedByUpstream { proxy });
+                self.orders.push_back(Order::HangUp { link });
+            }
+        }
+    }
+
+    fn report(&mut self, what: What) {
+        self.orders.push_back(Order::Report(Box::new(what)));
+    }
+
+    /// Reports what is about to be sent to a proxy.
+    fn tell(&mut self, seat: usize, answers: Option<u64>, text: Vec<u8>, scripted: bool) {
+        let Seat { group, proxy, .. } = self.seats[seat];
+        self.report(What::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
+    }
+
+    /// Bytes from a proxy.
+    pub(super) fn receive(&mut self, link: usize, bytes: &[u8]) {
+        self.links[link].decoder.push(bytes);
+        loop {
+            match self.links[link].decoder.next() {
+                Ok(Some(received)) => self.received(link, received),
+                Ok(None) => return,
+                Err(error) => {
+                    let reason = format!("it speaks another protocol than expected: {error}");
+                    return self.end(ILLEGIBLE, reason);
+                }
+            }
+        }
+    }
+
+    fn received(&mut self, link: usize, Received { group, what }: Received) {
+        if let Upward::Init { .. } = what {
+            self.links[link].open = true;
+            for seat in (0..self.seats.len()).filter(|s| self.seats[*s].link == link).collect::<Vec<_>>() {
+                self.tell_launch(seat);
+            }
+            return;
+        }
+        if let Upward::Output { stderr, bytes } = what {
+            return self.orders.push_back(Order::Output { stderr, bytes });
+        }
+        let fits = |s: &Seat| s.link == link && group.is_none_or(|g| g == s.group as i32);
+        let Some(at) = self.seats.iter().position(fits) else {
+            let reason = format!("it speaks of process group {}, which it was not given", group.unwrap_or(0));
+            return self.end(ILLEGIBLE, reason);
+        };
+        match what {
+            Upward::Pids(_) => self.seats[at].started = true,
+            Upward::Ended(statuses) => self.ended(at, &statuses),
+            Upward::Request { route, text } => self.request(at, route, &text),
+            Upward::Puts(pairs) => {
+                self.report_puts(at, &pairs);
+                self.put(self.seats[at].group, pairs);
+            }
+            Upward::Init { .. } | Upward::Output { .. } | Upward::Terminated => {}
+        }
+    }
+
+    fn end(&mut self, status: i32, reason: String) {
+        self.orders.push_back(Order::End { status, reason });
+    }
+
+    fn address(&self, seat: usize) -> Address {
+        let Seat { group, proxy, .. } = self.seats[seat];
+        Address { family: self.family, group: group as i32, proxy: proxy as i32 }
+    }
+
+    fn send(&mut self, seat: usize, bytes: Vec<u8>) {
+        let link = self.seats[seat].link;
+        self.orders.push_back(Order::Send { link, bytes });
+    }
+
+    /// Spreads a process group over nodes and starts it there, by proxies that are there or new ones.
+    fn launch(&mut self, group: GroupId, parent: Option<Vec<u8>>, programs: &[(Program, u32)]) {
+        let size = self.store.size(group);
+        let kvsname = self.store.kvsname(group);
+        let mapping = self.store.mapping(group);
+        self.groups.push(Group { kvsname: kvsname.clone(), ..Group::default() });
+        let placed = place(size, self.nodes);
+        for node in 0..=placed.last().copied().unwrap_or(0) {
+            let mut blocks = Vec::new();
+            let mut first = 0;
+            for (appnum, (program, count)) in (0..).zip(programs) {
+                let here = (first..first + count).filter(|rank| placed.get(*rank as usize) == Some(&node));
+                let (from, count_here) = (here.clone().next(), here.count() as u32);
+                if let Some(from) = from {
+                    let program = program.clone();
+                    blocks.push(Block { appnum, first: from, count: count_here, in_all: *count, program });
+                }
+                first += count;
+            }
+            let launch = Launch {
+                size,
+                kvsname: kvsname.clone(),
+                parent: parent.clone(),
+                mapping: mapping.clone(),
+                dir: std::env::current_dir().ok().map(|dir| dir.into_os_string().into_vec()),
+                blocks,
+            };
+            let shared = self.family.shares_proxies() && group > 0;
+            let link = if shared { node as usize } else { self.links.len() };
+            if !shared {
+                let decoder = Decoder::new(self.family, launch.count() as usize);
+                self.links.push(Link { decoder, open: false });
+            }
+            self.seats.push(Seat { group, proxy: node, link, launch, started: false, ended: false });
+            if shared {
+                self.tell_launch(self.seats.len() - 1);
+            } else {
+                self.orders.push_back(Order::Start { link, group, proxy: node });
+                if !self.family.introduces_itself() {
+                    self.links[link].open = true;
+                    self.tell_launch(self.seats.len() - 1);
+                }
+            }
+        }
+    }
+
+    fn tell_launch(&mut self, seat: usize) {
+        let address = self.address(seat);
+        let launch = address.launch(&self.seats[seat].launch);
+        self.send(seat, launch);
+    }
+
+    /// The processes at a seat have ended.
+    fn ended(&mut self, seat: usize, statuses: &[i32]) {
+        self.seats[seat].ended = true;
+        let group = self.seats[seat].group;
+        // Where one process ends badly its proxy kills the others, so that a kill is rarely the cause.
+        let killed = statuses.iter().find(|s| **s & 0x7f == 9);
+        let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
+        let status = cause.map_or(0, |wait| match wait & 0x7f {
+            0 => (wait >> 8) & 0xff,
+            signal => 128 + signal,
+        });
+        if self.status == 0 {
+            self.status = status;
+        }
+        let others = self.seats.iter().any(|s| s.group == group && !s.ended);
+        if status > 128 && others && cause.is_some_and(|wait| wait & 0x7f != 0) {
+            return self.end(status, format!("a process died of signal {}", status - 128));
+        }
+        self.check_barriers(group);
+    }
+
+    fn request(&mut self, seat: usize, route: i32, text: &[u8]) {
+        let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
+        let asked = Asked { seat, route, text: text[..end].to_vec() };
+        if matches!(asked.command(), b"put" | b"mput") {
+            let pairs = pairs(&asked.text);
+            self.report_puts(seat, &pairs);
+            return self.put(self.seats[seat].group, pairs);
+        }
+        // An abort asks for no answer.
+        let may_wait = asked.command() != b"abort";
+        let held = may_wait && self.hold.iter().any(|name| name.as_bytes() == asked.command());
+        let id = self.report_request(seat, asked.text.clone(), held);
+        if !self.hold.is_empty() && self.asked.len() < ASKED_MAX {
+            self.asked.insert(id, asked.clone());
+        }
+        match held {
+            true => drop(self.held.insert(id)),
+            false => self.serve(id, &asked),
+        }
+    }
+
+    fn report_request(&mut self, seat: usize, text: Vec<u8>, held: bool) -> u64 {
+        let Seat { group, proxy, .. } = self.seats[seat];
+        let id = self.requests;
+        self.requests += 1;
+        self.report(What::FromProxy { group, proxy, id, text: Bytes(text), held });
+        id
+    }
+
+    fn report_puts(&mut self, seat: usize, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        self.report_request(seat, said(b"cmd=mput", pairs), false);
+    }
+
+    /// Answers a request as it should be.
+    fn serve(&mut self, id: u64, asked: &Asked) {
+        let &Asked { seat, route, ref text } = asked;
+        let group = self.seats[seat].group;
+        let mut words = text.split(|b| *b == b' ').filter(|word| !word.is_empty());
+        match words.next().unwrap_or_default() {
+            b"cmd=barrier_in" => {
+                let words: Vec<&[u8]> = words.collect();
+                self.enter(seat, &words);
+            }
+            // These are the voice's own, see [`Store`].
+            b"cmd=init" | b"cmd=finalize" => {
+                self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
+            }
+            cmd => {
+                let is_abort = cmd == b"cmd=abort";
+                let mut answers: VecDeque<Answer> = self.store.ask(group, text).into();
+                while let Some(answer) = answers.pop_front() {
+                    match answer {
+                        // What is aborted is not there to be answered.
+                        Answer::Reply(_) if is_abort => {}
+                        Answer::Reply(line) => {
+                            let bytes = self.address(seat).response(route, &line);
+                            self.tell(seat, Some(id), line, false);
+                            self.send(seat, bytes);
+                        }
+                        Answer::Spawn { group: child, programs } => {
+                            let started = self.spawn(group, child, programs);
+                            answers.extend(self.store.spawned(child, started));
+                        }
+                        Answer::Abort { status, reason } => self.aborted(status, reason),
+                    }
+                }
+            }
+        }
+    }
+
+    fn aborted(&mut self, status: i64, reason: String) {
+        let status = match status & 0xff {
+            0 if status != 0 => 1,
+            low => low as i32,
+        };
+        self.end(status, reason);
+    }
+
+    fn spawn(&mut self, by: GroupId, group: GroupId, programs: Vec<SpawnProgram>) -> bool {
+        let mut found = Vec::new();
+        let mut preput = Vec::new();
+        for mut program in programs {
+            let count = program.nprocs as u32;
+            preput.append(&mut program.preput);
+            match (self.find)(program) {
+                Ok(program) => found.push((program, count)),
+                Err(reason) => {
+                    let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
+                    self.orders.push_back(Order::Output { stderr: true, bytes });
+                    // Its number is taken all the same.
+                    self.groups.push(Group::default());
+                    return false;
+                }
+            }
+        }
+        self.store.join(group);
+        let parent = self.groups[by as usize].kvsname.clone();
+        self.launch(group, Some(parent), &found);
+        // Elsewhere, a proxy asks for what it does not find in its cache.
+        if self.family == Family::Intel {
+            for seat in (0..self.seats.len()).filter(|s| self.seats[*s].group == group).collect::<Vec<_>>() {
+                let cache = self.address(seat).cache(&preput);
+                self.send(seat, cache);
+            }
+        }
+        true
+    }
+
+    fn put(&mut self, group: GroupId, pairs: Vec<(Vec<u8>, Vec<u8>)>) {
+        for (key, value) in pairs {
+            match self.store.put(group, &key, &value) {
+                Ok(true) => self.groups[group as usize].fresh.push((key, value)),
+                // Refused: the proxy has answered its client already.
+                Ok(false) => {}
+                Err(Answer::Abort { status, reason }) => return self.aborted(status, reason),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// All processes at a seat that take part in a barrier have entered it.
+    fn enter(&mut self, seat: usize, words: &[&[u8]]) {
+        let Seat { group, proxy, ref launch, .. } = self.seats[seat];
+        let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));
+        let number = |key: &[u8]| field(key).and_then(pmi_wire::grammar::parse_uint);
+        let name = field(b"group").map(<[u8]>::to_vec);
+        let total = number(b"total_count").unwrap_or(u64::from(launch.size));
+        let count = number(b"count").unwrap_or(u64::from(launch.count()));
+        let barriers = &mut self.groups[group as usize].barriers;
+        let at = barriers.iter().position(|b| b.name == name).unwrap_or_else(|| {
+            barriers.push(Barrier { name, total, entered: Vec::new() });
+            barriers.len() - 1
+        });
+        let barrier = &mut barriers[at];
+        match barrier.entered.iter_mut().find(|(p, ..)| *p == proxy) {
+            Some((.., times)) => *times = times.saturating_add(1),
+            None => barrier.entered.push((proxy, count, 1)),
+        }
+        if barrier.entered.iter().map(|(_, count, _)| *count).fold(0, u64::saturating_add) < barrier.total {
+            return self.check_barriers(group);
+        }
+        let name = barrier.name.clone();
+        let proxies: Vec<u32> = barrier.entered.iter().map(|(p, ..)| *p).collect();
+        for (.., times) in &mut barrier.entered {
+            *times -= 1;
+        }
+        barrier.entered.retain(|(.., times)| *times > 0);
+        if barrier.entered.is_empty() {
+            barriers.swap_remove(at);
+        }
+        self.leave(group, name.as_deref(), &proxies);
+    }
+
+    fn leave(&mut self, group: GroupId, name: Option<&[u8]>, proxies: &[u32]) {
+        let fresh = std::mem::take(&mut self.groups[group as usize].fresh);
+        for seat in 0..self.seats.len() {
+            let Seat { group: of, proxy, ended, .. } = self.seats[seat];
+            if of != group || ended {
+                continue;
+            }
+            let address = self.address(seat);
+            let mut bytes = address.cache(&fresh);
+            if !fresh.is_empty() {
+                self.tell(seat, None, said(b"cmd=keyval_cache", &fresh), false);
+            }
+            if proxies.contains(&proxy) {
+                bytes.extend(address.barrier_out(name));
+                self.tell(seat, None, b"cmd=barrier_out".to_vec(), false);
+            }
+            self.send(seat, bytes);
+        }
+    }
+
+    /// Nobody may wait in a barrier for processes that have ended: their proxies know only of their own.
+    fn check_barriers(&mut self, group: GroupId) {
+        let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));
+        let gone = |b: &Barrier| {
+            self.seats
+                .iter()
+                .any(|s| s.group == group && s.ended && !b.entered.iter().any(|(p, ..)| *p == s.proxy))
+        };
+        if self.groups[group as usize].barriers.iter().any(|b| whole(b) && gone(b)) {
+            self.end(1, "processes wait in a barrier for others that have ended".into());
+        }
+    }
+}
+
+/// The pairs of a put. What has no `=` continues the value before it, which held a blank.
+fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for word in text.split(|b| *b == b' ').filter(|word| !word.is_empty()).skip(1) {
+        match word.iter().position(|b| *b == b'=') {
+            Some(at) => pairs.push((word[..at].to_vec(), word[at + 1..].to_vec())),
+            None => {
+                if let Some((_, value)) = pairs.last_mut() {
+                    value.push(b' ');
+                    value.extend_from_slice(word);
+                }
+            }
+        }
+    }
+    pairs
+}
+
+/// Pairs as reports have them.
+fn said(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut text = command.to_vec();
+    for (key, value) in pairs {
+        text.push(b' ');
+        text.extend_from_slice(key);
+        text.push(b'=');
+        text.extend_from_slice(value);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Program {
+        Program { argv: vec![b"prog".to_vec()], dir: None }
+    }
+
+    fn make(family: Family, ranks: u32, nodes: u32) -> Upstream {
+        let find = |program: SpawnProgram| match &program.execname[..] {
+            b"missing" => Err(io::Error::other("missing: program not found")),
+            _ => Ok(Program { argv: vec![program.execname], dir: None }),
+        };
+        Upstream::new(family, ranks, nodes, program(), Box::new(find))
+    }
+
+    fn orders(upstream: &mut Upstream) -> Vec<Order> {
+        std::iter::from_fn(|| upstream.next_order()).filter(|o| !matches!(o, Order::Report(_))).collect()
+    }
+
+    /// What is reported, as `FROM text` and `TO text`; requests that wait are marked.
+    fn reports(upstream: &mut Upstream) -> Vec<String> {
+        let told = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
+            Order::Report(what) => Some(*what),
+            _ => None,
+        });
+        told.map(|what| match what {
+            What::FromProxy { proxy, id, text, held, .. } => {
+                format!("{proxy} asks {id}: {text}{}", if held { " (held)" } else { "" })
+            }
+            What::ToProxy { proxy, answers, text, scripted, .. } => {
+                format!("{proxy} told {answers:?}: {text}{}", if scripted { " (scripted)" } else { "" })
+            }
+            other => format!("{other:?}"),
+        })
+        .collect()
+    }
+
+    /// A frame as from a proxy with short headers.
+    fn frame(command: i32, group: i32, proxy: i32, route: i32, body: &[u8]) -> Vec<u8> {
+        let head = [command, body.len() as i32, group, proxy, 1, route];
+        head.into_iter().flat_map(i32::to_ne_bytes).chain(body.iter().copied()).collect()
+    }
+
+    fn ints(numbers: &[i32]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
+    }
+
+    /// Brings proxies of 4.2 to where their processes run.
+    fn started(ranks: u32, nodes: u32) -> Upstream {
+        let mut upstream = make(Family::Mpich4_2, ranks, nodes);
+        for link in 0..nodes as usize {
+            assert!(upstream.awaited(link).is_some_and(|what| what.contains("introduces itself")));
+            upstream.receive(link, &[b"HYD\0".to_vec(), ints(&[0, link as i32])].concat());
+            assert!(upstream.awaited(link).is_some_and(|what| what.contains("process ids")));
+            upstream.receive(link, &frame(5, 0, link as i32, 0, &ints(&[7, 8])));
+            assert_eq!(upstream.awaited(link), None);
+        }
+        orders(&mut upstream);
+        upstream
+    }
+
+    fn say(upstream: &mut Upstream, link: usize, route: i32, text: &[u8]) -> Vec<Order> {
+        upstream.receive(link, &frame(7, 0, link as i32, route, text));
+        orders(upstream)
+    }
+
+    fn reply(link: usize, route: i32, text: &[u8]) -> Order {
+        let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
+        Order::Send { link, bytes: address.response(route, text) }
+    }
+
+    #[test]
+    fn a_proxy_is_told_what_to_start_once_it_has_introduced_itself() {
+        let mut upstream = make(Family::Mpich4_2, 3, 2);
+        let starts =
+            [Order::Start { link: 0, group: 0, proxy: 0 }, Order::Start { link: 1, group: 0, proxy: 1 }];
+        assert_eq!(orders(&mut upstream), starts);
+        upstream.receive(1, b"HYD\0\0\0\0\0\x01\0\0");
+        assert_eq!(orders(&mut upstream), []);
+        upstream.receive(1, b"\0");
+        let [Order::Send { link: 1, bytes }] = &orders(&mut upstream)[..] else { panic!() };
+        let text = String::from_utf8_lossy(bytes);
+        assert!(text.contains("(vector,(0,1,2),(1,1,1))") && text.contains("--pmi-id-map\0"), "{text}");
+    }
+
+    #[test]
+    fn pairs_reach_all_proxies_before_anybody_leaves_the_barrier() {
+        let mut upstream = started(4, 2);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
+        assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
+        // The second put of a key has been answered by its proxy, and changes nothing.
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
+        let out = |link| {
+            let Order::Send { bytes: mut cache, .. } = reply(link, 0, b"cmd=keyval_cache a=1 b=x\\ y c=3\n")
+            else {
+                panic!()
+            };
+            let Order::Send { bytes, .. } = reply(link, 0, b"cmd=barrier_out\n") else { panic!() };
+            cache.extend(bytes);
+            Order::Send { link, bytes: cache }
+        };
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), [out(0), out(1)]);
+        // The early one counts for the next.
+        let again = [reply(0, 0, b"cmd=barrier_out\n"), reply(1, 0, b"cmd=barrier_out\n")];
+        assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), again);
+        let get = b"cmd=get kvsname=kvs-0 key=c\n";
+        assert_eq!(say(&mut upstream, 0, 9, get), [reply(0, 9, b"cmd=get_result rc=0 value=3\n")]);
+    }
+
+    #[test]
+    fn barriers_of_part_of_a_group_have_names() {
+        let mut upstream = started(4, 2);
+        let world = b"cmd=barrier_in group=WORLD count=2 total_count=4\n";
+        assert_eq!(say(&mut upstream, 0, -1, world), []);
+        assert_eq!(say(&mut upstream, 0, -1, b"cmd=barrier_in group=1,2 count=1 total_count=2\n"), []);
+        let named = b"cmd=barrier_out group=1,2\n";
+        assert_eq!(
+            say(&mut upstream, 1, -1, b"cmd=barrier_in group=1,2 count=1 total_count=2\n"),
+            [reply(0, 0, named), reply(1, 0, named)]
+        );
+    }
+
+    #[test]
+    fn a_spawned_group_is_started_as_the_family_does_it() {
+        let spawn = |name: &str| {
+            format!(
+                "mcmd=spawn\nnprocs=2\nexecname={name}\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+                 info_num=0\nendcmd\0"
+            )
+        };
+        let mut upstream = started(2, 1);
+        let told = say(&mut upstream, 0, 5, spawn("child").as_bytes());
+        let [Order::Send { link: 0, bytes }, answer] = &told[..] else { panic!("{told:?}") };
+        assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
+        assert_eq!(*answer, reply(0, 5, b"cmd=spawn_result rc=0 errcodes=0,0\n"));
+        let told = say(&mut upstream, 0, 5, spawn("missing").as_bytes());
+        assert!(matches!(&told[0], Order::Output { stderr: true, .. }), "{told:?}");
+        assert_eq!(told[1], reply(0, 5, b"cmd=spawn_result rc=-1 errcodes=1,1 msg=spawn_failed\n"));
+
+        let mut old = make(Family::Mpich4_1, 2, 1);
+        old.receive(0, b"HYD\0\0\0\0\0");
+        orders(&mut old);
+        let told = say(&mut old, 0, 5, spawn("child").as_bytes());
+        assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
+    }
+
+    #[test]
+    fn what_a_proxy_says_is_reported_before_it_is_answered() {
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(7, 0, 0, 0, b"cmd=put a=1 b=2\n"));
+        upstream.receive(0, &frame(7, 0, 0, 9, b"cmd=get kvsname=kvs-0 key=none\0"));
+        let told = reports(&mut upstream);
+        assert_eq!(told[..2], ["0 asks 0: cmd=mput a=1 b=2", "0 asks 1: cmd=get kvsname=kvs-0 key=none"]);
+        assert!(told[2].starts_with("0 told Some(1): cmd=get_result rc=-1"), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_scenario_answers_waits_for_it() {
+        let mut upstream = started(4, 2);
+        upstream.command(Command::Hold(vec!["get".into(), "barrier_in".into()]));
+        assert_eq!(say(&mut upstream, 0, 9, b"cmd=get kvsname=kvs-0 key=a\n"), []);
+        assert_eq!(say(&mut upstream, 1, 8, b"cmd=get kvsname=kvs-0 key=b\n"), []);
+        let answer = |to, text: &[u8]| Command::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
+        upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
+        assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
+        // Late, and twice.
+        upstream.command(Command::Usual(0));
+        let [Order::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
+        upstream.command(Command::Usual(0));
+        assert_eq!(orders(&mut upstream), []);
+        upstream.command(answer(Some(0), b"junk"));
+        assert_eq!(orders(&mut upstream), [reply(0, 9, b"junk")]);
+        assert_eq!(say(&mut upstream, 0, -1, b"cmd=barrier_in group=WORLD count=2 total_count=4\n"), []);
+        upstream.command(answer(Some(2), b"cmd=barrier_out\n"));
+        assert_eq!(orders(&mut upstream), [reply(0, 0, b"cmd=barrier_out group=WORLD\n")]);
+        upstream.command(Command::Close(1));
+        assert_eq!(orders(&mut upstream), [Order::HangUp { link: 1 }]);
+    }
+
+    #[test]
+    fn the_job_ends_as_its_processes_did() {
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 768])));
+        assert!(upstream.has_ended(0) && !upstream.has_ended(1));
+        upstream.receive(1, &frame(6, 0, 1, 0, &ints(&[9, 11])));
+        assert_eq!((upstream.status(), orders(&mut upstream)), (3, vec![]));
+
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[9, 11])));
+        assert!(matches!(orders(&mut upstream)[..], [Order::End { status: 139, .. }]));
+
+        let mut upstream = started(4, 2);
+        upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 0])));
+        assert!(matches!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n")[..], [Order::End { status: 1, .. }]));
+
+        let mut upstream = started(4, 2);
+        let told = say(&mut upstream, 1, 4, b"cmd=abort exitcode=6\0");
+        assert!(matches!(told[..], [Order::End { status: 6, .. }]), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_proxy_must_not_say_ends_the_job() {
+        for (group, text) in [(1, &b"cmd=barrier_in\n"[..]), (0, b"cmd=finalize\n"), (0, b"cmd=init\n")] {
+            let mut upstream = started(2, 1);
+            upstream.receive(0, &frame(7, group, 0, 0, text));
+            let told = orders(&mut upstream);
+            assert!(matches!(told[..], [Order::End { status: ILLEGIBLE, .. }]), "{told:?}");
+        }
+        for text in [&b"cmd=what\0"[..], b"\0", b"cmd=mput = =x\n", b"cmd=barrier_in count=-1 total_count=x"]
+        {
+            let mut upstream = started(2, 1);
+            say(&mut upstream, 0, 0, text);
+        }
+    }
+}

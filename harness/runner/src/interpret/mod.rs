@@ -1,0 +1,394 @@
+//! What makes a conversation of a scenario: the steps are taken in the order of the file, for every rank. What is ours to do is
+//! done when its step is reached; what is expected is told to the judge and waited for.
+
+pub mod walk;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::{Abandoned, Bytes, SilenceProof, What};
+use pmi_judge::expectation::{Choice, Expectation, Expected, Matcher, Pattern};
+use pmi_judge::{Awaited, Judge, Outcome, Party, Standing};
+use pmi_scenario::ast::{
+    Action, Alternative, ProcessAction, RankSet, Role, Scenario, Source, Step, Template, UpstreamAction, Who,
+    WriteMode,
+};
+use pmi_scenario::scope::{ScenarioError, Scope};
+use pmi_wire::Proc;
+
+use crate::hydra::UpstreamCommand;
+use crate::play::{EventSink, Incoming, Limits, Peer, Recorder};
+use walk::{Fragments, Place, Steps, walk};
+
+/// How long an implementation that has hung gets to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Playing ends early. The judge knows why.
+struct Stop;
+
+/// Plays one scenario whose fragments `fragments` finds. The peer has been launched; `Launched` is recorded here.
+pub fn play(
+    scenario: &Scenario,
+    fragments: Fragments<'_>,
+    command: Vec<String>,
+    peer: &mut dyn Peer,
+    limits: Limits,
+    sink: &mut dyn EventSink,
+) -> Outcome {
+    let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
+    let mut interpreter = Interpreter {
+        scenario,
+        peer,
+        limits,
+        recorder: Recorder::new(sink, Judge::new(Party::Server, requires)),
+        scope: Scope::default(),
+        source: Arc::clone(&scenario.source),
+        cited: String::new(),
+        dismissed: HashSet::new(),
+        released: false,
+    };
+    interpreter.peer.hold(scenario.answers());
+    let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
+    interpreter.recorder.record(launched);
+    // The judge knows why it ended early, if it did.
+    let _ = interpreter.run(fragments);
+    interpreter.settle();
+    let Recorder { events, judge, .. } = interpreter.recorder;
+    judge.finish(events)
+}
+
+struct Interpreter<'a> {
+    scenario: &'a Scenario,
+    peer: &'a mut dyn Peer,
+    limits: Limits,
+    recorder: Recorder<'a>,
+    scope: Scope,
+    /// The file that the current step stands in.
+    source: Arc<Source>,
+    /// Requirement of the step that is being played.
+    cited: String,
+    /// Processes that were told to exit or to die.
+    dismissed: HashSet<Proc>,
+    /// All processes have been let go.
+    released: bool,
+}
+
+/// What stops a walk.
+enum Ended {
+    Stopped,
+    Mistake(String),
+}
+
+impl From<Stop> for Ended {
+    fn from(_: Stop) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<ScenarioError> for Ended {
+    fn from(error: ScenarioError) -> Self {
+        Self::Mistake(error.0)
+    }
+}
+
+impl Steps for Interpreter<'_> {
+    type Stop = Ended;
+
+    fn scope(&mut self) -> &mut Scope {
+        &mut self.scope
+    }
+
+    fn at(&mut self, line: usize) {
+        self.recorder.line = line;
+    }
+
+    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Ended> {
+        if !Arc::ptr_eq(&self.source, place.source) {
+            self.source = Arc::clone(place.source);
+        }
+        self.scope.begin_step();
+        let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
+        self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
+        let (group, set) = match &step.who {
+            Who::Job => return self.job_step(&step.action),
+            Who::Ranks { group, set } => (*group, set),
+            // The walk has put the number in its place.
+            Who::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
+        };
+        let ranks: Vec<u32> = match set {
+            RankSet::All => (0..self.recorder.judge.size(group)).collect(),
+            RankSet::Ranges(ranges) => ranges.iter().flat_map(|(a, b)| *a..=*b).collect(),
+        };
+        for rank in ranks {
+            let p = Proc { group, rank };
+            if self.recorder.judge.is_refused(group) {
+                return Ok(());
+            }
+            if group != 0 && group != Proc::PROXIES {
+                self.expect(Some(p), Expected::Started)?;
+            }
+            self.scope.enter(rank, self.recorder.judge.size(group));
+            self.step_of(p, step)?;
+        }
+        Ok(())
+    }
+}
+
+impl Interpreter<'_> {
+    fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
+        for rank in 0..self.scenario.ranks {
+            self.expect(Some(Proc { group: 0, rank }), Expected::Started)?;
+        }
+        if self.recorder.judge.lacks_connection() {
+            // There is nothing to talk over.
+            return Err(Stop);
+        }
+        let scenario = self.scenario;
+        walk(self, scenario, fragments).map_err(|ended| {
+            if let Ended::Mistake(what) = ended {
+                self.recorder.record(What::Abandoned(Abandoned::Mistake(what)));
+            }
+            Stop
+        })
+    }
+
+    /// Lets everything end, and reads what is still said.
+    fn settle(&mut self) {
+        self.release();
+        // Who has just used up the time of a step will not use more of it well.
+        let hung = self.recorder.judge.is_hung();
+        let deadline = Instant::now() + if hung { self.limits.step.min(GRACE) } else { self.limits.step };
+        while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
+            match self.peer.next(deadline, true) {
+                Incoming::Event(what) => drop(self.recorder.record(what)),
+                Incoming::Idle | Incoming::Deadline | Incoming::Interrupted => break,
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        if std::mem::replace(&mut self.released, true) {
+            return;
+        }
+        for p in self.recorder.judge.started() {
+            if self.dismissed.insert(p) {
+                self.close(p);
+                self.peer.exit(p, 0);
+            }
+        }
+    }
+
+    fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
+        match (&step.action, step.role) {
+            (Action::Upstream(action), _) => self.upstream_step(p, action),
+            (Action::Process(action), _) => self.process_step(p, action),
+            (Action::Call(_), _) => {
+                let why = "library calls need a library under test".to_owned();
+                self.recorder.record(What::Abandoned(Abandoned::Unplayable(why)));
+                Err(Ended::Stopped)
+            }
+            // What follows for this process is left out.
+            (Action::Message { .. }, Role::Client) | (_, Role::Server) if self.recorder.judge.is_over(p) => {
+                Ok(())
+            }
+            (Action::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines),
+            (Action::Close, Role::Client) => {
+                self.close(p);
+                Ok(())
+            }
+            (Action::Message { lines, .. }, Role::Server) => {
+                for line in lines {
+                    let pattern = self.pattern(line)?;
+                    self.expect(Some(p), Expected::Message(pattern))?;
+                }
+                Ok(())
+            }
+            (Action::OneOf(alternatives), Role::Server) => {
+                let choices = alternatives.iter().map(|a| self.choice(a)).collect::<Result<_, _>>()?;
+                Ok(self.expect(Some(p), Expected::OneOf(choices))?)
+            }
+            (Action::Empty, Role::Server) => Ok(self.expect(Some(p), Expected::Newline)?),
+            (Action::Close, Role::Server) => Ok(self.expect(Some(p), Expected::Close)?),
+            (Action::Silence, Role::Server) => Ok(self.expect(Some(p), Expected::Silence)?),
+            _ => Err(Ended::Mistake("this role cannot do that".into())),
+        }
+    }
+
+    // ----- what we do -----------------------------------------------------------------------------------------------
+
+    fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), Ended> {
+        if lines.iter().any(|line| self.scope.names_agent(line)) {
+            let group = self.recorder.judge.next_group();
+            self.scope.set_agent(self.peer.agent(group));
+        }
+        for bytes in self.scope.message(mode, lines)? {
+            self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
+            self.peer.send(p, &bytes);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, p: Proc) {
+        if !self.recorder.judge.is_closed(p) {
+            self.recorder.record(What::ClosedByClient { proc: p });
+            self.peer.close(p);
+        }
+    }
+
+    /// What a process's end means for its connection. The answers that are on their way are read first.
+    fn dismiss(&mut self, p: Proc) {
+        self.dismissed.insert(p);
+        self.recorder.record(What::Ended { proc: p, ours: true });
+    }
+
+    fn upstream_step(&mut self, p: Proc, action: &UpstreamAction) -> Result<(), Ended> {
+        match action {
+            UpstreamAction::Answer { to, partial, lines } => {
+                let mode = WriteMode { partial: *partial, ..WriteMode::default() };
+                let text = Bytes(self.scope.message(mode, lines)?.concat());
+                let to = match to {
+                    None => self.asked(p, None),
+                    some => Some(self.named(p, *some)?),
+                };
+                self.peer.upstream(UpstreamCommand::Answer { proxy: p.rank, to, text });
+            }
+            UpstreamAction::Usual { to } => {
+                let id = self.named(p, *to)?;
+                self.peer.upstream(UpstreamCommand::Usual(id));
+            }
+            UpstreamAction::Close => self.peer.upstream(UpstreamCommand::Close(p.rank)),
+        }
+        Ok(())
+    }
+
+    /// The request that a step took: that number of them, from 1, or the last.
+    fn asked(&self, p: Proc, number: Option<u32>) -> Option<u64> {
+        let taken = self.recorder.judge.taken(p);
+        let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
+        taken.get(at).copied()
+    }
+
+    fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, Ended> {
+        self.asked(p, number).ok_or_else(|| {
+            Ended::Mistake(match number {
+                Some(n) => format!("no step has taken a request number {n} of {p} before"),
+                None => format!("no step has taken a request of {p} before"),
+            })
+        })
+    }
+
+    // ----- what we expect -------------------------------------------------------------------------------------------
+
+    fn pattern(&self, line: &Template) -> Result<Pattern, ScenarioError> {
+        let shown = self.source.text.get(line.span.start..line.span.end).unwrap_or_default();
+        Pattern::new(&self.scope, line, shown)
+    }
+
+    fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {
+        let what = match &alternative.action {
+            Action::Message { lines, .. } => match lines.first() {
+                Some(line) => Expected::Message(self.pattern(line)?),
+                None => Expected::Newline,
+            },
+            Action::Empty => Expected::Newline,
+            Action::Close => Expected::Close,
+            _ => Expected::Silence,
+        };
+        let cites = alternative.cites.as_ref().map(|c| c.value.clone());
+        Ok(Choice { grade: alternative.grade, cites, what })
+    }
+
+    /// Tells the judge what is expected, and waits until it has come or will not come any more.
+    fn expect(&mut self, proc: Option<Proc>, what: Expected) -> Result<(), Stop> {
+        let expectation = Expectation { proc, cites: self.cited.clone(), what };
+        self.recorder.record(What::Expected(Box::new(expectation)));
+        let awaited = self.recorder.judge.awaits();
+        let silence = awaited == Some(Awaited::Silence);
+        let wait = if silence { self.limits.silence } else { self.limits.step };
+        let deadline = Instant::now() + wait;
+        while self.recorder.judge.standing() == Standing::Open {
+            let proof = match self.peer.next(deadline, !silence) {
+                Incoming::Event(what) => {
+                    self.recorder.record(what);
+                    self.bounded()?;
+                    continue;
+                }
+                Incoming::Interrupted => {
+                    self.recorder.record(What::Abandoned(Abandoned::Interrupted));
+                    return Err(Stop);
+                }
+                Incoming::Idle => SilenceProof::Idle,
+                Incoming::Deadline => SilenceProof::Timeout,
+            };
+            self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
+            if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
+                self.recorder.record(What::NoAnswer { proc, proof });
+            }
+        }
+        let captures = self.recorder.judge.take_captures();
+        self.scope.bind(captures);
+        match self.recorder.judge.standing() {
+            Standing::Broken => Err(Stop),
+            Standing::Met | Standing::Open => Ok(()),
+        }
+    }
+
+    /// Whoever says or starts far too much is not listened to any longer.
+    fn bounded(&mut self) -> Result<(), Stop> {
+        if self.recorder.judge.has_enough() {
+            return Err(Stop);
+        }
+        if self.recorder.judge.received() > self.limits.bytes {
+            self.recorder.record(What::Flooded { limit: self.limits.bytes });
+            return Err(Stop);
+        }
+        Ok(())
+    }
+
+    fn process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
+        match action {
+            ProcessAction::Started => self.expect(Some(p), Expected::Started)?,
+            ProcessAction::Env(name, expected) => {
+                self.expect(Some(p), Expected::Started)?;
+                let value = Matcher::new(&self.scope, expected)?;
+                self.expect(Some(p), Expected::Variable { name: name.value.clone(), value })?;
+            }
+            ProcessAction::Args(expected) => {
+                let expected = Bytes(self.scope.text(expected)?);
+                self.expect(Some(p), Expected::Arguments(expected))?;
+            }
+            ProcessAction::Ended => self.expect(Some(p), Expected::Ended)?,
+            ProcessAction::Exit(status) => {
+                self.dismiss(p);
+                self.peer.exit(p, *status);
+            }
+            ProcessAction::Kill(signal) => {
+                self.dismiss(p);
+                self.peer.kill(p, *signal);
+            }
+            ProcessAction::Ends(_)
+            | ProcessAction::Over
+            | ProcessAction::Copes
+            | ProcessAction::SameOutput => {
+                return Err(Ended::Mistake("what a client under test comes to".into()));
+            }
+            ProcessAction::JobExit(_) | ProcessAction::Logged => {
+                return Err(Ended::Mistake("a step of the job stands under J".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn job_step(&mut self, action: &Action) -> Result<(), Ended> {
+        match action {
+            Action::Process(ProcessAction::JobExit(expected)) => {
+                self.release();
+                self.expect(None, Expected::JobExits(*expected))?;
+            }
+            Action::Process(ProcessAction::Logged) => self.expect(None, Expected::Logs)?,
+            _ => return Err(Ended::Mistake("this is not a step of the job".into())),
+        }
+        Ok(())
+    }
+}

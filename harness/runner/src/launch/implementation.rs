@@ -1,0 +1,505 @@
+//! What `--server` means: a command template, a well-known launcher, or a profile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::hydra;
+use pmi_scenario::ast::Need;
+use pmi_wire::hydra::{Family, parse_version};
+
+/// Why an implementation cannot be started as asked. The message says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ImplementationError(String);
+
+/// Why a bare proxy cannot be judged: what was expected and seen, and which option to try.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownProxy(String);
+
+/// How an implementation is started, and what it claims.
+#[derive(Debug, Clone)]
+pub struct Implementation {
+    /// As the user gave it, or the profile's name.
+    pub label: String,
+    /// The command for one node, with `{ranks}` and `{agent}`.
+    command: Vec<String>,
+    /// The command for several nodes, with `{nodes}` or `{hosts}` besides.
+    command_nodes: Option<Vec<String>>,
+    /// A bare proxy, which [`Implementation::play_upstream`] completes.
+    proxy: Option<PathBuf>,
+    /// The protocol in which it is spoken to.
+    family: Option<Family>,
+    /// Added to the environment.
+    pub env: BTreeMap<String, String>,
+    /// Optional operations that it offers (`true`) or lacks (`false`); others are found out by asking.
+    pub claims: BTreeMap<Need, bool>,
+    /// Its version, where it is known.
+    pub version: Option<semver::Version>,
+    /// Whether it might answer when an alarm goes off. Hydra catches alarms, and uses them for its own time limits only.
+    pub alarms: bool,
+    /// Deviations that belong to it.
+    pub deviations: Option<PathBuf>,
+    /// Shell commands run before the first and after the last scenario.
+    pub setup: Option<String>,
+    /// See `setup`.
+    pub teardown: Option<String>,
+}
+
+/// A profile file: everything about an implementation in one place.
+///
+/// ```toml
+/// name = "MPICH 5.0.2"
+/// command = "mpiexec.hydra -n {ranks} {agent}"
+/// command-nodes = "mpiexec.hydra -launcher fork -iface lo -hosts {hosts} -n {ranks} {agent}"
+/// offers = ["spawn", "names"]
+/// deviations = "deviations.toml"      # relative to the profile
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Profile {
+    /// Shown in reports.
+    name: String,
+    /// See [`Implementation`].
+    command: String,
+    /// See [`Implementation`].
+    command_nodes: Option<String>,
+    /// Optional operations that it has.
+    #[serde(default)]
+    offers: BTreeSet<String>,
+    /// Optional operations that it lacks.
+    #[serde(default)]
+    lacks: BTreeSet<String>,
+    /// Added to the environment.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Told to the deviations.
+    #[serde(default, deserialize_with = "version")]
+    version: Option<semver::Version>,
+    /// Relative to the profile.
+    deviations: Option<PathBuf>,
+    /// Shell command run before the first scenario.
+    setup: Option<String>,
+    /// Shell command run after the last scenario.
+    teardown: Option<String>,
+}
+
+fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
+    let text = String::deserialize(text)?;
+    let wrong = || serde::de::Error::custom(format!("\"{text}\" is no version, as 4.3.2 or 22.05.8 are"));
+    parse_version(&text).map(Some).ok_or_else(wrong)
+}
+
+const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes} and {hosts}";
+
+/// Reads `spawn` or `names`.
+pub fn need(word: &str) -> Result<Need, ImplementationError> {
+    match word {
+        "spawn" => Ok(Need::Spawn),
+        "names" => Ok(Need::Names),
+        _ => Err(ImplementationError(format!(
+            "\"{word}\" is no optional operation; there are spawn and names"
+        ))),
+    }
+}
+
+fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
+    let words = shell_words::split(command).map_err(|e| {
+        ImplementationError(format!("the command \"{command}\" cannot be split into words: {e}"))
+    })?;
+    if words.is_empty() {
+        return Err(ImplementationError("the command is empty".into()));
+    }
+    Ok(words)
+}
+
+/// Checks the placeholders of a template.
+fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
+    let words = split(command)?;
+    for word in &words {
+        let mut rest = word.as_str();
+        while let Some((_, tail)) = rest.split_once('{') {
+            let Some((name, after)) = tail.split_once('}') else { break };
+            if !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_lowercase())
+                && !["agent", "ranks", "nodes", "hosts"].contains(&name)
+            {
+                return Err(ImplementationError(format!(
+                    "unknown placeholder {{{name}}} in \"{command}\": {PLACEHOLDERS}"
+                )));
+            }
+            rest = after;
+        }
+    }
+    Ok(words)
+}
+
+fn has(words: &[String], placeholder: &str) -> bool {
+    words.iter().any(|w| w.contains(placeholder))
+}
+
+impl Implementation {
+    /// The reference process manager of this binary.
+    pub fn reference(binary: &Path) -> Self {
+        let mut command = vec![binary.to_string_lossy().into_owned()];
+        command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
+        Self {
+            label: "the built-in reference process manager".into(),
+            command: command.clone(),
+            command_nodes: Some(command),
+            proxy: None,
+            family: None,
+            env: BTreeMap::new(),
+            claims: BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]),
+            version: None,
+            alarms: true,
+            deviations: None,
+            setup: None,
+            teardown: None,
+        }
+    }
+
+    /// Reads what was given to `--server`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to write instead.
+    pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
+        if let Some(profile) = argument.strip_prefix('@') {
+            return Self::from_profile(profile);
+        }
+        let words = template(argument)?;
+        let mut this = Self {
+            label: argument.to_owned(),
+            command: words.clone(),
+            command_nodes: None,
+            proxy: None,
+            family: None,
+            env: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            version: None,
+            alarms: true,
+            deviations: None,
+            setup: None,
+            teardown: None,
+        };
+        if has(&words, "{agent}") {
+            if has(&words, "{nodes}") || has(&words, "{hosts}") {
+                this.command_nodes = Some(words);
+            }
+            return Ok(this);
+        }
+        this.well_known(words)?;
+        Ok(this)
+    }
+
+    /// Completes the command line of a launcher that we know.
+    fn well_known(&mut self, words: Vec<String>) -> Result<(), ImplementationError> {
+        let program =
+            Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        let with =
+            |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
+        let tail = ["-n", "{ranks}", "{agent}"];
+        match program.as_str() {
+            "hydra_pmi_proxy" => {
+                if words.len() > 1 {
+                    let what = format!("options of {program} are ours to give; --server takes its path only");
+                    return Err(ImplementationError(what));
+                }
+                let proxy = find_file(&words[0])
+                    .ok_or_else(|| ImplementationError(format!("there is no file {}", words[0])))?;
+                self.proxy = Some(proxy);
+                self.alarms = false;
+                self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
+            }
+            "mpiexec.gforker" => self.command = with(&tail),
+            _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
+                self.command = with(&tail);
+                if let Some(version) = hydra_version(&words[0]) {
+                    self.version = version;
+                    self.alarms = false;
+                    // Addresses rather than names: Hydra would ask a name server.
+                    let nodes = [
+                        "-launcher",
+                        "fork",
+                        "-iface",
+                        "lo",
+                        "-hosts",
+                        "{hosts}",
+                        "-n",
+                        "{ranks}",
+                        "{agent}",
+                    ];
+                    self.command_nodes = Some(with(&nodes));
+                    self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
+                }
+            }
+            "srun" => self.command = with(&["--mpi=pmi2", "-n", "{ranks}", "{agent}"]),
+            "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
+            _ => {
+                return Err(ImplementationError(format!(
+                    "\"{program}\" is no launcher that we know: say where the ranks and our agent go, as in \
+                     --server '{} -n {{ranks}} {{agent}}'; {PLACEHOLDERS}",
+                    self.label
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// `@NAME`: the file NAME, NAME.toml or golden/NAME/profile.toml.
+    fn from_profile(name: &str) -> Result<Self, ImplementationError> {
+        let tried = [
+            PathBuf::from(name),
+            PathBuf::from(format!("{name}.toml")),
+            Path::new("golden").join(name).join("profile.toml"),
+        ];
+        let Some(path) = tried.iter().find(|p| p.is_file()) else {
+            let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
+            return Err(ImplementationError(format!("there is no profile @{name}; tried {tried}")));
+        };
+        let at = |e: &dyn std::fmt::Display| ImplementationError(format!("{}: {e}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| at(&e))?;
+        let profile: Profile = toml::from_str(&text).map_err(|e| at(&e))?;
+        let mut this = Self::from_argument(&profile.command).map_err(|e| at(&e))?;
+        this.label = profile.name;
+        if let Some(nodes) = profile.command_nodes {
+            this.command_nodes = Some(template(&nodes).map_err(|e| at(&e))?);
+        }
+        for (words, offered) in [(profile.offers, true), (profile.lacks, false)] {
+            for word in words {
+                this.claims.insert(need(&word).map_err(|e| at(&e))?, offered);
+            }
+        }
+        this.env = profile.env;
+        this.version = profile.version.or(this.version);
+        this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
+        (this.setup, this.teardown) = (profile.setup, profile.teardown);
+        Ok(this)
+    }
+
+    /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::hydra`]).
+    ///
+    /// # Errors
+    ///
+    /// The proxy's protocol is not known. The message says how to choose one.
+    pub fn play_upstream(
+        &mut self,
+        binary: &Path,
+        family: Option<Family>,
+        patience: Duration,
+    ) -> Result<(), UnknownProxy> {
+        let Some(proxy) = &self.proxy else { return Ok(()) };
+        let said = [Some(proxy.clone()), proxy.canonicalize().ok()].into_iter().flatten().find_map(|file| {
+            let launcher = file.with_file_name("mpiexec.hydra");
+            launcher_says(&launcher.to_string_lossy()).filter(|text| !text.is_empty())
+        });
+        self.version = self.version.take().or_else(|| said.as_deref().and_then(version_in));
+        let family = match family {
+            Some(family) => family,
+            None => hydra::detect(proxy, said.as_deref()).map_err(|e| UnknownProxy(e.to_string()))?,
+        };
+        self.family = Some(family);
+        // MPICH's catch alarms as its mpiexec does, and set none.
+        self.alarms &= family == Family::Intel;
+        let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
+        command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
+        command.extend(["--family".into(), family.name().into()]);
+        command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
+        command.extend(["-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(String::from));
+        self.command = command.clone();
+        self.command_nodes.get_or_insert(command);
+        Ok(())
+    }
+
+    /// Starts a bare proxy once, with a program that does nothing, so that one that is spoken to in the wrong way is
+    /// found out before it is judged. Does nothing for other implementations.
+    ///
+    /// # Errors
+    ///
+    /// What was expected, what was seen, and which option to try; or that we were interrupted.
+    pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), UnknownProxy> {
+        let Some(proxy) = &self.proxy else { return Ok(()) };
+        let unknown = |what: String| {
+            UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), hydra::choices()))
+        };
+        let command = self.command(1, 1, Path::new("true"));
+        let run =
+            duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
+        // There is no runner yet, and one of an outer run is not ours.
+        let run = run.env_remove(crate::agent::PATH_VARIABLE);
+        let handle = run.start().map_err(|e| unknown(e.to_string()))?;
+        let output = loop {
+            // It keeps its own time; and ended by a signal that it can see, it leaves nothing behind.
+            match handle.wait_timeout(Duration::from_millis(50)) {
+                Ok(Some(output)) => break output,
+                Ok(None) if interrupted.load(Ordering::Relaxed) => {
+                    for pid in handle.pids() {
+                        if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                        }
+                    }
+                    let _ = handle.wait_timeout(Duration::from_secs(5));
+                    let _ = handle.kill();
+                    return Err(unknown("interrupted".into()));
+                }
+                Ok(None) => {}
+                Err(error) => return Err(unknown(error.to_string())),
+            }
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
+        let family = self.family.map_or("", Family::versions);
+        Err(unknown(format!(
+            "spoken to as to a proxy of {family}, it could not start a program\n{}",
+            said.trim_end()
+        )))
+    }
+
+    /// Whether what it passes on can be seen and answered, since we play its upstream.
+    pub fn has_upstream(&self) -> bool {
+        self.proxy.is_some()
+    }
+
+    /// The command for one node, with its placeholders.
+    pub fn template(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Starts it by another path.
+    pub fn set_program(&mut self, path: String) {
+        self.command[0] = path;
+    }
+
+    /// The program that is judged, for messages about its end.
+    pub fn program(&self) -> String {
+        let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
+        file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Sets the command for several nodes.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the template.
+    pub fn set_command_nodes(&mut self, command: &str) -> Result<(), ImplementationError> {
+        let words = template(command)?;
+        if !has(&words, "{agent}") || !(has(&words, "{nodes}") || has(&words, "{hosts}")) {
+            let what = format!("\"{command}\" needs {{agent}}, and {{nodes}} or {{hosts}}; {PLACEHOLDERS}");
+            return Err(ImplementationError(what));
+        }
+        self.command_nodes = Some(words);
+        Ok(())
+    }
+
+    /// Whether it can be started on so many nodes.
+    pub fn can_span(&self, nodes: u32) -> bool {
+        nodes <= 1 || self.command_nodes.is_some()
+    }
+
+    /// The command line for this many ranks and nodes.
+    pub fn command(&self, ranks: u32, nodes: u32, agent: &Path) -> Vec<String> {
+        let words = match &self.command_nodes {
+            Some(words) if nodes > 1 => words,
+            _ => &self.command,
+        };
+        let agent = agent.to_string_lossy();
+        words
+            .iter()
+            .map(|word| {
+                word.replace("{agent}", &agent)
+                    .replace("{ranks}", &ranks.to_string())
+                    .replace("{nodes}", &nodes.to_string())
+                    .replace("{hosts}", &hosts(ranks, nodes))
+            })
+            .collect()
+    }
+}
+
+/// Loopback addresses with the number of ranks for each, in blocks: `127.0.0.1:2,127.0.0.2:1`.
+fn hosts(ranks: u32, nodes: u32) -> String {
+    let placed = pmi_wire::place(ranks, nodes);
+    (0..nodes)
+        .map(|node| format!("127.0.0.{}:{}", node + 1, placed.iter().filter(|n| **n == node).count()))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// The file that a command names: by its path, or in `PATH`.
+fn find_file(command: &str) -> Option<PathBuf> {
+    if command.contains('/') {
+        return Some(PathBuf::from(command)).filter(|file| file.is_file());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
+}
+
+/// What a launcher answers to `--version`.
+fn launcher_says(program: &str) -> Option<String> {
+    let run =
+        duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
+    let handle = run.ok()?;
+    let Ok(Some(output)) = handle.wait_timeout(Duration::from_secs(5)) else {
+        let _ = handle.kill();
+        return None;
+    };
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The version of MPICH's Hydra, which says it there.
+fn version_in(text: &str) -> Option<semver::Version> {
+    let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
+    version.and_then(|v| semver::Version::parse(v.trim()).ok())
+}
+
+/// Asks a launcher for its version; `None` if it is not MPICH's Hydra.
+fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
+    let text = launcher_says(program)?;
+    text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_profiles_need_not_be_semantic() {
+        let version = |text: &str| {
+            let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
+            toml::from_str::<Profile>(&profile).map(|p| p.version)
+        };
+        assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
+        assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
+    }
+
+    #[test]
+    fn templates_and_known_launchers_become_commands() {
+        let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
+        assert_eq!(server.command(3, 1, Path::new("/x/agent")), ["pm", "-n", "3", "--", "/x/agent", "a b"]);
+        assert!(!server.can_span(2));
+        let srun = Implementation::from_argument("srun -N1").unwrap();
+        assert_eq!(srun.command(2, 1, Path::new("a")), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
+        let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
+        assert_eq!(hosts.command(3, 2, Path::new("a")), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_the_remedy() {
+        for (argument, told) in [
+            ("", "empty"),
+            ("pm {rank} {agent}", "unknown placeholder {rank}"),
+            ("./my-pm", "{ranks} {agent}"),
+            ("pm 'x", "cannot be split"),
+            ("@nowhere", "golden/nowhere/profile.toml"),
+        ] {
+            let error = Implementation::from_argument(argument).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

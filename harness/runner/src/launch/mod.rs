@@ -1,0 +1,7 @@
+//! Starts implementations under test and ends whatever they leave behind.
+
+mod implementation;
+pub(crate) mod process;
+
+pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
+pub use process::{Environment, Patience, ProcessPeer};

@@ -1,0 +1,616 @@
+//! An implementation in real processes, one launch for one scenario.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::implementation::Implementation;
+use crate::agent;
+use crate::agent::channel::Channel;
+use crate::agent::protocol::{Hello, Order, RankHello};
+use crate::agent::reception::Reception;
+use crate::hydra::{UpstreamCommand, script};
+use crate::play::{Incoming, Memory, Peer};
+use crate::process::child::{Launch, without_protocol_variables};
+use crate::process::connection::{CHUNK, Connection, Received};
+use crate::process::foreign::{self, Foreign};
+use crate::process::idle::IdleCheck;
+use crate::process::output::Output;
+use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::{procfs, tree};
+use pmi_judge::crash::Cause;
+use pmi_judge::event::{Bytes, Exit, What};
+use pmi_wire::Proc;
+
+/// Most bytes that wait to be written to one connection.
+const UNWRITTEN_MAX: usize = 8 << 20;
+/// How long a proven idleness must last where an answer is expected: the server may rely on a process that is not
+/// among its descendants.
+const PATIENCE: Duration = Duration::from_millis(150);
+/// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
+/// rank's message.
+const STARVED: Duration = Duration::from_millis(400);
+
+/// How often silence is looked into within the time in which most servers answer; less often after it.
+const FIRST: Duration = Duration::from_micros(100);
+const MOST_ANSWER: Duration = Duration::from_millis(1);
+/// Longest time that a write waits for the one before it to be read.
+const TURN: Duration = Duration::from_millis(20);
+
+/// What all launches of a run share.
+pub struct Environment {
+    /// This binary.
+    pub binary: PathBuf,
+    /// The agent: this binary, or the program of that name beside it, which starts faster.
+    pub agent: PathBuf,
+    /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
+    pub foreign_deaths_are_known: bool,
+    /// Set when the run is to end at once.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Environment {
+    /// The environment of a run by this program; `interrupted` ends it.
+    ///
+    /// # Errors
+    ///
+    /// The program's own file cannot be found.
+    pub fn new(interrupted: Arc<AtomicBool>) -> io::Result<Self> {
+        let binary = std::env::current_exe().map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("cannot find this program's own file, which is also the agent: {e}"),
+            )
+        })?;
+        let agent = agent::program(&binary, agent::rank::NAME);
+        let foreign_deaths_are_known = foreign::kernel_tells(&agent);
+        Ok(Self { binary, agent, foreign_deaths_are_known, interrupted })
+    }
+}
+
+/// What a peer waits for.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Agents that come.
+    Reception,
+    /// One that has come and not yet said who it is.
+    Newcomer(u64),
+    /// The connection to an agent.
+    Control(Proc),
+    /// A process's PMI_FD.
+    Pmi(Proc),
+    Upstream,
+    /// The launcher's, `true` for standard error.
+    Output(bool),
+    Launcher,
+}
+
+/// A process's PMI_FD.
+struct Pmi {
+    connection: Connection,
+    /// `None` once the server has ended the connection.
+    key: Option<Key>,
+}
+
+struct Rank {
+    control: Channel,
+    /// `None` once the connection to the agent has ended, and with it the process.
+    control_key: Option<Key>,
+    /// `None` once closed or if it never had a good one.
+    pmi: Option<Pmi>,
+    /// We have told the process how to end.
+    dismissed: bool,
+}
+
+impl Rank {
+    fn is_gone(&self) -> bool {
+        self.control_key.is_none()
+    }
+
+    /// Closes our end.
+    fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<Connection> {
+        let Pmi { connection, key } = self.pmi.take()?;
+        key.into_iter().for_each(|key| reactor.remove(key));
+        Some(connection)
+    }
+
+    /// Ends the connection, also for a wrapper between the process manager and the agent that holds it open.
+    fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
+        if let Some(connection) = self.close(reactor) {
+            connection.shut_down();
+        }
+    }
+}
+
+/// A launched implementation.
+pub struct ProcessPeer {
+    reactor: Reactor<Source>,
+    reception: Reception,
+    agent: PathBuf,
+    interrupted: Arc<AtomicBool>,
+    ranks: HashMap<Proc, Rank>,
+    /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged; and the reactor's key, `None` once
+    /// the conversation is over.
+    upstream: Option<(Channel, Option<Key>)>,
+    is_proxy: bool,
+    /// Requests that the upstream leaves to the scenario.
+    hold: Vec<String>,
+    expected: u32,
+    launcher: Launch,
+    /// It may answer when an alarm goes off.
+    alarms: bool,
+    /// File name of the launcher's program.
+    program: String,
+    exit: Option<Exit>,
+    output: Output,
+    queue: VecDeque<What>,
+    agents: HashSet<i32>,
+    /// Processes of the server's that have made the connections of ours.
+    makers: BTreeSet<i32>,
+    /// The same without the launcher, if the kernel tells how they die.
+    deaths: Option<Vec<Foreign>>,
+    idle: IdleCheck,
+    quiet_since: Instant,
+    patience: Patience,
+    /// Who wrote last, and when.
+    wrote: Option<(Proc, Instant)>,
+    /// The end of the job has been told.
+    exit_told: bool,
+}
+
+/// How long a proven silence must last where an answer is expected.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Where the server has read everything.
+    pub idle: Duration,
+    /// Where it leaves bytes unread.
+    pub starved: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { idle: PATIENCE, starved: STARVED }
+    }
+}
+
+impl ProcessPeer {
+    /// Starts the implementation with our agent as its program; the command line comes back as well.
+    ///
+    /// # Errors
+    ///
+    /// Scratch folder, socket or command cannot be made or started.
+    pub fn launch(
+        implementation: &Implementation,
+        ranks: u32,
+        nodes: u32,
+        environment: &Environment,
+    ) -> io::Result<(Self, Vec<String>)> {
+        let mut reactor = Reactor::new()?;
+        let reception = Reception::open()?;
+        reception.watch(&mut reactor, Source::Reception)?;
+        let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
+        let words = implementation.command(ranks, nodes, &agent);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
+        let mut output = Output::of(&mut command)?;
+        output.watch(&mut reactor, Source::Output)?;
+        // What an outer process manager left in our environment is not the implementation's doing.
+        without_protocol_variables(&mut command, false);
+        command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
+        let launcher = Launch::start(&mut command, reception.mark())
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
+        reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
+        let peer = Self {
+            reactor,
+            reception,
+            agent: environment.agent.clone(),
+            interrupted: Arc::clone(&environment.interrupted),
+            ranks: HashMap::new(),
+            upstream: None,
+            is_proxy: implementation.has_upstream(),
+            hold: Vec::new(),
+            expected: ranks,
+            launcher,
+            alarms: implementation.alarms,
+            program: implementation.program(),
+            exit: None,
+            output,
+            queue: VecDeque::new(),
+            agents: HashSet::new(),
+            makers: BTreeSet::new(),
+            deaths: environment.foreign_deaths_are_known.then(Vec::new),
+            idle: IdleCheck::default(),
+            quiet_since: Instant::now(),
+            patience: Patience::default(),
+            wrote: None,
+            exit_told: false,
+        };
+        Ok((peer, words))
+    }
+
+    /// Changes how long a proven silence must last: who tries again where it counts can do with less.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Which of the processes that the ranks are connected to have died of a signal, and of which.
+    pub fn deaths(&self) -> Vec<(String, i32)> {
+        self.deaths.iter().flatten().filter_map(Foreign::killed_by).collect()
+    }
+
+    /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
+    /// meaningful once it has ended.
+    pub fn leftovers(&self) -> Vec<String> {
+        let left = tree::of_launch(self.launcher.pid(), &self.agents);
+        let mut names: Vec<String> = left
+            .into_iter()
+            .filter(|pid| *pid != self.launcher.pid())
+            .filter_map(procfs::name)
+            // One of ours that has not yet told us of itself; the kernel cuts names to 15 bytes.
+            .filter(|name| !(name.len() == 15 && agent::rank::NAME.starts_with(name.as_str())))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Waits for descriptors and reads whatever is there. True if anything was.
+    fn poll(&mut self, wait: Duration) -> bool {
+        let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
+        for Ready { source, writable } in &ready {
+            match *source {
+                Source::Reception => self.reception.accept(&mut self.reactor, Source::Newcomer),
+                Source::Newcomer(id) => self.greet(id),
+                Source::Control(proc) => self.hear_agent(proc),
+                Source::Pmi(proc) => {
+                    if *writable {
+                        self.flush(proc);
+                    }
+                    self.read_pmi(proc);
+                }
+                Source::Upstream => self.read_upstream(),
+                Source::Output(stderr) => {
+                    let queue = &mut self.queue;
+                    let mut tell = |line| queue.push_back(What::Output { stderr, line });
+                    self.output.read(stderr, &mut self.reactor, &mut tell);
+                }
+                Source::Launcher => self.exit = self.launcher.child.try_wait(),
+            }
+        }
+        !ready.is_empty()
+    }
+
+    fn greet(&mut self, id: u64) {
+        match self.reception.greet(id, &mut self.reactor) {
+            Some((Hello::Rank(hello), control)) => self.introduce(control, hello),
+            Some((Hello::Upstream { .. }, mut upstream)) if self.is_proxy && self.upstream.is_none() => {
+                upstream.send(&UpstreamCommand::Hold(self.hold.clone()));
+                if let Ok(key) = self.reactor.add(&upstream, Source::Upstream, Wanted::Read) {
+                    self.upstream = Some((upstream, Some(key)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in what the upstream reports.
+    fn read_upstream(&mut self) {
+        let Some((upstream, key)) = &mut self.upstream else { return };
+        if upstream.is_over() {
+            return;
+        }
+        let was_blocked = upstream.is_blocked();
+        upstream.flush();
+        let reports: Vec<What> = upstream.messages();
+        self.queue.extend(reports.into_iter().filter(script::is_report));
+        if upstream.is_over() {
+            key.take().into_iter().for_each(|key| self.reactor.remove(key));
+        } else if was_blocked && !upstream.is_blocked() {
+            listen(&mut self.reactor, *key, Wanted::Read);
+        }
+    }
+
+    /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
+    fn introduce(&mut self, mut control: Channel, hello: RankHello) {
+        self.agents.insert(hello.pid);
+        let group = hello.group;
+        let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
+        let told = hello.env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
+        let within = |rank: &u32| group != 0 || *rank < self.expected;
+        let rank =
+            told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
+        let proc = Proc { group, rank };
+        let pmi = control.take_descriptor().map(|fd| {
+            if let Some(pid) = tree::maker(&fd) {
+                self.makers.insert(pid);
+                let launcher = self.launcher.pid();
+                if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != launcher)
+                    && !deaths.iter().any(|m| m.is(pid))
+                {
+                    deaths.extend(Foreign::new(pid));
+                }
+            }
+            let connection = Connection::over(fd);
+            let key = self.reactor.add(&connection, Source::Pmi(proc), Wanted::Read).ok();
+            Pmi { connection, key }
+        });
+        let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
+        self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
+        self.queue.push_back(What::Started { proc, env: hello.env, args: hello.args, bad_fd: hello.bad_fd });
+    }
+
+    /// The agent says nothing after its first message: its connection has ended, and so has the process.
+    fn hear_agent(&mut self, proc: Proc) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        rank.control.receive();
+        if !rank.control.is_over() {
+            return;
+        }
+        let Some(key) = rank.control_key.take() else { return };
+        self.reactor.remove(key);
+        // What the server wrote before is still to be read.
+        self.read_pmi(proc);
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.close(&mut self.reactor);
+            if !rank.dismissed {
+                self.queue.push_back(What::Ended { proc, ours: false });
+            }
+        }
+    }
+
+    fn read_pmi(&mut self, proc: Proc) {
+        let Some(Pmi { connection, key: Some(key) }) = self.ranks.get(&proc).and_then(|r| r.pmi.as_ref())
+        else {
+            return;
+        };
+        let (mut buffer, key) = ([0; CHUNK], *key);
+        let received = connection.receive(&mut buffer);
+        // The upstream reports before it answers, so that the cause of what was just read can be read by now.
+        self.read_upstream();
+        match received {
+            Received::Nothing => {}
+            Received::Bytes(n) => {
+                self.reactor.after_read(key, n, buffer.len());
+                self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
+            }
+            Received::End => {
+                self.reactor.remove(key);
+                if let Some(pmi) = self.ranks.get_mut(&proc).and_then(|rank| rank.pmi.as_mut()) {
+                    pmi.key = None;
+                }
+                self.queue.push_back(What::ClosedByServer { proc });
+            }
+        }
+    }
+
+    fn flush(&mut self, proc: Proc) {
+        let Some(pmi) = self.ranks.get_mut(&proc).and_then(|rank| rank.pmi.as_mut()) else { return };
+        let was_blocked = pmi.connection.is_blocked();
+        pmi.connection.flush();
+        match (was_blocked, pmi.connection.is_blocked()) {
+            (false, true) => listen(&mut self.reactor, pmi.key, Wanted::ReadWrite),
+            (true, false) => listen(&mut self.reactor, pmi.key, Wanted::Read),
+            _ => {}
+        }
+    }
+
+    /// The end of the job is told once nothing else is left to tell.
+    fn tell_exit(&mut self) -> Option<What> {
+        let exit = self.exit.filter(|_| !self.exit_told)?;
+        self.exit_told = true;
+        self.tell_deaths();
+        // What starts a proxy alone ends as it does.
+        let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
+        if let Exit::Signal(signal) = exit
+            && !is_told
+        {
+            let name = format!("the launcher, {},", self.program);
+            self.queue.push_back(What::Crashed { name, signal });
+        }
+        self.queue.push_back(What::JobExited { exit });
+        self.queue.pop_front()
+    }
+
+    /// Tells who has crashed and was not told of yet; whether there is any.
+    fn tell_deaths(&mut self) -> bool {
+        let before = self.queue.len();
+        for foreign in self.deaths.iter_mut().flatten() {
+            // The launcher may have ended it by any other signal.
+            let crash = |signal: i32| matches!(Cause::of(signal), Cause::Fault | Cause::Abort);
+            if let Some((name, signal)) = foreign.unreported_death().filter(|(_, signal)| crash(*signal)) {
+                self.queue.push_back(What::Crashed { name, signal });
+            }
+        }
+        self.queue.len() > before
+    }
+
+    /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
+    fn idle_patience(&self) -> Duration {
+        let all_here = self.ranks.len() as u32 >= self.expected;
+        if all_here && self.ranks.values().any(|rank| !rank.dismissed) {
+            self.patience.idle
+        } else {
+            self.patience.idle.max(PATIENCE)
+        }
+    }
+
+    /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
+    /// that reads ranks in an order of its own would otherwise see both at once.
+    fn await_turn(&mut self, next: Proc) {
+        let Some((before, at)) = self.wrote.filter(|(before, _)| *before != next) else { return };
+        let Some(pmi) = self.ranks.get(&before).and_then(|r| r.pmi.as_ref()) else { return };
+        let is_unread = |pmi: &Pmi| pmi.key.is_some() && pmi.connection.unread_bytes().is_some_and(|n| n > 0);
+        while at.elapsed() < TURN && is_unread(pmi) {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    /// Whether the server's processes show that nothing will come.
+    fn is_idle(&mut self, patient: bool) -> bool {
+        if self.exit.is_some() || !self.is_read(patient) {
+            return false;
+        }
+        // Who made a connection of ours is the one to answer.
+        let makers = self.connected().map(tree::maker).collect::<Option<BTreeSet<i32>>>();
+        let Some(makers) = makers else { return false };
+        let list = || {
+            let servers = tree::of_launch(self.launcher.pid(), &self.agents);
+            makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
+        };
+        let mut friends = self.agents.clone();
+        friends.insert(rustix::process::getpid().as_raw_nonzero().get());
+        self.idle.all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
+    }
+
+    /// The processes whose connections neither side has ended.
+    fn connected(&self) -> impl Iterator<Item = &Connection> {
+        let open = self.ranks.values().filter(|rank| !rank.is_gone()).filter_map(|rank| rank.pmi.as_ref());
+        open.filter(|pmi| pmi.key.is_some()).map(|pmi| &pmi.connection)
+    }
+
+    /// Whether all that we wrote was read, or will not be.
+    fn is_read(&self, patient: bool) -> bool {
+        let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
+        let ours = self.connected().all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
+        let upstream = self.upstream.as_ref().filter(|(upstream, _)| !upstream.is_over());
+        ours && upstream.is_none_or(|(upstream, _)| upstream.is_read())
+    }
+
+    fn is_over(&self) -> bool {
+        self.exit.is_some() && self.ranks.values().all(Rank::is_gone)
+    }
+}
+
+/// Changes what is to be told of a source that may be waited for no more.
+fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
+    if let Some(key) = key {
+        // A descriptor that is in the reactor can be changed there.
+        let _ = reactor.set(key, wanted);
+    }
+}
+
+impl Peer for ProcessPeer {
+    fn send(&mut self, to: Proc, bytes: &[u8]) {
+        self.await_turn(to);
+        self.quiet_since = Instant::now();
+        self.wrote = Some((to, self.quiet_since));
+        let Some(pmi) = self.ranks.get_mut(&to).and_then(|rank| rank.pmi.as_mut()) else { return };
+        if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
+            pmi.connection.push(bytes.to_vec());
+            self.flush(to);
+        }
+    }
+
+    fn close(&mut self, proc: Proc) {
+        self.quiet_since = Instant::now();
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.hang_up(&mut self.reactor);
+        }
+    }
+
+    fn exit(&mut self, proc: Proc, status: u8) {
+        self.dismiss(proc, &Order::Exit(status));
+    }
+
+    fn kill(&mut self, proc: Proc, signal: u8) {
+        self.dismiss(proc, &Order::Kill(signal));
+    }
+
+    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
+        let mut slice = FIRST;
+        loop {
+            if let Some(what) = self.queue.pop_front() {
+                self.quiet_since = Instant::now();
+                return Incoming::Event(what);
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Incoming::Interrupted;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let busy = self.poll(slice.min(left)) || !self.queue.is_empty();
+            // Output that is read and dropped must not hold up the clock.
+            if busy && !(left.is_zero() && self.queue.is_empty()) {
+                continue;
+            }
+            if self.exit.is_some() {
+                match self.tell_exit() {
+                    Some(what) => return Incoming::Event(what),
+                    // Nobody is left who could say anything.
+                    None if self.is_over() => return Incoming::Idle,
+                    None => {}
+                }
+            }
+            let quiet = self.quiet_since.elapsed();
+            let verdict = if left.is_zero() {
+                Incoming::Deadline
+            } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
+                Incoming::Idle
+            } else {
+                if quiet >= MOST_ANSWER {
+                    slice = (slice * 2).min(Duration::from_millis(20));
+                    // One that ended may have left its number to a process that is none of the server's.
+                    self.idle = IdleCheck::default();
+                }
+                continue;
+            };
+            // The dead are silent too.
+            if !self.tell_deaths() {
+                return verdict;
+            }
+        }
+    }
+
+    fn hold(&mut self, requests: Vec<String>) {
+        self.hold = requests;
+    }
+
+    fn upstream(&mut self, command: UpstreamCommand) {
+        self.quiet_since = Instant::now();
+        if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
+            upstream.send(&command);
+            if upstream.is_blocked() {
+                listen(&mut self.reactor, *key, Wanted::ReadWrite);
+            }
+        }
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        let mut pids = self.makers.clone();
+        // What starts a proxy is ours.
+        pids.extend((!self.is_proxy).then_some(self.launcher.pid()));
+        pids.into_iter().filter_map(tree::memory).collect()
+    }
+
+    fn agent(&mut self, group: u32) -> Vec<u8> {
+        match self.reception.make_agent(&self.agent, agent::rank::NAME, group) {
+            Ok(path) => path.into_os_string().into_vec(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+impl ProcessPeer {
+    fn dismiss(&mut self, proc: Proc, order: &Order) {
+        self.quiet_since = Instant::now();
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.dismissed = true;
+            rank.hang_up(&mut self.reactor);
+            // If the process is gone already, there is nobody to tell.
+            rank.control.send(order);
+        }
+    }
+}
+
+impl Drop for ProcessPeer {
+    fn drop(&mut self) {
+        for rank in self.ranks.values_mut() {
+            rank.hang_up(&mut self.reactor);
+        }
+        self.launcher.end(&self.agents);
+    }
+}

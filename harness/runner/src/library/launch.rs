@@ -1,0 +1,487 @@
+//! Starts the processes that load a library, one for each rank, and listens to them.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::process::Signal;
+
+use super::Library;
+use crate::agent;
+use crate::agent::channel::Channel;
+use crate::agent::protocol::{Argument, Hello, Order, Report};
+use crate::agent::reception::Reception;
+use crate::launch::Implementation;
+use crate::process::child::{Launch, without_protocol_variables};
+use crate::process::connection::{CHUNK, Connection, Received, pair};
+use crate::process::idle::IdleCheck;
+use crate::process::output::{LINE_MAX, LINES_MAX, Output};
+use crate::process::reactor::{Key, Reactor, Wanted};
+use pmi_judge::api::Returned;
+use pmi_judge::event::{Bytes, Exit};
+
+/// The hidden command by which the binary is to load a library.
+pub(crate) const COMMAND: &str = "library-agent";
+/// Most bytes that are read of a file of standard error.
+const STDERR_MAX: u64 = 1 << 20;
+/// Most bytes that wait to be written to one connection.
+const UNWRITTEN_MAX: usize = 8 << 20;
+
+/// Something that a process did.
+#[derive(Debug)]
+pub(crate) enum RankEvent {
+    /// The library has been loaded, or why not.
+    Loaded(Option<String>),
+    /// The call has returned.
+    Returned(Returned),
+    /// The call could not be made: whether the library lacks the function, and why in words.
+    NotCalled(bool, String),
+    /// The library has written to its PMI_FD.
+    Wire(Vec<u8>),
+    /// The library has closed its PMI_FD.
+    WireClosed,
+    /// A line of output, of the rank or of a launcher; whether on standard error.
+    Output(bool, Bytes),
+    /// The process is gone. The last event of it. How it ended is not told of those that a launcher has started.
+    Exited(Option<Exit>),
+}
+
+/// What came of waiting.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    /// A rank's process did something.
+    Event(u32, RankEvent),
+    /// A launcher has written something, or passed it on.
+    Launcher(bool, Bytes),
+    /// The processes waited for will do nothing unless we act.
+    Idle,
+    /// The deadline has passed.
+    Deadline,
+    /// The user wants the run to end.
+    Interrupted,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Anything of a rank's process.
+    Rank(u32),
+    /// Processes that a launcher has started.
+    Reception,
+    /// One of them that has not said who it is.
+    Newcomer(u64),
+    /// What a launcher writes, `true` for standard error.
+    LauncherOutput(bool),
+    Launcher,
+}
+
+/// The process of a rank.
+#[derive(Default)]
+struct Process {
+    /// `None` of those that a launcher has started, or that never came.
+    launch: Option<Launch>,
+    control: Option<(Channel, Key)>,
+    /// Our end of its PMI_FD.
+    pmi: Option<(Connection, Key)>,
+    output: Output,
+    /// Where a launcher has started it: the file that is its standard error, read when it is gone.
+    stderr: Option<File>,
+    gone: bool,
+}
+
+/// The processes of one scenario. What is left of them ends with it.
+pub(crate) struct Processes<'a> {
+    /// `None` before anything is started.
+    reactor: Option<Reactor<Source>>,
+    list: BTreeMap<u32, Process>,
+    queue: VecDeque<Awaited>,
+    interrupted: &'a AtomicBool,
+    job: Option<Job>,
+}
+
+/// What a launcher has started.
+struct Job {
+    launcher: Launch,
+    ranks: u32,
+    reception: Reception,
+    output: Output,
+    pids: HashSet<i32>,
+}
+
+/// A mark that no other process of any run has.
+fn next_mark() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("library-{}-{count}", std::process::id())
+}
+
+/// The reactor, made when it is needed first.
+fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Source>> {
+    match reactor {
+        Some(reactor) => Ok(reactor),
+        None => Ok(reactor.insert(Reactor::new()?)),
+    }
+}
+
+impl<'a> Processes<'a> {
+    pub(crate) fn new(interrupted: &'a AtomicBool) -> Self {
+        Self { reactor: None, list: BTreeMap::new(), queue: VecDeque::new(), interrupted, job: None }
+    }
+
+    /// Starts a rank's process with these variables. PMI_FD among them is the number that its connection gets.
+    pub(crate) fn start(
+        &mut self,
+        rank: u32,
+        library: &Library,
+        env: &BTreeMap<String, String>,
+    ) -> io::Result<()> {
+        let reactor = ready(&mut self.reactor)?;
+        let (control, theirs) = pair()?;
+        let (pmi, their_pmi) = pair()?;
+        let mut command = Command::new(&library.binary);
+        command.arg(COMMAND).arg(&library.path).stdin(Stdio::from(theirs)).process_group(0);
+        without_protocol_variables(&mut command, true);
+        command.envs(&library.env).envs(env);
+        let mut output = Output::of(&mut command)?;
+        let number = env.get("PMI_FD").and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2);
+        if let Some(child_fd) = number {
+            let mapping = FdMapping { parent_fd: their_pmi, child_fd };
+            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+        }
+        let launch = Launch::start(&mut command, next_mark())?;
+        drop(command);
+        let source = Source::Rank(rank);
+        reactor.add(launch.child.pidfd(), source, Wanted::Read)?;
+        output.watch(reactor, |_| source)?;
+        let control = Channel::new(UnixStream::from(control));
+        let control_key = reactor.add(&control, source, Wanted::Read)?;
+        let pmi = match number {
+            Some(_) => {
+                let key = reactor.add(&pmi, source, Wanted::Read)?;
+                Some((Connection::new(pmi), key))
+            }
+            None => None,
+        };
+        let control = Some((control, control_key));
+        let process = Process { launch: Some(launch), control, pmi, output, ..Process::default() };
+        self.list.insert(rank, process);
+        Ok(())
+    }
+
+    /// Lets a process manager start the processes of all ranks; its command line comes back.
+    pub(crate) fn launch(
+        &mut self,
+        ranks: u32,
+        server: &Implementation,
+        library: &Library,
+    ) -> io::Result<Vec<String>> {
+        let reactor = ready(&mut self.reactor)?;
+        let reception = Reception::open()?;
+        reception.watch(reactor, Source::Reception)?;
+        std::os::unix::fs::symlink(&library.path, reception.path().join(agent::library::LIBRARY))?;
+        let agent = reception.make_agent(&library.binary, agent::library::NAME, 0)?;
+        let words = server.command(ranks, 1, &agent);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
+        without_protocol_variables(&mut command, false);
+        command.env(agent::PATH_VARIABLE, &agent).envs(&server.env).envs(&library.env);
+        let mut output = Output::of(&mut command)?;
+        output.watch(reactor, Source::LauncherOutput)?;
+        let launcher = Launch::start(&mut command, reception.mark())
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
+        reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
+        self.job = Some(Job { launcher, ranks, reception, output, pids: HashSet::new() });
+        Ok(words)
+    }
+
+    /// Calls may carry long strings: what the process does not take at once it gets when it reads, which it does whenever it is
+    /// not in a call.
+    fn order(&mut self, rank: u32, order: &Order) {
+        let Some((control, key)) = self.list.get_mut(&rank).and_then(|p| p.control.as_mut()) else { return };
+        // If it is gone, its end tells.
+        control.send(order);
+        if control.is_blocked()
+            && let Some(reactor) = &mut self.reactor
+        {
+            let _ = reactor.set(*key, Wanted::ReadWrite);
+        }
+    }
+
+    pub(crate) fn call(&mut self, rank: u32, function: &str, arguments: Vec<Argument>) {
+        self.order(rank, &Order::Call { function: function.to_owned(), arguments });
+    }
+
+    pub(crate) fn exit(&mut self, rank: u32, status: u8) {
+        self.order(rank, &Order::Exit(status));
+    }
+
+    pub(crate) fn kill(&mut self, rank: u32, signal: u8) {
+        self.order(rank, &Order::Kill(signal));
+    }
+
+    /// Writes to the library.
+    pub(crate) fn send(&mut self, rank: u32, bytes: &[u8]) {
+        let Some((pmi, key)) = self.list.get_mut(&rank).and_then(|p| p.pmi.as_mut()) else { return };
+        if pmi.unwritten() + bytes.len() <= UNWRITTEN_MAX {
+            pmi.push(bytes.to_vec());
+            pmi.flush();
+            if pmi.is_blocked()
+                && let Some(reactor) = &mut self.reactor
+            {
+                let _ = reactor.set(*key, Wanted::ReadWrite);
+            }
+        }
+    }
+
+    /// Ends the connection to the library.
+    pub(crate) fn close(&mut self, rank: u32) {
+        let pmi = self.list.get_mut(&rank).and_then(|process| process.pmi.take());
+        if let (Some((pmi, key)), Some(reactor)) = (pmi, &mut self.reactor) {
+            reactor.remove(key);
+            pmi.shut_down();
+        }
+    }
+
+    /// Waits for the next event, until the deadline. If the processes of `ranks` do nothing more of their own, it says so.
+    pub(crate) fn next(&mut self, deadline: Instant, ranks: &[u32]) -> Awaited {
+        let mut slice = Duration::from_micros(500);
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return event;
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Awaited::Interrupted;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.poll(slice.min(left));
+            if !self.queue.is_empty() {
+                continue;
+            }
+            if left.is_zero() {
+                return Awaited::Deadline;
+            }
+            if !ranks.is_empty() && ranks.iter().all(|rank| self.is_idle(*rank)) && self.queue.is_empty() {
+                return Awaited::Idle;
+            }
+            slice = (slice * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether the process waits for something that only we can do.
+    fn is_idle(&mut self, rank: u32) -> bool {
+        // One that a launcher is to start may still come.
+        let Some(process) = self.list.get(&rank) else { return self.job.is_none() };
+        let is_written = process.pmi.as_ref().is_none_or(|(pmi, _)| pmi.unwritten() == 0);
+        if process.gone || !is_written {
+            return process.gone;
+        }
+        // Of a process manager that we know nothing of, only time can tell.
+        let Some(pid) = process.launch.as_ref().map(Launch::pid) else { return false };
+        let friends = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
+        if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &friends, true) {
+            return false;
+        }
+        self.poll(Duration::ZERO);
+        self.queue.is_empty()
+    }
+
+    fn poll(&mut self, wait: Duration) {
+        let Some(reactor) = &mut self.reactor else { return std::thread::sleep(wait) };
+        let Self { list, queue, job, .. } = self;
+        for ready in reactor.wait(Some(wait)).unwrap_or_default() {
+            match (ready.source, &mut *job) {
+                (Source::Rank(rank), _) => {
+                    if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
+                        process.read(reactor, &mut |event| queue.push_back(Awaited::Event(rank, event)));
+                    }
+                }
+                (_, None) => {}
+                (Source::Reception, Some(job)) => job.reception.accept(reactor, Source::Newcomer),
+                (Source::Newcomer(id), Some(job)) => job.greet(id, list, reactor),
+                (Source::LauncherOutput(stderr), Some(job)) => {
+                    let mut tell = |line| queue.push_back(Awaited::Launcher(stderr, line));
+                    job.output.read(stderr, reactor, &mut tell);
+                }
+                (Source::Launcher, Some(job)) => {
+                    if job.launcher.child.try_wait().is_none() {
+                        continue;
+                    }
+                    for stderr in [false, true] {
+                        let mut tell = |line| queue.push_back(Awaited::Launcher(stderr, line));
+                        job.output.read_rest(stderr, reactor, &mut tell);
+                    }
+                    job.reception.accept(reactor, Source::Newcomer);
+                    job.reception.newcomers().into_iter().for_each(|id| job.greet(id, list, reactor));
+                    // Ranks that never came will not come any more.
+                    for rank in 0..job.ranks {
+                        let process = list.entry(rank).or_default();
+                        if process.control.is_none() && !process.gone {
+                            process.read(reactor, &mut |event| queue.push_back(Awaited::Event(rank, event)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Reads whatever is there. What the library wrote comes before what its call returned.
+    fn read(&mut self, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(RankEvent)) {
+        if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
+            pmi.flush();
+            if !pmi.is_blocked() {
+                let _ = reactor.set(*key, Wanted::Read);
+            }
+        }
+        let exit = self.ended();
+        // Reports are taken in first and told last: the library cannot write anything after its call has returned.
+        let reports = self.read_reports(reactor);
+        let exit = exit.or_else(|| self.ended());
+        self.read_pmi(exit.is_some(), reactor, tell);
+        for stderr in [false, true] {
+            let mut tell = |line| tell(RankEvent::Output(stderr, line));
+            match exit {
+                Some(_) => self.output.read_rest(stderr, reactor, &mut tell),
+                None => self.output.read(stderr, reactor, &mut tell),
+            }
+        }
+        reports.into_iter().for_each(&mut *tell);
+        if let Some(exit) = exit {
+            if let Some(file) = self.stderr.take() {
+                let mut text = Vec::new();
+                let _ = file.take(STDERR_MAX).read_to_end(&mut text);
+                for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
+                    tell(RankEvent::Output(true, Bytes(line[..line.len().min(LINE_MAX)].to_vec())));
+                }
+            }
+            self.gone = true;
+            let control = self.control.take().map(|(_, key)| key);
+            let pmi = self.pmi.take().map(|(_, key)| key);
+            control.into_iter().chain(pmi).for_each(|key| reactor.remove(key));
+            tell(RankEvent::Exited(exit));
+        }
+    }
+
+    /// How the process has ended, if it has and as far as that is known.
+    fn ended(&mut self) -> Option<Option<Exit>> {
+        match &mut self.launch {
+            Some(launch) => launch.child.try_wait().map(Some),
+            None => self.control.is_none().then_some(None),
+        }
+    }
+
+    fn read_reports(&mut self, reactor: &mut Reactor<Source>) -> Vec<RankEvent> {
+        let mut events = Vec::new();
+        let Some((control, key)) = &mut self.control else { return events };
+        let was_blocked = control.is_blocked();
+        control.flush();
+        if was_blocked && !control.is_blocked() {
+            let _ = reactor.set(*key, Wanted::Read);
+        }
+        control.receive();
+        while let Some(report) = control.next() {
+            match report {
+                Ok(Report::Loaded(error)) => events.push(RankEvent::Loaded(error)),
+                Ok(Report::Returned(returned)) => events.push(RankEvent::Returned(returned)),
+                Ok(Report::NotCalled { missing, why }) => events.push(RankEvent::NotCalled(missing, why)),
+                // A library that writes to descriptors that are not its own.
+                Err(_) => {}
+            }
+        }
+        if control.is_over() {
+            reactor.remove(*key);
+            self.control = None;
+        }
+        events
+    }
+
+    fn read_pmi(&mut self, all: bool, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(RankEvent)) {
+        let mut buffer = [0; CHUNK];
+        while let Some((pmi, key)) = &self.pmi {
+            match pmi.receive(&mut buffer) {
+                Received::Nothing => return,
+                Received::Bytes(n) => {
+                    tell(RankEvent::Wire(buffer[..n].to_vec()));
+                    // A library that floods must not keep us here.
+                    if !all {
+                        return reactor.after_read(*key, n, buffer.len());
+                    }
+                }
+                Received::End => {
+                    reactor.remove(*key);
+                    self.pmi = None;
+                    tell(RankEvent::WireClosed);
+                }
+            }
+        }
+    }
+}
+
+impl Job {
+    /// A process has said who it is, and gets its place.
+    fn greet(&mut self, id: u64, list: &mut BTreeMap<u32, Process>, reactor: &mut Reactor<Source>) {
+        let Some((Hello::Library { rank, pid }, control)) = self.reception.greet(id, reactor) else { return };
+        self.pids.insert(pid);
+        let free = |rank: &u32| *rank < self.ranks && !list.contains_key(rank);
+        let Some(rank) = rank.filter(free).or_else(|| (0..self.ranks).find(free)) else { return };
+        // Without it, nothing will be seen of standard error.
+        let stderr = File::open(stderr_path(self.reception.path(), pid)).ok();
+        if let Ok(key) = reactor.add(&control, Source::Rank(rank), Wanted::Read) {
+            // What it has said since is still to be taken in.
+            reactor.again(key);
+            let control = Some((control, key));
+            list.insert(rank, Process { control, stderr, ..Process::default() });
+        }
+    }
+
+    /// Waits for the launcher's end, reading what it still writes.
+    fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<Source>) -> bool {
+        let deadline = Instant::now() + wait;
+        loop {
+            if self.launcher.child.try_wait().is_some() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            for ready in reactor.wait(Some(left)).unwrap_or_default() {
+                if let Source::LauncherOutput(stderr) = ready.source {
+                    self.output.read(stderr, reactor, &mut |_| ());
+                }
+            }
+        }
+    }
+}
+
+fn stderr_path(scratch: &Path, pid: i32) -> std::path::PathBuf {
+    scratch.join(agent::library::stderr_name(pid as u32))
+}
+
+impl Drop for Processes<'_> {
+    fn drop(&mut self) {
+        // Whatever the library has started ends with it.
+        for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
+            launch.end(&HashSet::new());
+        }
+        // A launcher may have started processes that are not ours to end, on its behalf or elsewhere: first it is asked.
+        for rank in self.list.keys().copied().collect::<Vec<_>>() {
+            self.exit(rank, 0);
+        }
+        if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {
+            if !job.ends_within(Duration::from_millis(500), reactor) {
+                job.launcher.child.signal(Signal::TERM);
+                job.ends_within(Duration::from_secs(2), reactor);
+            }
+            job.launcher.end(&job.pids);
+        }
+    }
+}

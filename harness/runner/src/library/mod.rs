@@ -1,0 +1,26 @@
+//! PMI libraries under test: a process of ours for each rank loads the library and makes the calls that a scenario says,
+//! while the runner holds the other end of its PMI_FD.
+//!
+//! - [`crate::agent::library`] is the process: it loads, calls, and tells what came back,
+//! - `launch` starts these processes and listens to them,
+//! - `object` reads what can be seen without running anything.
+
+pub(crate) mod launch;
+pub(crate) mod object;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::launch::Implementation;
+
+/// A library under test.
+pub struct Library {
+    /// Its file, absolute.
+    pub path: PathBuf,
+    /// This command's own binary, which is also the process that loads the library.
+    pub binary: PathBuf,
+    /// Further variables for the processes that load it.
+    pub env: BTreeMap<String, String>,
+    /// The process manager of its own that starts the processes; else we are one.
+    pub server: Option<Box<Implementation>>,
+}

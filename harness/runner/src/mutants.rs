@@ -1,0 +1,248 @@
+//! Proof that the suite can fail: it is played against every fault and variation of the reference server.
+//!
+//! A fault is killed by a scenario with a finding that cites a requirement that the fault breaks. A variation must not lead
+//! to any finding, of whatever weight.
+
+pub mod client;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pmi_reference::Config;
+use pmi_reference::behaviour::Behaviour;
+use pmi_reference::fault::{Fault, Variation};
+use serde::Serialize;
+
+use crate::interpret::play;
+use crate::play::{Limits, MemoryPeer};
+use pmi_judge::Outcome;
+use pmi_judge::event::{Event, What};
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::{Need, Scenario};
+use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::suite::Suite;
+
+/// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
+const LONG: usize = 250;
+
+/// What one scenario found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Found {
+    /// The scenario.
+    pub scenario: String,
+    /// Requirements that its findings cite.
+    pub requirements: BTreeSet<String>,
+    /// The first finding: what was expected, and what was seen instead.
+    pub first: String,
+}
+
+/// What became of a fault.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultResult {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Requirements that it breaks.
+    pub breaks: &'static [&'static str],
+    /// Scenarios that cite one of them.
+    pub killers: Vec<Found>,
+    /// Scenarios that cite only others.
+    pub wrong_reason: Vec<Found>,
+}
+
+impl FaultResult {
+    /// Whether a scenario found it for the right reason.
+    pub fn is_killed(&self) -> bool {
+        !self.killers.is_empty()
+    }
+}
+
+/// What became of a variation.
+#[derive(Debug, Clone, Serialize)]
+pub struct VariationResult {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Scenarios that found something, which there should not be.
+    pub punished_by: Vec<Found>,
+}
+
+/// The kill matrix.
+#[derive(Debug, Clone, Serialize)]
+pub struct Matrix {
+    /// Scenarios that were played against each.
+    pub scenarios: usize,
+    /// In the order of the tables.
+    pub faults: Vec<FaultResult>,
+    /// In the order of the table; the first is the server with neither fault nor variation.
+    pub variations: Vec<VariationResult>,
+    /// Requirements that bind servers and that no fault shows to be tested.
+    pub without_fault: Vec<String>,
+}
+
+impl Matrix {
+    /// Whether everything is as it has to be.
+    pub fn is_complete(&self) -> bool {
+        self.faults.iter().all(FaultResult::is_killed)
+            && self.variations.iter().all(|v| v.punished_by.is_empty())
+            && self.without_fault.is_empty()
+    }
+
+    /// Requirements that a finding about a fault that breaks them has cited.
+    pub fn shown(&self) -> BTreeSet<&str> {
+        let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
+        self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
+    }
+}
+
+/// Whether a fault has to show that the requirement is tested: a MUST for servers that can be seen to be broken. What the
+/// RFC contradicts itself about is never failed, so a fault can only be lawful there.
+pub fn needs_fault(requirement: &Requirement) -> bool {
+    requirement.level == Level::Must
+        && requirement.binds.contains(&Binds::Server)
+        && requirement.excluded.is_none()
+        && requirement.contradiction.is_none()
+}
+
+/// Plays one scenario against a server that behaves like this.
+fn one(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
+    let config = Config { nodes: scenario.nodes, behaviour: behaviour.clone(), ..Config::default() };
+    let mut peer = MemoryPeer::launch(config, scenario.ranks);
+    play(scenario, &|name| suite.fragment(name), Vec::new(), &mut peer, limits, &mut ())
+}
+
+fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
+    let first = match (outcome.findings.first(), outcome.scenario_error, outcome.unjudged) {
+        (Some(f), ..) => {
+            format!("line {}: {}: expected {}, seen {}", f.line, f.requirement, f.expected, f.seen)
+        }
+        (None, Some((line, what)), _) => format!("line {line}: {what}"),
+        (None, None, Some(why)) => why.to_string(),
+        (None, None, None) => return None,
+    };
+    let requirements = outcome.findings.into_iter().map(|f| f.requirement).collect();
+    Some(Found { scenario: scenario.name.clone(), requirements, first })
+}
+
+/// The scenarios by length: what they exchange with the plain server, so that it is the same everywhere.
+struct Lengths<'a> {
+    short: Vec<&'a Scenario>,
+    long: Vec<&'a Scenario>,
+}
+
+impl<'a> Lengths<'a> {
+    fn measure(suite: &'a Suite, limits: Limits) -> Self {
+        let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+        let events = |s: &Scenario| {
+            one(suite, s, &Behaviour::default(), limits).events.iter().filter(exchanged).count()
+        };
+        let (long, short) = in_memory(suite).partition(|s| events(s) > LONG);
+        Self { short, long }
+    }
+}
+
+/// The scenarios that can be played in memory, where nobody has an upstream.
+fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
+    let played = |s: &&Scenario| !s.needs.iter().any(|n| n.value == Need::Upstream);
+    suite.testing(UnderTest::Server).map(Arc::as_ref).filter(played)
+}
+
+fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
+    scenarios.iter().filter_map(|s| found(s, one(suite, s, behaviour, limits))).collect()
+}
+
+/// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves
+/// at length are kept for the faults that the others do not kill.
+pub fn run(
+    suite: &Suite,
+    faults: &[&'static Fault],
+    variations: &[&'static Variation],
+    all: bool,
+    jobs: usize,
+) -> Matrix {
+    // Nothing has to be waited for in memory, and what floods is soon known to.
+    let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
+    let lengths = Lengths::measure(suite, limits);
+    let next = AtomicUsize::new(0);
+    let fault_results = Mutex::new(Vec::new());
+    let variation_results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if let Some(fault) = faults.get(at) {
+                        let result = try_fault(suite, &lengths, fault, all, limits);
+                        lock(&fault_results).push((at, result));
+                    } else if at <= faults.len() + variations.len() {
+                        let variation = at.checked_sub(faults.len() + 1).map(|at| variations[at]);
+                        let result = try_variation(suite, variation, limits);
+                        lock(&variation_results).push((at, result));
+                    } else {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    let mut matrix = Matrix {
+        scenarios: in_memory(suite).count(),
+        faults: in_order(fault_results),
+        variations: in_order(variation_results),
+        without_fault: Vec::new(),
+    };
+    let shown = matrix.shown();
+    matrix.without_fault = suite
+        .catalogue
+        .iter()
+        .filter(|r| needs_fault(r) && !shown.contains(r.id.as_str()))
+        .map(|r| r.id.clone())
+        .collect();
+    matrix
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn in_order<T>(results: Mutex<Vec<(usize, T)>>) -> Vec<T> {
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn try_fault(
+    suite: &Suite,
+    lengths: &Lengths<'_>,
+    fault: &'static Fault,
+    all: bool,
+    limits: Limits,
+) -> FaultResult {
+    let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
+    let behaviour = fault.behaviour();
+    let mut found = all_found(suite, &lengths.short, &behaviour, limits);
+    if all || !found.iter().any(right) {
+        found.extend(all_found(suite, &lengths.long, &behaviour, limits));
+    }
+    let (killers, wrong_reason) = found.into_iter().partition(right);
+    FaultResult { name: fault.name, about: fault.about, breaks: fault.breaks, killers, wrong_reason }
+}
+
+fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: Limits) -> VariationResult {
+    let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
+    let config = Config { behaviour: behaviour.clone(), ..Config::default() };
+    let needs = [Need::Spawn, Need::Names];
+    let lacking: Vec<Need> =
+        needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
+    let served = |s: &&Scenario| !s.needs.iter().any(|n| lacking.contains(&n.value));
+    let applicable: Vec<&Scenario> = in_memory(suite).filter(served).collect();
+    VariationResult {
+        name: variation.map_or("plain", |v| v.name),
+        about: variation.map_or("the reference server as it is", |v| v.about),
+        punished_by: all_found(suite, &applicable, &behaviour, limits),
+    }
+}

@@ -1,0 +1,269 @@
+//! Proof that the monitor finds out clients: scripted sessions, each with one fault or variation, against the reference server.
+//!
+//! A fault is killed by a finding against the client that cites a requirement that it breaks. A variation must not lead to
+//! any finding, against either side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use pmi_reference::Config;
+use pmi_reference::fault::client::{Act, ClientFault, ClientVariation, Session, UNSEEN};
+use serde::Serialize;
+
+use crate::play::{Incoming, MemoryPeer, Peer, Recorder};
+use pmi_judge::event::{Bytes, SilenceProof, What};
+use pmi_judge::{Finding, Judge, Party};
+use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::suite::Suite;
+use pmi_wire::Proc;
+
+/// What became of a client's fault.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClientFaultResult {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Requirements that it breaks.
+    pub breaks: &'static [&'static str],
+    /// Requirements that findings against the client cite.
+    pub cited: BTreeSet<String>,
+    /// The first finding that cites one that the fault breaks, or else the first of all.
+    pub first: Option<String>,
+    /// Whether there is one that cites what the fault breaks.
+    pub killed: bool,
+}
+
+/// What became of a client's variation.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClientVariationResult {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Findings, which there should not be.
+    pub punished_by: Vec<String>,
+}
+
+/// A requirement for clients that no script breaks, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct NotSeen {
+    /// Its id.
+    pub id: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// The kill matrix of the clients.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClientMatrix {
+    /// In the order of the table.
+    pub faults: Vec<ClientFaultResult>,
+    /// In the order of the table; the first is the session with neither fault nor variation.
+    pub variations: Vec<ClientVariationResult>,
+    /// Requirements that bind clients and that no fault shows to be watched over.
+    pub without_fault: Vec<String>,
+    /// Those that cannot be broken so that it shows.
+    pub unseen: Vec<NotSeen>,
+}
+
+impl ClientMatrix {
+    /// Whether everything is as it has to be.
+    pub fn is_complete(&self) -> bool {
+        self.faults.iter().all(|f| f.killed)
+            && self.variations.iter().all(|v| v.punished_by.is_empty())
+            && self.without_fault.is_empty()
+    }
+
+    /// Requirements that a finding about a fault that breaks them has cited.
+    pub fn shown(&self) -> BTreeSet<&str> {
+        let broken = |f: &ClientFaultResult, id: &str| f.cited.contains(id);
+        self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| broken(f, id))).collect()
+    }
+}
+
+/// Whether a client's fault has to show that the requirement is watched over: a MUST for clients that can be seen to be
+/// broken. What the RFC contradicts itself about is never failed.
+pub fn needs_client_fault(requirement: &Requirement) -> bool {
+    requirement.level == Level::Must
+        && requirement.binds.contains(&Binds::Client)
+        && requirement.excluded.is_none()
+        && requirement.contradiction.is_none()
+        && UNSEEN.iter().all(|u| u.id != requirement.id)
+}
+
+/// A process of a session, as far as the script has to know.
+struct State {
+    /// Something that it wrote has no answer.
+    waits: bool,
+}
+
+/// A session that is being played.
+struct Playing<'a> {
+    peer: MemoryPeer,
+    recorder: Recorder<'a>,
+    procs: BTreeMap<Proc, State>,
+    /// The names of the keyval spaces that groups have been told.
+    names: BTreeMap<u32, String>,
+}
+
+impl Playing<'_> {
+    /// Takes in what the server did.
+    fn drain(&mut self) {
+        while let Incoming::Event(what) = self.peer.next(Instant::now(), false) {
+            match &what {
+                What::Started { proc, .. } => {
+                    self.procs.insert(*proc, State { waits: false });
+                }
+                What::FromServer { proc, bytes } => {
+                    let text = String::from_utf8_lossy(&bytes.0);
+                    if let Some((_, rest)) =
+                        text.split_once("cmd=my_kvsname ").filter(|_| text.ends_with('\n'))
+                        && let Some((_, name)) = rest.split_once("kvsname=")
+                    {
+                        let name = name.split([' ', '\n']).next().unwrap_or_default();
+                        self.names.insert(proc.group, name.to_owned());
+                    }
+                    if let Some(state) = self.procs.get_mut(proc) {
+                        state.waits = false;
+                    }
+                }
+                What::ClosedByServer { proc } | What::Ended { proc, .. } => {
+                    self.procs.remove(proc);
+                }
+                _ => {}
+            }
+            self.recorder.record(what);
+        }
+    }
+
+    /// The process closes its connection and ends.
+    fn end(&mut self, proc: Proc) {
+        self.procs.remove(&proc);
+        self.recorder.record(What::ClosedByClient { proc });
+        self.recorder.record(What::Ended { proc, ours: true });
+        self.peer.exit(proc, 0);
+        self.drain();
+    }
+
+    fn fill(&self, group: u32, bytes: &[u8]) -> Vec<u8> {
+        let name = |group: u32| self.names.get(&group).map_or("unknown", String::as_str);
+        let values = [("{kvs}", name(group)), ("{child}", name(1)), ("{agent}", "/memory/agent-1")];
+        let mut bytes = bytes.to_vec();
+        for (mark, value) in values {
+            while let Some(at) = bytes.windows(mark.len()).position(|part| part == mark.as_bytes()) {
+                bytes.splice(at..at + mark.len(), value.bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Plays a session and tells what the monitor makes of it.
+fn judged(session: &Session) -> Vec<Finding> {
+    let config = Config { behaviour: session.server.clone(), ..Config::default() };
+    let mut sink = ();
+    let mut play = Playing {
+        peer: MemoryPeer::launch(config, session.ranks),
+        recorder: Recorder::new(&mut sink, Judge::watching(Party::Client)),
+        procs: BTreeMap::new(),
+        names: BTreeMap::new(),
+    };
+    play.recorder.record(What::Launched { command: Vec::new(), ranks: session.ranks, nodes: 1 });
+    play.drain();
+    for step in &session.steps {
+        let proc = Proc { group: step.group, rank: step.rank };
+        let Some(state) = play.procs.get_mut(&proc) else { continue };
+        match &step.act {
+            Act::Write(_) if state.waits && !step.ahead => {}
+            Act::Write(bytes) => {
+                state.waits = true;
+                for piece in play.fill(proc.group, bytes).chunks(session.piece) {
+                    play.recorder.record(What::ToServer { proc, bytes: Bytes(piece.to_vec()) });
+                    play.peer.send(proc, piece);
+                    play.drain();
+                }
+            }
+            Act::Close => {
+                if state.waits {
+                    let proof = SilenceProof::Idle;
+                    play.recorder.record(What::NoAnswer { proc, proof });
+                }
+                play.end(proc);
+            }
+        }
+    }
+    play.recorder.judge.take_watched()
+}
+
+fn told(finding: &Finding) -> String {
+    format!("{}: expected {}, seen {}", finding.requirement, finding.expected, finding.seen)
+}
+
+fn try_fault(fault: &ClientFault) -> ClientFaultResult {
+    let findings = judged(&Session::changed(fault.effect));
+    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == Party::Client).collect();
+    let right = against.iter().find(|f| fault.breaks.contains(&f.requirement.as_str()));
+    ClientFaultResult {
+        name: fault.name,
+        about: fault.about,
+        breaks: fault.breaks,
+        cited: against.iter().map(|f| f.requirement.clone()).collect(),
+        first: right.or(against.first()).map(|f| told(f)),
+        killed: right.is_some(),
+    }
+}
+
+/// Plays all of these. It takes a fraction of a second, so on one thread.
+pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
+    let plain =
+        ClientVariation { name: "client-plain", about: "the session as it is", effect: |_: &mut Session| {} };
+    let punished = |variation: &ClientVariation| ClientVariationResult {
+        name: variation.name,
+        about: variation.about,
+        punished_by: judged(&Session::changed(variation.effect)).iter().map(told).collect(),
+    };
+    let mut matrix = ClientMatrix {
+        faults: faults.iter().map(|f| try_fault(f)).collect(),
+        variations: std::iter::once(&plain).chain(variations.iter().copied()).map(punished).collect(),
+        without_fault: Vec::new(),
+        unseen: UNSEEN.iter().map(|u| NotSeen { id: u.id, reason: u.reason }).collect(),
+    };
+    let shown = matrix.shown();
+    matrix.without_fault = suite
+        .catalogue
+        .iter()
+        .filter(|r| needs_client_fault(r) && !shown.contains(r.id.as_str()))
+        .map(|r| r.id.clone())
+        .collect();
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_reference::fault::client::{FAULTS, VARIATIONS};
+
+    use super::*;
+
+    #[test]
+    fn every_fault_is_killed_for_the_right_reason_and_no_variation_punished() {
+        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let matrix = run(&suite, &FAULTS.iter().collect::<Vec<_>>(), &VARIATIONS.iter().collect::<Vec<_>>());
+        let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
+        assert!(alive.is_empty(), "{alive:#?}");
+        let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
+        assert!(punished.is_empty(), "{punished:#?}");
+        assert_eq!(matrix.without_fault, [""; 0]);
+        assert!(matrix.is_complete());
+    }
+
+    #[test]
+    fn requirements_that_are_named_exist() {
+        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let broken = FAULTS.iter().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
+        for (name, id) in broken.chain(UNSEEN.iter().map(|u| ("unseen", u.id))) {
+            let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&Binds::Client));
+            assert_eq!(binds, Some(true), "{name}: {id} is no requirement for clients");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The reference server joined to the player in memory: no processes, no sockets, no waiting.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_wire::Proc;
+
+use super::peer::{Incoming, Peer};
+use pmi_judge::event::{Bytes, Exit, What};
+
+/// A reference server with the processes that a launcher would have started.
+pub struct MemoryPeer {
+    server: Server,
+    queue: VecDeque<What>,
+    /// Processes that have not ended.
+    alive: BTreeMap<Proc, ()>,
+    status: i32,
+    over: bool,
+}
+
+impl MemoryPeer {
+    /// Starts `ranks` processes on as many nodes as the configuration says.
+    pub fn launch(config: Config, ranks: u32) -> Self {
+        let mut server = Server::new(config);
+        server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        let mut peer =
+            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
+        for rank in 0..ranks {
+            peer.start(Proc { group: 0, rank }, Vec::new());
+        }
+        peer
+    }
+
+    fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
+        let env: BTreeMap<String, String> =
+            self.server.environment(proc, "3").into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        self.alive.insert(proc, ());
+        let connected = self.server.connects(proc);
+        let bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
+        self.queue.push_back(What::Started { proc, env, args, bad_fd });
+        if !connected {
+            self.queue.push_back(What::ClosedByServer { proc });
+            self.alive.remove(&proc);
+        }
+    }
+
+    /// Does what the server asks for.
+    fn act(&mut self) {
+        while let Some(action) = self.server.next_action() {
+            match action {
+                Action::Send { to, bytes } => {
+                    let proc = Proc { group: to.group, rank: to.rank };
+                    self.queue.push_back(What::FromServer { proc, bytes: Bytes(bytes) });
+                }
+                Action::Spawn { group, by: _, programs } => {
+                    let agent = self.agent(group);
+                    let mut codes = Vec::new();
+                    let found = programs.iter().all(|p| p.execname == agent);
+                    for program in &programs {
+                        for _ in 0..program.nprocs {
+                            let proc = Proc { group, rank: codes.len() as u32 };
+                            if found {
+                                let args = program.args.iter().map(|(_, arg)| Bytes(arg.clone())).collect();
+                                self.start(proc, args);
+                            }
+                            codes.push(i64::from(!found));
+                        }
+                    }
+                    self.server.spawned(group, &codes);
+                }
+                Action::Close { proc, end } => {
+                    let proc = Proc { group: proc.group, rank: proc.rank };
+                    self.queue.push_back(What::ClosedByServer { proc });
+                    if end && self.alive.remove(&proc).is_some() {
+                        self.queue.push_back(What::Ended { proc, ours: false });
+                    }
+                }
+                Action::Abort { group, by, status, reason } => {
+                    if !reason.is_empty() {
+                        let line = Bytes(format!("rank {by}: {reason}").into_bytes());
+                        self.queue.push_back(What::Output { stderr: true, line });
+                    }
+                    for rank in 0..self.server.size(group) {
+                        let proc = Proc { group, rank };
+                        self.queue.push_back(What::ClosedByServer { proc });
+                        if self.alive.remove(&proc).is_some() {
+                            self.queue.push_back(What::Ended { proc, ours: false });
+                        }
+                    }
+                    self.fail(status as i32 & 0xff);
+                }
+            }
+        }
+        if self.alive.is_empty() && !self.over {
+            self.over = true;
+            self.queue.push_back(What::JobExited { exit: Exit::Code(self.status) });
+        }
+    }
+
+    /// The job's status is the first that is not 0.
+    fn fail(&mut self, status: i32) {
+        if self.status == 0 {
+            self.status = status;
+        }
+    }
+
+    fn end(&mut self, proc: Proc, status: i32) {
+        self.server.closed(proc);
+        self.alive.remove(&proc);
+        self.fail(status);
+        self.act();
+    }
+}
+
+impl Peer for MemoryPeer {
+    fn send(&mut self, to: Proc, bytes: &[u8]) {
+        if self.alive.contains_key(&to) {
+            self.server.receive(to, bytes);
+            self.act();
+        }
+    }
+
+    fn close(&mut self, proc: Proc) {
+        if self.alive.contains_key(&proc) {
+            self.server.closed(proc);
+            self.act();
+        }
+    }
+
+    fn exit(&mut self, proc: Proc, status: u8) {
+        self.end(proc, i32::from(status));
+    }
+
+    fn kill(&mut self, proc: Proc, signal: u8) {
+        self.end(proc, 128 + i32::from(signal));
+    }
+
+    fn next(&mut self, _: Instant, _: bool) -> Incoming {
+        self.queue.pop_front().map_or(Incoming::Idle, Incoming::Event)
+    }
+
+    fn agent(&mut self, group: u32) -> Vec<u8> {
+        format!("/memory/agent-{group}").into_bytes()
+    }
+}

@@ -1,0 +1,52 @@
+//! What the player needs of whatever is at the other end.
+
+use std::time::Instant;
+
+use crate::hydra::UpstreamCommand;
+use crate::process::Memory;
+use pmi_judge::event::What;
+use pmi_wire::Proc;
+
+/// What came of waiting.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Something happened.
+    Event(What),
+    /// Nothing will ever come unless we act: the server has read everything that was sent and waits without a time
+    /// limit.
+    Idle,
+    /// The deadline has passed.
+    Deadline,
+    /// The user wants the run to end.
+    Interrupted,
+}
+
+/// The implementation under test with its connections, and the processes that it started for us.
+///
+/// Nothing here judges: a peer carries bytes and facts.
+pub trait Peer {
+    /// Writes bytes, in one write if the connection takes them. A connection that is closed swallows them; the end
+    /// of the connection arrives as an event.
+    fn send(&mut self, to: Proc, bytes: &[u8]);
+    /// Closes our end.
+    fn close(&mut self, proc: Proc);
+    /// Lets the process exit with this status; closes our end.
+    fn exit(&mut self, proc: Proc, status: u8);
+    /// Lets the process die of this signal; closes our end.
+    fn kill(&mut self, proc: Proc, signal: u8);
+    /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
+    /// seems to wait gets some time more.
+    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
+    /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Peers without an
+    /// upstream are never asked for one.
+    fn hold(&mut self, _requests: Vec<String>) {}
+    /// Tells the upstream of a proxy what to do.
+    fn upstream(&mut self, _command: UpstreamCommand) {}
+    /// The memory of the launcher and of the processes that have made the connections of ours; none where that cannot be
+    /// known.
+    fn memory(&self) -> Vec<Memory> {
+        Vec::new()
+    }
+    /// A program for a spawn request that reports to us as process group `group`.
+    fn agent(&mut self, group: u32) -> Vec<u8>;
+}

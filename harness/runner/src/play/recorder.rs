@@ -1,0 +1,65 @@
+//! Numbers the events, keeps them, and shows them to the monitor.
+
+use std::time::Instant;
+
+use pmi_judge::Judge;
+use pmi_judge::event::{Event, What};
+
+/// Gets every event as it happens.
+pub trait EventSink {
+    /// One event.
+    fn event(&mut self, event: &Event);
+}
+
+/// For those who need none.
+impl EventSink for () {
+    fn event(&mut self, _: &Event) {}
+}
+
+/// Most bytes of all reads and writes that are kept.
+const KEEP_ALL: usize = 8 << 20;
+
+/// Most bytes of one read or write that are kept in the transcript; the monitor sees all of them.
+pub const KEPT: usize = 64 * 1024;
+
+/// See the module's documentation.
+pub struct Recorder<'a> {
+    start: Instant,
+    sink: &'a mut dyn EventSink,
+    /// Bytes that may still be kept.
+    room: usize,
+    /// Everything so far.
+    pub events: Vec<Event>,
+    /// Reads every event.
+    pub judge: Judge,
+    /// Line of the scenario that is being played.
+    pub line: usize,
+}
+
+impl<'a> Recorder<'a> {
+    /// Starts the clock.
+    pub fn new(sink: &'a mut dyn EventSink, judge: Judge) -> Self {
+        Self { start: Instant::now(), sink, room: KEEP_ALL, events: Vec::new(), judge, line: 0 }
+    }
+
+    /// Takes an event in; returns its number.
+    pub fn record(&mut self, what: What) -> u64 {
+        let seq = self.events.len() as u64;
+        let time_us = self.start.elapsed().as_micros() as u64;
+        let mut event = Event { seq, time_us, line: self.line, what };
+        self.judge.observe(&event);
+        // A stored log is judged again, so it has everything.
+        self.sink.event(&event);
+        if let What::FromServer { bytes, .. }
+        | What::ToServer { bytes, .. }
+        | What::FromProxy { text: bytes, .. }
+        | What::ToProxy { text: bytes, .. } = &mut event.what
+        {
+            bytes.0.truncate(KEPT.min(self.room));
+            bytes.0.shrink_to_fit();
+            self.room -= bytes.0.len();
+        }
+        self.events.push(event);
+        seq
+    }
+}

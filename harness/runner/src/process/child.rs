@@ -1,0 +1,154 @@
+//! Processes that we start: how they are started, and how they end.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{self, Command, ExitStatus};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::tree;
+use pmi_judge::event::Exit;
+
+/// A child of ours.
+pub(crate) struct Child {
+    child: process::Child,
+    pid: Pid,
+    /// Readable when the process has ended.
+    pidfd: OwnedFd,
+    /// How it ended, once that is known.
+    exit: Option<Exit>,
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.code().unwrap_or(255)),
+    }
+}
+
+impl Child {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
+        Self::adopt(command.spawn()?)
+    }
+
+    /// One that has been started already.
+    pub(crate) fn adopt(mut child: process::Child) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child, pid, pidfd, exit: None }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Readable when the process has ended.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Whether it has been waited for, so that its number may be another's.
+    pub(crate) fn is_reaped(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn try_wait(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            self.exit = match self.child.try_wait() {
+                Ok(status) => status.map(exit_of),
+                // Somebody else has reaped it; its status is lost.
+                Err(_) => Some(Exit::Code(255)),
+            };
+        }
+        self.exit
+    }
+
+    /// How it ends.
+    pub(crate) fn wait(&mut self) -> Exit {
+        match self.exit {
+            Some(exit) => exit,
+            None => *self.exit.insert(self.child.wait().map_or(Exit::Code(255), exit_of)),
+        }
+    }
+
+    /// Sends it a signal, unless it has been waited for.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if !self.is_reaped() {
+            // It may have ended already.
+            let _ = rustix::process::kill_process(self.pid, signal);
+        }
+    }
+
+    /// Kills the process group that it leads, unless it has been waited for.
+    pub(crate) fn kill_group(&self) {
+        if !self.is_reaped() {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+}
+
+/// A child of ours with all that it starts: everything is marked by a variable in its environment, and orphans of it become
+/// children of ours.
+pub(crate) struct Launch {
+    pub(crate) child: Child,
+    mark: String,
+    ended: bool,
+}
+
+impl Launch {
+    /// Starts the command. No other launch may have this mark.
+    pub(crate) fn start(command: &mut Command, mark: String) -> io::Result<Self> {
+        tree::become_subreaper();
+        command.env(tree::MARK, &mark);
+        let child = tree::launch(&mark, || {
+            let child = Child::start(command)?;
+            let pid = child.pid().as_raw_nonzero().get();
+            io::Result::Ok((child, pid))
+        })?;
+        Ok(Self { child: child.0, mark, ended: false })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.pid().as_raw_nonzero().get()
+    }
+
+    /// Ends what is left of it. `known` are processes that told us of themselves.
+    pub(crate) fn end(&mut self, known: &HashSet<i32>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let pid = self.pid();
+        if self.child.try_wait().is_none() || tree::anything_left(&self.mark, pid, known) {
+            tree::end_all(&self.mark, pid, known);
+        }
+        self.child.signal(Signal::KILL);
+        self.child.wait();
+        tree::launch_ended(&self.mark, pid);
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        self.end(&HashSet::new());
+    }
+}
+
+/// Removes from a command's environment the variables of the protocol, which an outer process manager may have set for us;
+/// with those of our own or without.
+pub(crate) fn without_protocol_variables(command: &mut Command, ours_too: bool) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("PMI_") && (ours_too || !text.starts_with("PMI_CONFORM")) {
+            command.env_remove(name);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::procfs::{self, Stat};
+
+/// A process that is not our child and whose end is of interest.
+pub(crate) struct Foreign {
+    pid: i32,
+    /// As the kernel calls it, 15 bytes at most.
+    name: String,
+    pidfd: OwnedFd,
+    reported: bool,
+}
+
+impl Foreign {
+    /// `None` if there is no such process.
+    pub(crate) fn new(pid: i32) -> Option<Self> {
+        let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let name = procfs::name(pid)?;
+        Some(Self { pid, name, pidfd, reported: false })
+    }
+
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.pid == pid
+    }
+
+    /// The same as [`Self::killed_by`], but once.
+    pub(crate) fn unreported_death(&mut self) -> Option<(String, i32)> {
+        let death = if self.reported { None } else { self.killed_by() };
+        self.reported |= death.is_some();
+        death
+    }
+
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported
+    }
+
+    /// Its name and the signal that it died of.
+    pub(crate) fn killed_by(&self) -> Option<(String, i32)> {
+        // Asked whenever nothing comes, mostly of the living.
+        if !self.has_ended() {
+            return None;
+        }
+        // It may be reaped while we look.
+        let status =
+            wait_status(&self.pidfd).or_else(|| self.unreaped()).or_else(|| wait_status(&self.pidfd))?;
+        libc::WIFSIGNALED(status).then(|| (self.name.clone(), libc::WTERMSIG(status)))
+    }
+
+    /// How it ended, as wait will tell its parent, which has not asked yet.
+    fn unreaped(&self) -> Option<i32> {
+        Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+    }
+}
+
+/// `struct pidfd_info` in its first form.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+/// Asks for, and says that there is, `exit_code`.
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+
+/// How a process ended that has been reaped, as wait tells it.
+fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
+    const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
+    #[expect(unsafe_code, reason = "rustix has no safe call for it")]
+    // SAFETY: the operation's number holds the size of what it reads and writes.
+    unsafe {
+        rustix::ioctl::ioctl(pidfd, rustix::ioctl::Updater::<GET_INFO, _>::new(&mut info)).ok()?;
+    }
+    (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
+}
+
+/// Tries whether the kernel tells: `program` is asked for its version.
+pub(crate) fn kernel_tells(program: &Path) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return false };
+    let pidfd = Pid::from_raw(child.id() as i32)
+        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    child.wait().is_ok() && pidfd.is_some_and(|pidfd| wait_status(&pidfd).is_some())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        // It is called so a moment after it was started.
+        while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
+            std::thread::yield_now();
+        }
+        let mut foreign = Foreign::new(child.id() as i32).unwrap();
+        assert!(foreign.unreported_death().is_none(), "it lives");
+        rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();
+        while !foreign.has_ended() {
+            std::thread::yield_now();
+        }
+        assert_eq!(foreign.unreported_death(), Some(("sleep".to_owned(), 11)));
+        assert_eq!((foreign.unreported_death(), foreign.is_reported()), (None, true));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_child_of_another_is_told_of_where_the_kernel_does() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid: i32 = line.trim().parse().unwrap();
+        let foreign = Foreign::new(pid).unwrap();
+        assert!(foreign.killed_by().is_none(), "it lives");
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::ABORT).unwrap();
+        child.wait().unwrap();
+        let told = kernel_tells(Path::new("/bin/true"));
+        assert_eq!(foreign.killed_by().map(|(_, signal)| signal), told.then_some(6));
+    }
+}

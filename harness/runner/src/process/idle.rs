@@ -1,0 +1,260 @@
+//! Can it be read off the server's processes that no answer will come?
+//!
+//! A server is idle when each thread of each of its processes waits without a time limit for something that only we
+//! can cause: no timer that it has set will wake it, and no process that is not its own. Then silence is proven,
+//! without waiting for a clock. Linux only; elsewhere it is never proven.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::SocketAddrAny;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+
+use super::procfs;
+
+/// A thread's number and how often it has gone to sleep of its own.
+type Sleeps = Vec<(i32, u64)>;
+
+/// What a look at processes shows.
+enum Look {
+    /// Every thread is in an endless wait.
+    Waiting(Sleeps),
+    /// One of them works, or is stopped.
+    Busy,
+    /// One of them seems to have ended.
+    Ended,
+}
+
+/// Processes that are looked at again and again. Mostly one of them runs, and then no more is read than shows it.
+#[derive(Default)]
+pub(crate) struct IdleCheck {
+    /// As they were listed last.
+    pids: Vec<i32>,
+}
+
+impl IdleCheck {
+    /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
+    /// `list` finds them, sorted, or `None` if they prove nothing; it is asked while they wait, so that none which is
+    /// being started is missed. `friends` are those that may be on the other side of a connection without being
+    /// listed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    pub(crate) fn all_waiting(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        friends: &HashSet<i32>,
+        alarms: bool,
+    ) -> bool {
+        let list = || list().unwrap_or_default();
+        if self.pids.is_empty() {
+            self.pids = list();
+        }
+        if self.pids.is_empty() {
+            return false;
+        }
+        let before = match look(&self.pids) {
+            Look::Waiting(sleeps) => sleeps,
+            Look::Busy => return false,
+            Look::Ended => {
+                self.pids.clear();
+                return false;
+            }
+        };
+        let now = list();
+        if now != self.pids {
+            self.pids = now;
+            return false;
+        }
+        only_we_can_wake(&self.pids, friends, alarms)
+            && matches!(look(&self.pids), Look::Waiting(after) if after == before)
+    }
+}
+
+fn look(pids: &[i32]) -> Look {
+    let mut sleeps = Sleeps::new();
+    for pid in pids {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Look::Ended };
+        for task in tasks.flatten() {
+            let folder = task.path();
+            let call = procfs::text(folder.join("syscall")).unwrap_or_default();
+            // The dead make no calls.
+            if call.is_empty() || call.starts_with("-1") {
+                return Look::Ended;
+            }
+            if !waits_for_ever(&call) {
+                return Look::Busy;
+            }
+            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
+            let (Some(tid), Some(count)) = (tid, sleep(&folder)) else { return Look::Busy };
+            sleeps.push((tid, count));
+        }
+    }
+    sleeps.sort_unstable();
+    Look::Waiting(sleeps)
+}
+
+/// How often a thread that sleeps has gone to sleep of its own. Neither stopped nor waiting for a disk: that a read
+/// takes its time is no silence.
+fn sleep(task: &Path) -> Option<u64> {
+    let status = procfs::text(task.join("status")).ok()?;
+    let mut lines = status.lines();
+    lines.find(|l| l.starts_with("State:\tS"))?;
+    lines.find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
+/// POSIX timer or alarm, of which only the handler can be seen, and no connection to a daemon or another host.
+fn only_we_can_wake(pids: &[i32], friends: &HashSet<i32>, alarms: bool) -> bool {
+    let mut internet: HashMap<u64, (SocketAddrAny, SocketAddrAny)> = HashMap::new();
+    for pid in pids {
+        if alarms && catches_alarms(*pid) {
+            return false;
+        }
+        // The kernel may have been built without this file.
+        if procfs::text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
+            return false;
+        }
+        let pidfd =
+            Pid::from_raw(*pid).and_then(|p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok());
+        let (Some(pidfd), Ok(fds)) = (pidfd, fs::read_dir(format!("/proc/{pid}/fd"))) else { return false };
+        for entry in fds.flatten() {
+            let Ok(to) = fs::read_link(entry.path()) else { continue };
+            let name = entry.file_name();
+            let (Some(to), Some(name)) = (to.to_str(), name.to_str()) else { continue };
+            if to == "anon_inode:[timerfd]"
+                && procfs::text(format!("/proc/{pid}/fdinfo/{name}"))
+                    .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
+            {
+                return false;
+            }
+            let inode = to.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')?.parse().ok());
+            let (Some(inode), Ok(number)) = (inode, name.parse()) else { continue };
+            // Where descriptors of others may not be looked at, the server is believed to stand on its own.
+            let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+                continue;
+            };
+            match other_end(&socket) {
+                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return false,
+                Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
+                _ => {}
+            }
+        }
+    }
+    let ends: HashSet<_> = internet.values().collect();
+    internet.values().all(|(here, there)| ends.contains(&(there.clone(), here.clone())))
+}
+
+fn catches_alarms(pid: i32) -> bool {
+    /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
+    const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
+    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_none_or(|mask| mask & ALARMS != 0)
+}
+
+enum End {
+    /// Who made the other end, on this host.
+    Process(i32),
+    /// The addresses of this end and the other.
+    Internet(Box<(SocketAddrAny, SocketAddrAny)>),
+}
+
+/// What is at the other end of a connected socket.
+fn other_end(socket: &OwnedFd) -> Option<End> {
+    let there = rustix::net::getpeername(socket.as_fd()).ok()??;
+    if there.address_family() == rustix::net::AddressFamily::UNIX {
+        let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
+        return Some(End::Process(maker.pid.as_raw_nonzero().get()));
+    }
+    Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
+}
+
+/// Reads a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
+fn waits_for_ever(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return false };
+    let args: Vec<u64> =
+        words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
+    let arg = |i: usize| args.get(i).copied().unwrap_or(1);
+    // A timeout in milliseconds is an int: its low half counts.
+    let endless = |i: usize| (arg(i) as u32 as i32) < 0;
+    let no_timeout = |i: usize| arg(i) == 0;
+    match call(number) {
+        Call::Poll => endless(2),
+        Call::EpollWait => endless(3),
+        Call::Ppoll => no_timeout(2),
+        Call::EpollPwait2 => no_timeout(3),
+        Call::Select => no_timeout(4),
+        Call::Futex => no_timeout(3),
+        Call::SigTimedWait => no_timeout(2),
+        Call::Endless => true,
+        Call::Other => false,
+    }
+}
+
+enum Call {
+    Poll,
+    Ppoll,
+    Select,
+    EpollWait,
+    EpollPwait2,
+    Futex,
+    SigTimedWait,
+    /// read, recv, accept, wait4, pause ...: no time limit in the arguments.
+    Endless,
+    Other,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn call(number: u32) -> Call {
+    match number {
+        7 => Call::Poll,
+        271 => Call::Ppoll,
+        23 | 270 => Call::Select,
+        232 | 281 => Call::EpollWait,
+        441 => Call::EpollPwait2,
+        202 => Call::Futex,
+        128 => Call::SigTimedWait,
+        0 | 19 | 34 | 43 | 45 | 47 | 61 | 130 | 247 | 288 => Call::Endless,
+        _ => Call::Other,
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn call(number: u32) -> Call {
+    match number {
+        73 => Call::Ppoll,
+        72 => Call::Select,
+        22 => Call::EpollWait,
+        441 => Call::EpollPwait2,
+        98 => Call::Futex,
+        137 => Call::SigTimedWait,
+        63 | 65 | 133 | 95 | 202 | 207 | 212 | 242 | 260 => Call::Endless,
+        _ => Call::Other,
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn call(_: u32) -> Call {
+    Call::Other
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::waits_for_ever;
+
+    #[test]
+    fn only_waits_without_a_limit_count() {
+        assert!(waits_for_ever("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f"), "poll(-1)");
+        assert!(!waits_for_ever("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f"), "poll(1000)");
+        assert!(
+            waits_for_ever("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f"),
+            "epoll_wait(-1)"
+        );
+        assert!(!waits_for_ever("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f"), "clock_nanosleep");
+        assert!(!waits_for_ever("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f"), "futex with a timeout");
+        assert!(!waits_for_ever("running"));
+        assert!(!waits_for_ever(""));
+    }
+}

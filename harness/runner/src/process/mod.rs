@@ -1,0 +1,37 @@
+//! The process room: everything about processes and their connections that does not depend on what they are for.
+//!
+//! - `child`: how processes of ours are started, reaped, and ended with all that they have started,
+//! - `connection`: a connection, and what could not be written to it yet,
+//! - `foreign`: how processes ended that are not our children,
+//! - `idle`: whether processes wait for something that only we can do,
+//! - `output`: what processes write to their standard output and error, within bounds,
+//! - `procfs`: files of `/proc`,
+//! - `reactor`: one wait for many descriptors,
+//! - [`stop`]: signals to us that ask for an end,
+//! - [`tree`]: the descendants of ours, and the orphans that they leave to us.
+
+pub(crate) mod child;
+pub(crate) mod connection;
+pub(crate) mod foreign;
+pub(crate) mod idle;
+pub(crate) mod output;
+pub(crate) mod procfs;
+pub(crate) mod reactor;
+pub mod stop;
+pub mod tree;
+
+pub use tree::Memory;
+
+use std::io;
+use std::os::fd::AsFd;
+
+/// Makes reading from and writing to a descriptor return at once.
+pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// An error with what failed before it.
+pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}

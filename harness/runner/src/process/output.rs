@@ -1,0 +1,178 @@
+//! What processes write to their standard output and error: in lines, and no more of it than anybody reads.
+
+use std::io::{self, PipeReader, Read};
+use std::process::Command;
+
+use super::nonblocking;
+use super::reactor::{Key, Reactor, Wanted};
+use pmi_judge::event::Bytes;
+
+/// Longest line that is kept; the rest of it is dropped.
+pub(crate) const LINE_MAX: usize = 1024;
+/// Most lines that are kept; the rest is read and dropped.
+pub(crate) const LINES_MAX: usize = 400;
+/// Most bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Makes lines of pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    partial: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes a piece and tells the lines that are complete, without their newlines.
+    pub(crate) fn push(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Vec<u8>)) {
+        for part in bytes.split_inclusive(|b| *b == b'\n') {
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
+            let room = LINE_MAX.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(&text[..text.len().min(room)]);
+            if part.len() > text.len() {
+                tell(std::mem::take(&mut self.partial));
+            }
+        }
+    }
+
+    /// Nothing more will come: a line that has no end, if there is one.
+    pub(crate) fn finish(&mut self) -> Option<Vec<u8>> {
+        Some(std::mem::take(&mut self.partial)).filter(|line| !line.is_empty())
+    }
+}
+
+/// Lets a command write its standard output and error into pipes, from which reading does not wait.
+pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
+    let (out, out_writer) = io::pipe()?;
+    let (err, err_writer) = io::pipe()?;
+    command.stdout(out_writer).stderr(err_writer);
+    nonblocking(&out)?;
+    nonblocking(&err)?;
+    Ok([out, err])
+}
+
+#[derive(Default)]
+struct Stream {
+    pipe: Option<(PipeReader, Option<Key>)>,
+    lines: Lines,
+}
+
+/// Standard output and error of a process, in lines; or of nobody.
+#[derive(Default)]
+pub(crate) struct Output {
+    streams: [Stream; 2],
+    kept: usize,
+}
+
+impl Output {
+    /// That of the processes of a command.
+    pub(crate) fn of(command: &mut Command) -> io::Result<Self> {
+        let streams =
+            capture(command)?.map(|pipe| Stream { pipe: Some((pipe, None)), lines: Lines::default() });
+        Ok(Self { streams, kept: 0 })
+    }
+
+    /// Has the reactor tell when there is something to read; `source` says by which name, `true` for standard error.
+    pub(crate) fn watch<S: Copy>(
+        &mut self,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(bool) -> S,
+    ) -> io::Result<()> {
+        for (stream, stderr) in self.streams.iter_mut().zip([false, true]) {
+            if let Some((pipe, key)) = &mut stream.pipe {
+                *key = Some(reactor.add(&*pipe, source(stderr), Wanted::Read)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, and tells the lines that are complete and to be kept.
+    pub(crate) fn read<S: Copy>(
+        &mut self,
+        stderr: bool,
+        reactor: &mut Reactor<S>,
+        tell: &mut dyn FnMut(Bytes),
+    ) {
+        let Self { streams, kept } = self;
+        let Stream { pipe: open, lines } = &mut streams[usize::from(stderr)];
+        let Some((pipe, key)) = open else { return };
+        let mut keep = |line: Vec<u8>| {
+            if *kept < LINES_MAX {
+                *kept += 1;
+                tell(Bytes(line));
+            }
+        };
+        let mut buffer = [0; CHUNK];
+        match pipe.read(&mut buffer) {
+            Ok(n) if n > 0 => {
+                lines.push(&buffer[..n], &mut keep);
+                if let Some(key) = key {
+                    reactor.after_read(*key, n, buffer.len());
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                if let Some(key) = key {
+                    reactor.again(*key);
+                }
+            }
+            _ => {
+                lines.finish().into_iter().for_each(keep);
+                if let Some(key) = key {
+                    reactor.remove(*key);
+                }
+                *open = None;
+            }
+        }
+    }
+
+    /// Reads until nothing is left, or as often as lines would be kept: somebody may go on writing.
+    pub(crate) fn read_rest<S: Copy>(
+        &mut self,
+        stderr: bool,
+        reactor: &mut Reactor<S>,
+        tell: &mut dyn FnMut(Bytes),
+    ) {
+        for _ in 0..LINES_MAX {
+            self.read(stderr, reactor, tell);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_and_counted_however_the_pieces_fall() {
+        let long = vec![b'x'; 3 * LINE_MAX];
+        let text = [b"a\n\nb", &long[..], b"\nend"].concat();
+        for size in [1, 2, 7, text.len()] {
+            let (mut lines, mut told) = (Lines::default(), Vec::new());
+            text.chunks(size).for_each(|piece| lines.push(piece, &mut |line| told.push(line)));
+            let cut = [b"b", &long[..LINE_MAX - 1]].concat();
+            assert_eq!(told, [b"a".to_vec(), Vec::new(), cut]);
+            assert_eq!((lines.finish(), lines.finish()), (Some(b"end".to_vec()), None));
+        }
+    }
+
+    #[test]
+    fn of_a_flood_so_many_lines_are_kept() {
+        let mut command = Command::new("yes");
+        let mut output = Output::of(&mut command).unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        output.watch(&mut reactor, |stderr| stderr).unwrap();
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let mut told = 0;
+        for _ in 0..3 {
+            for ready in reactor.wait(None).unwrap() {
+                output.read(ready.source, &mut reactor, &mut |line| {
+                    assert_eq!(line.0, b"y");
+                    told += 1;
+                });
+            }
+        }
+        assert_eq!(told, LINES_MAX);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! Files of `/proc` about processes that may be anything, hostile ones included.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::process::Pid;
+
+/// Most that is read of a file: those of this kind are far shorter.
+const MOST: u64 = 1 << 20;
+
+/// A file's text. A process's name, which several files hold, may be any bytes: what is no UTF-8 is replaced.
+pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    // The kernel writes such a file for every reader anew; with room for all of it, one read is enough.
+    let mut bytes = Vec::with_capacity(4096);
+    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+/// A process's name, of which the kernel keeps 15 bytes.
+pub(crate) fn name(pid: i32) -> Option<String> {
+    Some(text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
+}
+
+/// Whether a process is on its way out: the kernel sets this flag before it closes its descriptors, and these before
+/// the process can be waited for.
+pub(crate) fn is_exiting(pid: Pid) -> bool {
+    const PF_EXITING: u64 = 4;
+    Stat::of(pid.as_raw_nonzero().get())
+        .and_then(|stat| stat.number::<u64>(9))
+        .is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
+/// What `/proc/PID/stat` holds, proc_pid_stat(5).
+pub(crate) struct Stat {
+    text: String,
+    /// Where the name is, which may hold blanks and parentheses.
+    name: std::ops::Range<usize>,
+}
+
+impl Stat {
+    /// `None` if there is no such process.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        Self::parse(text(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    pub(crate) fn parse(text: String) -> Option<Self> {
+        let name = text.find('(')? + 1..text.rfind(')')?;
+        (name.start <= name.end).then_some(Self { text, name })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.text[self.name.clone()]
+    }
+
+    /// All fields behind the name: the first of them is the third, the state.
+    fn behind_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
+        self.text[self.name.end + 1..].split_ascii_whitespace()
+    }
+
+    /// A field as the manual counts them, which calls the state the third; behind the name only.
+    pub(crate) fn field(&self, number: usize) -> Option<&str> {
+        self.behind_name().nth(number.checked_sub(3)?)
+    }
+
+    /// A field that is a number.
+    pub(crate) fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
+        self.field(number)?.parse().ok()
+    }
+
+    /// How a dead process ended, as its parent will hear when it waits for it.
+    pub(crate) fn exit_status(&self) -> Option<i32> {
+        self.behind_name().next_back()?.parse().ok()
+    }
+
+    /// It has ended and nobody has waited for it.
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.field(3), Some("Z" | "X"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let stat = Stat::parse("7 (a) Z (c) S 41 9 0\n".into()).unwrap();
+        assert_eq!((stat.name(), stat.field(3), stat.number(4)), ("a) Z (c", Some("S"), Some(41)));
+        assert_eq!((stat.field(2), stat.field(60), stat.number::<u32>(3)), (None, None, None));
+        assert!(!stat.is_dead());
+        assert!(Stat::parse(")(".into()).is_none());
+    }
+}

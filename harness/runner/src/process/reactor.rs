@@ -1,0 +1,233 @@
+//! One wait for many descriptors.
+//!
+//! mio tells of a change once. Who reads only a part of what is there asks to be told again, by [`Reactor::again`] or
+//! [`Reactor::after_read`]; then nothing is waited for.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// What is to be told of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// That it can be read from.
+    Read,
+    /// That it can be written to.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl From<Wanted> for Interest {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Read => Self::READABLE,
+            Wanted::Write => Self::WRITABLE,
+            Wanted::ReadWrite => Self::READABLE | Self::WRITABLE,
+        }
+    }
+}
+
+/// A descriptor that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(usize);
+
+/// A source of which something is to be told. It may turn out to have nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ready<S> {
+    pub(crate) source: S,
+    /// Whether it may be written to.
+    pub(crate) writable: bool,
+}
+
+struct Entry<S> {
+    fd: RawFd,
+    source: S,
+    /// The other side has ended the connection, so that after the last bytes nothing new will be told.
+    ended: bool,
+    /// It is to be told of without waiting.
+    again: bool,
+    /// A file that is always ready, for which the system does not wait.
+    always: bool,
+}
+
+/// Waits for descriptors. `S` is what the owner knows each by.
+pub(crate) struct Reactor<S> {
+    poll: Poll,
+    events: Events,
+    entries: Vec<Option<Entry<S>>>,
+    free: Vec<usize>,
+    /// Entries that are to be told of without waiting.
+    again: Vec<usize>,
+}
+
+impl<S: Copy> Reactor<S> {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(1024),
+            entries: Vec::new(),
+            free: Vec::new(),
+            again: Vec::new(),
+        })
+    }
+
+    /// The descriptor by which the reactor itself waits.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+
+    /// Waits for a descriptor from now on. It is to be removed before it is closed, since another process may hold it open.
+    pub(crate) fn add(&mut self, fd: impl AsFd, source: S, wanted: Wanted) -> io::Result<Key> {
+        let fd = fd.as_fd().as_raw_fd();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        let added = self.poll.registry().register(&mut SourceFd(&fd), Token(index), wanted.into());
+        let always = match added {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => true,
+            Err(error) => {
+                self.free.push(index);
+                return Err(error);
+            }
+        };
+        self.entries[index] = Some(Entry { fd, source, ended: false, again: false, always });
+        if always {
+            self.again(Key(index));
+        }
+        Ok(Key(index))
+    }
+
+    /// Changes what is to be told. What is the case already is told again.
+    pub(crate) fn set(&mut self, key: Key, wanted: Wanted) -> io::Result<()> {
+        match &self.entries[key.0] {
+            Some(entry) if !entry.always => {
+                self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for a descriptor no longer.
+    pub(crate) fn remove(&mut self, key: Key) {
+        if let Some(entry) = self.entries[key.0].take() {
+            // It may be closed already.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
+            self.free.push(key.0);
+        }
+    }
+
+    /// Tells of the source again without waiting.
+    pub(crate) fn again(&mut self, key: Key) {
+        if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.again) {
+            entry.again = true;
+            self.again.push(key.0);
+        }
+    }
+
+    /// So much was read at once, of `room` bytes. Tells of the source again if there may be more.
+    pub(crate) fn after_read(&mut self, key: Key, read: usize, room: usize) {
+        let more = |entry: &Entry<S>| read == room || entry.ended || entry.always;
+        if self.entries[key.0].as_ref().is_some_and(more) {
+            self.again(key);
+        }
+    }
+
+    /// Waits, at most so long, without a limit if there is none. A signal ends the wait.
+    pub(crate) fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
+        let mut limit = if self.again.is_empty() { limit } else { Some(Duration::ZERO) };
+        // mio counts milliseconds, in which most servers answer several times.
+        if let Some(time) = limit.filter(|time| time.subsec_nanos() % 1_000_000 != 0) {
+            let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+            let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+            match rustix::event::poll(&mut fds, Some(&time)) {
+                Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
+                Ok(_) => limit = Some(Duration::ZERO),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match self.poll.poll(&mut self.events, limit) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        let mut ready = Vec::new();
+        // What was left is older.
+        for index in std::mem::take(&mut self.again) {
+            if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.again) {
+                entry.again = false;
+                ready.push(Ready { source: entry.source, writable: entry.always });
+            }
+        }
+        for event in &self.events {
+            if let Some(Some(entry)) = self.entries.get_mut(event.token().0) {
+                entry.ended |= event.is_read_closed() || event.is_error();
+                ready.push(Ready { source: entry.source, writable: event.is_writable() });
+            }
+        }
+        Ok(ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn sources(reactor: &mut Reactor<u8>) -> Vec<u8> {
+        reactor.wait(Some(Duration::ZERO)).unwrap().iter().map(|ready| ready.source).collect()
+    }
+
+    #[test]
+    fn what_was_read_in_part_is_told_of_again_and_the_end_as_well() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&here, 7, Wanted::Read).unwrap();
+        there.write_all(b"four").unwrap();
+        drop(there);
+        let mut buffer = [0; 3];
+        for expected in [3, 1, 0] {
+            assert_eq!(sources(&mut reactor), [7]);
+            let n = here.read(&mut buffer).unwrap();
+            assert_eq!(n, expected);
+            if n > 0 {
+                reactor.after_read(key, n, buffer.len());
+            }
+        }
+        assert!(sources(&mut reactor).is_empty());
+    }
+
+    #[test]
+    fn who_is_removed_is_told_of_no_more_although_another_holds_it_open() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let _another = here.try_clone().unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&here, 1, Wanted::Read).unwrap();
+        there.write_all(b"x").unwrap();
+        reactor.again(key);
+        reactor.remove(key);
+        drop(here);
+        assert!(sources(&mut reactor).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_waited_for_is_always_ready() {
+        let null = File::open("/dev/null").unwrap();
+        let mut reactor = Reactor::new().unwrap();
+        let key = reactor.add(&null, 3, Wanted::Read).unwrap();
+        assert_eq!(sources(&mut reactor), [3]);
+        reactor.after_read(key, 1, 2);
+        assert_eq!(sources(&mut reactor), [3]);
+        reactor.remove(key);
+        assert!(sources(&mut reactor).is_empty());
+    }
+}

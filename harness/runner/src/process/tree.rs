@@ -1,0 +1,353 @@
+//! The processes of an implementation: its descendants, and the orphans that it leaves to us.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::procfs::{self, Stat};
+
+/// What a process holds in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Which.
+    pub pid: i32,
+    /// The name of its program, as the system cuts it.
+    pub name: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Name of the variable that marks everything a run has started.
+pub(crate) const MARK: &str = "PMI_CONFORM_RUN";
+
+/// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
+pub(crate) fn become_subreaper() {
+    // Without it, only what has left our process tree escapes; nothing to be done about it.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Launches that are going on, by their launchers' pids, and the orphans of which nobody knows whose they are.
+#[derive(Default)]
+struct Registry {
+    /// Launcher and mark.
+    live: HashMap<i32, String>,
+    /// Orphans that carry no mark, each with the launches that may have left it.
+    strays: HashMap<i32, HashSet<i32>>,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// Runs with the registry. A panic elsewhere leaves nothing half done in it.
+fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
+    let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    with(guard.get_or_insert_default())
+}
+
+/// Starts a launcher; `start` gives its pid as well. Nobody looks for orphans before it is known as a launcher.
+pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
+    registry(|all| {
+        let started = start()?;
+        all.live.insert(started.1, mark.to_owned());
+        Ok(started)
+    })
+}
+
+/// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
+/// once every launch that may have left them is over. Those that carry the mark of this launch are ended at once: a
+/// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
+pub(crate) fn launch_ended(mark: &str, launcher: i32) {
+    let doomed = registry(|all| {
+        let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
+        all.live.remove(&launcher);
+        reap_dead(&all.live);
+        for pid in unmarked_orphans(&all.live) {
+            let suspects = || all.live.keys().copied().collect();
+            all.strays.entry(pid).or_insert_with(suspects);
+        }
+        all.strays.retain(|pid, suspects| {
+            suspects.retain(|launch| all.live.contains_key(launch));
+            if suspects.is_empty() {
+                doomed.insert(*pid);
+            }
+            !suspects.is_empty()
+        });
+        doomed
+    });
+    end_orphans(doomed);
+}
+
+/// Children of ours that no launch has marked.
+fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
+    orphans_of_launches()
+        .filter(|pid| !live.contains_key(pid) && parent(*pid).is_some_and(|(_, zombie)| !zombie))
+        .filter(|pid| mark_of(*pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried)))
+        .collect()
+}
+
+/// Children of ours that are not of our own process group, as what this program or its host starts for itself would be:
+/// launchers, and what was left to us.
+fn orphans_of_launches() -> impl Iterator<Item = i32> {
+    let own_group = rustix::process::getpgrp();
+    own_children().into_iter().filter(move |pid| {
+        Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
+    })
+}
+
+/// Reaps orphans that have ended by themselves: a long campaign would otherwise fill the table of processes.
+fn reap_dead(live: &HashMap<i32, String>) {
+    reap(&mut orphans_of_launches().filter(|pid| !live.contains_key(pid)).collect());
+}
+
+fn end_orphans(mut orphans: HashSet<i32>) {
+    let roots = orphans.clone();
+    until_gone(|| {
+        for pid in roots.iter().filter(|pid| orphans.contains(pid)).flat_map(|pid| descendants(*pid)) {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        reap(&mut orphans);
+        orphans.is_empty()
+    });
+}
+
+/// Tries until `gone` says so, two seconds at most: who is killed on a busy machine does not go at once.
+fn until_gone(mut gone: impl FnMut() -> bool) {
+    for round in 0..200 {
+        if gone() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(if round < 20 { 1 } else { 10 }));
+    }
+}
+
+/// The process that made a connection, if it was made on this host by another than ourselves.
+pub(crate) fn maker(connection: impl AsFd) -> Option<i32> {
+    let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
+    (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
+}
+
+/// What a process holds in memory, by the one file that tells its name as well.
+pub(crate) fn memory(pid: i32) -> Option<Memory> {
+    memory_in(pid, &Stat::of(pid)?)
+}
+
+fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
+    let pages: u64 = stat.number(24)?;
+    Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
+}
+
+/// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch, in the
+/// order of their numbers. Nothing is asked of `agents`, which are ours.
+pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
+    // Orphans last: whose parent ends while its descendants are listed is one of them by then.
+    let mut all = below(launcher, agents);
+    let live = registry(|all| all.live.clone());
+    let others = |pid: i32| {
+        live.contains_key(&pid)
+            || mark_of(pid)
+                .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
+    };
+    for orphan in orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid)) {
+        all.extend(below(orphan, agents));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Whether a process was started with the mark of a run in its environment.
+fn carries(pid: i32, mark: &str) -> bool {
+    mark_of(pid).is_some_and(|carried| carried == mark)
+}
+
+/// The mark of a run in a process's environment. A zombie has no environment any more, and one that is starting another
+/// program has none to read for a moment: that is waited for.
+fn mark_of(pid: i32) -> Option<String> {
+    for _ in 0..100 {
+        let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        if env.is_empty() && is_between_programs(pid) {
+            std::thread::sleep(Duration::from_micros(200));
+            continue;
+        }
+        let value = |var: &[u8]| var.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        return env.split(|b| *b == 0).find_map(value).and_then(|mark| String::from_utf8(mark).ok());
+    }
+    None
+}
+
+/// Whether a process is alive and the end of its environment is not set.
+fn is_between_programs(pid: i32) -> bool {
+    Stat::of(pid).is_some_and(|stat| !stat.is_dead() && stat.field(51) == Some("0"))
+}
+
+/// Field `PPid` of a process, and whether it is a zombie.
+fn parent(pid: i32) -> Option<(i32, bool)> {
+    let stat = Stat::of(pid)?;
+    Some((stat.number(4)?, stat.is_dead()))
+}
+
+/// Living descendants of `root`, itself included.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    below(root, &HashSet::new())
+}
+
+/// Living descendants of `root`, itself included, without `but` and theirs.
+fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
+    let (mut found, mut todo) = (Vec::new(), vec![root]);
+    while let Some(pid) = todo.pop() {
+        if but.contains(&pid) {
+            continue;
+        }
+        todo.extend(children(&pid.to_string()));
+        if parent(pid).is_some_and(|(_, zombie)| !zombie) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Children of a process, adopted ones included, asked of each of its threads: all of /proc would be a lot to read.
+fn children(pid: &str) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let listed: Vec<String> =
+        tasks.flatten().filter_map(|task| procfs::text(task.path().join("children")).ok()).collect();
+    listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+}
+
+/// Living processes with the mark of a run that their parents have left to us, and their descendants.
+pub(crate) fn orphans(mark: &str) -> Vec<i32> {
+    adopted(mark, 0).into_iter().flat_map(descendants).collect()
+}
+
+/// Ends what a run without a launcher of its own has left.
+pub(crate) fn end_orphans_of(mark: &str) {
+    if !adopted(mark, 0).is_empty() {
+        end_all(mark, 0, &HashSet::new());
+    }
+}
+
+/// What is left of a run, as `names` tells it, which is asked until there is nothing: who has lost its last companion may
+/// be about to end as well.
+pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
+    const GOING: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + GOING;
+    loop {
+        let names = names();
+        if names.is_empty() || Instant::now() >= deadline {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn own_children() -> Vec<i32> {
+    children("self")
+}
+
+/// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
+fn adopted(mark: &str, launcher: i32) -> Vec<i32> {
+    own_children().into_iter().filter(|pid| *pid != launcher && carries(*pid, mark)).collect()
+}
+
+/// Reaps the orphans among `pids` that have ended.
+fn reap(pids: &mut HashSet<i32>) {
+    pids.retain(|pid| {
+        let pid = Pid::from_raw(*pid);
+        pid.is_some_and(|pid| matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
+    });
+}
+
+/// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
+pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let mut orphans = HashSet::new();
+    until_gone(|| {
+        let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
+        let adopted = adopted(mark, launcher);
+        for root in &adopted {
+            alive.extend(descendants(*root));
+        }
+        orphans.extend(adopted);
+        // A pid that told us of itself may have been reused since: only our descendants are ended.
+        alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
+        alive.remove(&me);
+        for pid in &alive {
+            if let Some(pid) = Pid::from_raw(*pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        reap(&mut orphans);
+        alive.is_empty() && orphans.is_empty()
+    });
+}
+
+/// Ends every descendant of ours and reaps those that are children, apart from `launcher`, which its handle reaps.
+pub(crate) fn end_descendants(launcher: i32) {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    until_gone(|| {
+        let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
+        for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let mut orphans: HashSet<i32> = own_children().into_iter().filter(|pid| *pid != launcher).collect();
+        reap(&mut orphans);
+        alive.is_empty() && orphans.is_empty()
+    });
+}
+
+fn is_descendant(pid: i32, ancestor: i32) -> bool {
+    let mut at = pid;
+    for _ in 0..64 {
+        match parent(at) {
+            Some((_, true)) | None => return false,
+            Some((up, _)) if up == ancestor => return true,
+            Some((up, _)) if up <= 1 => return false,
+            Some((up, _)) => at = up,
+        }
+    }
+    false
+}
+
+/// Whether anything of a run is left, apart from its launcher: cheap, for runs that ended well.
+pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
+    !adopted(mark, launcher).is_empty()
+        || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_read_whatever_a_process_is_called() {
+        let stat = |text: String| Stat::parse(text).unwrap();
+        let read = memory_in(7, &stat(format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20)))).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((read.pid, read.name.as_str(), read.bytes), (7, "a) b (c", 300 * page));
+        assert_eq!(memory_in(7, &stat("7 (x) S 1 2".into())), None);
+        let own = memory(std::process::id() as i32).unwrap();
+        assert!(own.bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn a_process_is_found_whatever_bytes_it_is_called() {
+        let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
+        let mut command = std::process::Command::new("sh");
+        let pipes = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let mut named = [0; 6];
+        child.stdout.take().unwrap().read_exact(&mut named).unwrap();
+        let pid = child.id() as i32;
+        assert_eq!((descendants(pid), parent(pid)), (vec![pid], Some((std::process::id() as i32, false))));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}

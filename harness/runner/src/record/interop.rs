@@ -1,0 +1,375 @@
+//! Programs under process managers: every one under every other, through the tap, and who is to blame for what goes wrong.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::place::TAP;
+use super::result;
+use super::session::{self, Mode};
+use crate::process::stop::StopSignals;
+use pmi_judge::event::Exit;
+use pmi_judge::verdict::{Judged, Verdict};
+use pmi_judge::{Party, Severity};
+use pmi_scenario::suite::Suite;
+
+const RANKS: &str = "{ranks}";
+const PROGRAM: &str = "{program}";
+
+/// Launchers that take `-n RANKS PROGRAM`.
+const KNOWN: [&str; 3] = ["mpiexec", "mpirun", "srun"];
+
+/// Why a process manager cannot be started as asked. The message says what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TemplateError(String);
+
+/// A process manager, as a command with `{ranks}` and `{program}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manager {
+    /// As given.
+    pub label: String,
+    words: Vec<String>,
+}
+
+impl Manager {
+    /// Reads a command; well-known launchers need no placeholders.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be split, or does not say where the program goes.
+    pub fn new(label: &str) -> Result<Self, TemplateError> {
+        let mut words = split(label)?;
+        let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if !words.iter().any(|word| word == PROGRAM) {
+            if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
+                return Err(TemplateError(format!(
+                    "\"{name}\" is no launcher that we know: say where ranks and program go, as in \
+                     --manager '{label} -n {RANKS} {PROGRAM}'"
+                )));
+            }
+            words.extend(["-n", RANKS, PROGRAM].map(String::from));
+        }
+        Ok(Self { label: label.to_owned(), words })
+    }
+
+    /// The command that starts a program with a tap in front.
+    fn command(&self, program: &[String], ranks: u32) -> Vec<String> {
+        let mut command = Vec::new();
+        for word in &self.words {
+            if word == PROGRAM {
+                command.push(TAP.to_owned());
+                command.extend_from_slice(program);
+            } else {
+                command.push(word.replace(RANKS, &ranks.to_string()));
+            }
+        }
+        command
+    }
+}
+
+/// A program with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// As given.
+    pub label: String,
+    words: Vec<String>,
+}
+
+impl Program {
+    /// Reads a command.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be split.
+    pub fn new(label: &str) -> Result<Self, TemplateError> {
+        Ok(Self { label: label.to_owned(), words: split(label)? })
+    }
+}
+
+fn split(command: &str) -> Result<Vec<String>, TemplateError> {
+    match shell_words::split(command) {
+        Ok(words) if words.is_empty() => Err(TemplateError("a command is empty".into())),
+        Ok(words) => Ok(words),
+        Err(e) => Err(TemplateError(format!("the command \"{command}\" cannot be split into words: {e}"))),
+    }
+}
+
+/// A program under a process manager.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// The program, as given.
+    pub program: String,
+    /// The process manager, as given.
+    pub manager: String,
+    /// How the job ended.
+    pub exit: Exit,
+    /// What the session came to.
+    pub verdict: Verdict,
+    /// Why it could not be judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What either side broke.
+    pub findings: Vec<Judged>,
+    /// MUSTs that the process manager broke.
+    pub by_manager: usize,
+    /// MUSTs that the program broke.
+    pub by_program: usize,
+}
+
+impl Cell {
+    /// Whether all went well: the job's status is 0 and neither side broke a MUST.
+    pub fn is_well(&self) -> bool {
+        self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
+    }
+
+    /// In a few words.
+    pub fn text(&self) -> String {
+        let mut parts = Vec::new();
+        match (self.verdict, self.exit) {
+            (Verdict::Hung, _) => parts.push("hangs".to_owned()),
+            (_, Exit::Code(0)) => {}
+            (_, Exit::Code(status)) => parts.push(format!("exit {status}")),
+            (_, Exit::Signal(signal)) => parts.push(format!("signal {signal}")),
+        }
+        if self.verdict == Verdict::Unjudged {
+            parts.push("not judged".to_owned());
+        }
+        for (n, who) in [(self.by_manager, "manager"), (self.by_program, "program")] {
+            if n > 0 {
+                parts.push(format!("{who} breaks {n}"));
+            }
+        }
+        if parts.is_empty() { "ok".into() } else { parts.join(", ") }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Matrix {
+    /// The programs, as given.
+    pub programs: Vec<String>,
+    /// The process managers, as given.
+    pub managers: Vec<String>,
+    /// Program by program, under each process manager; fewer if it was interrupted.
+    pub cells: Vec<Cell>,
+    /// Whether it was.
+    pub interrupted: bool,
+}
+
+/// Runs every program under every process manager, one after the other, each for at most `timeout`.
+///
+/// # Errors
+///
+/// A process manager cannot be started.
+pub fn run(
+    suite: &Suite,
+    programs: &[Program],
+    managers: &[Manager],
+    ranks: u32,
+    timeout: Duration,
+    binary: &Path,
+    signals: &mut StopSignals,
+) -> io::Result<Matrix> {
+    let mut matrix = Matrix {
+        programs: programs.iter().map(|p| p.label.clone()).collect(),
+        managers: managers.iter().map(|m| m.label.clone()).collect(),
+        cells: Vec::new(),
+        interrupted: false,
+    };
+    for program in programs {
+        for manager in managers {
+            let command = manager.command(&program.words, ranks);
+            let session = session::run(&command, binary, Mode::Bounded(timeout), signals, &mut |_| {})?;
+            if session.interrupted {
+                matrix.interrupted = true;
+                return Ok(matrix);
+            }
+            let result = result::result(suite, &session, result::NAME.into(), String::new());
+            matrix.cells.push(Cell {
+                program: program.label.clone(),
+                manager: manager.label.clone(),
+                exit: session.exit,
+                verdict: result.verdict,
+                by_manager: result::broken(&result, Party::Server),
+                by_program: result::broken(&result, Party::Client),
+                reason: result.reason,
+                findings: result.findings,
+            });
+        }
+    }
+    Ok(matrix)
+}
+
+impl Matrix {
+    /// The exit code: 130 interrupted, 1 if anything went wrong, 3 if something could not be judged.
+    pub fn exit_code(&self) -> u8 {
+        let bad = |cell: &Cell| {
+            !cell.is_well() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
+        };
+        if self.interrupted {
+            130
+        } else if self.cells.iter().any(bad) {
+            1
+        } else if self.cells.iter().any(|cell| cell.verdict == Verdict::Unjudged) {
+            3
+        } else {
+            0
+        }
+    }
+
+    /// For people: the matrix, where exit statuses differ, and who broke what.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (i, manager) in self.managers.iter().enumerate() {
+            let _ = writeln!(text, "{:>4}  {}", letter(i), clean(manager));
+        }
+        let rows: Vec<&[Cell]> = self.cells.chunks(self.managers.len().max(1)).collect();
+        let width =
+            |cells: &mut dyn Iterator<Item = String>| cells.map(|c| c.chars().count()).max().unwrap_or(0);
+        let first = width(&mut self.programs.iter().map(|p| clean(p)));
+        let widths: Vec<usize> = (0..self.managers.len())
+            .map(|i| {
+                width(&mut rows.iter().filter_map(|row| row.get(i)).map(Cell::text)).max(letter(i).len())
+            })
+            .collect();
+        let mut header = format!("\n{:first$}", "");
+        for (i, width) in widths.iter().enumerate() {
+            let _ = write!(header, "  {:width$}", letter(i));
+        }
+        let _ = writeln!(text, "{}", header.trim_end());
+        for row in &rows {
+            let mut line = format!("{:first$}", clean(&row[0].program));
+            for (cell, width) in row.iter().zip(&widths) {
+                let _ = write!(line, "  {:width$}", cell.text());
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        for row in rows.iter().filter(|row| row.iter().any(|cell| cell.exit != row[0].exit)) {
+            let statuses: Vec<String> = row
+                .iter()
+                .enumerate()
+                .map(|(i, cell)| format!("{} under {}", cell.exit, letter(i)))
+                .collect();
+            let _ =
+                writeln!(text, "\n{}: the status differs: {}", clean(&row[0].program), statuses.join(", "));
+        }
+        self.reasons(&rows, &mut text);
+        self.blame(&rows, &mut text);
+        text
+    }
+
+    fn reasons(&self, rows: &[&[Cell]], text: &mut String) {
+        for (i, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
+            if let Some(reason) = &cell.reason {
+                let _ = writeln!(text, "\n{} under {}: {}", clean(&cell.program), letter(i), clean(reason));
+            }
+        }
+    }
+
+    /// Each requirement once, with the cells in which it was broken.
+    fn blame(&self, rows: &[&[Cell]], text: &mut String) {
+        for (party, name) in [(Party::Server, "process manager"), (Party::Client, "program")] {
+            let all = || {
+                let cells = rows.iter().flat_map(|row| row.iter().enumerate());
+                cells.flat_map(|(i, cell)| cell.findings.iter().map(move |f| (i, cell, f)))
+            };
+            let mine = || all().filter(|(_, _, f)| f.finding.party == party);
+            let broken: BTreeSet<&str> = mine().map(|(_, _, f)| f.finding.requirement.as_str()).collect();
+            for id in broken {
+                let here: Vec<_> = mine().filter(|(_, _, f)| f.finding.requirement == id).collect();
+                let (_, _, example) = here[0];
+                let grade = match example.severity {
+                    Severity::Fail => "FAIL",
+                    Severity::Warn => "warn",
+                    Severity::Note => "note",
+                };
+                let level = example.level.map(|l| format!(" ({l})")).unwrap_or_default();
+                let _ = writeln!(text, "\n{grade}  the {name}: {id}{level}: {}", clean(&example.text));
+                let _ = writeln!(text, "  expected  {}", clean(&example.finding.expected));
+                let _ = writeln!(text, "  seen      {}", clean(&example.finding.seen));
+                let mut places: Vec<String> = here
+                    .iter()
+                    .map(|(i, cell, _)| format!("{} under {}", clean(&cell.program), letter(*i)))
+                    .collect();
+                places.dedup();
+                let _ = writeln!(text, "  in        {}", places.join(", "));
+            }
+        }
+    }
+}
+
+/// The name of a column.
+fn letter(i: usize) -> String {
+    match u8::try_from(i) {
+        Ok(i @ 0..=25) => char::from(b'A' + i).to_string(),
+        _ => format!("M{i}"),
+    }
+}
+
+/// Without what would act on a terminal.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled_with_a_tap_in_front_of_the_program() {
+        let program = Program::new("./a.out 'x y'").unwrap();
+        let known = Manager::new("/opt/bin/mpiexec.hydra -l").unwrap();
+        let command = known.command(&program.words, 3);
+        assert_eq!(command, ["/opt/bin/mpiexec.hydra", "-l", "-n", "3", "{tap}", "./a.out", "x y"]);
+        let own = Manager::new("pm --n={ranks} -- {program} -z").unwrap();
+        assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
+        for (bad, told) in
+            [("pm -n 2", "say where ranks and program go"), ("", "empty"), ("pm 'x", "cannot be split")]
+        {
+            let error = Manager::new(bad).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_matrix_tells_statuses_and_codes() {
+        let cell = |manager: &str, exit, verdict| Cell {
+            program: "a".into(),
+            manager: manager.into(),
+            exit,
+            verdict,
+            reason: None,
+            findings: Vec::new(),
+            by_manager: usize::from(verdict == Verdict::Fail),
+            by_program: 0,
+        };
+        let matrix = |cells: Vec<Cell>| Matrix {
+            programs: vec!["a".into()],
+            managers: cells.iter().map(|c| c.manager.clone()).collect(),
+            cells,
+            interrupted: false,
+        };
+        let (well, three) = (Exit::Code(0), Exit::Code(3));
+        for (cells, code, told) in [
+            (vec![cell("x", well, Verdict::Note)], 0, "a  ok\n"),
+            (vec![cell("x", well, Verdict::Fail)], 1, "a  manager breaks 1\n"),
+            (vec![cell("x", well, Verdict::Unjudged)], 3, "a  not judged\n"),
+            (vec![cell("x", three, Verdict::Pass)], 1, "a  exit 3\n"),
+            (vec![cell("x", Exit::Signal(9), Verdict::Hung)], 1, "a  hangs\n"),
+            (
+                vec![cell("x", well, Verdict::Pass), cell("y", three, Verdict::Pass)],
+                1,
+                "a: the status differs: exit status 0 under A, exit status 3 under B",
+            ),
+        ] {
+            let matrix = matrix(cells);
+            assert_eq!(matrix.exit_code(), code);
+            assert!(matrix.text().contains(told), "{}", matrix.text());
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Carries bytes between two connections, both ways, unchanged but for what the owner does with a piece.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{Shutdown, shutdown};
+
+use super::notice::PIECE;
+use crate::process::connection::{Connection, Received};
+use crate::process::reactor::{Key, Reactor, Wanted};
+
+/// One of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// What the pump tells its owner, before the other side can know of it.
+pub(super) trait Owner {
+    /// A piece has come from this side; what is to be passed on.
+    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8>;
+    /// This side has closed; what is still to be passed on.
+    fn closed(&mut self, by: Side) -> Vec<u8>;
+    /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
+    fn client_is_ending(&mut self) -> bool;
+}
+
+struct End {
+    /// While something waits to be written to it, nothing is read from the other end.
+    connection: Connection,
+    key: Key,
+    /// Nothing more comes from it.
+    over: bool,
+    /// The other end's close has been passed on to it.
+    told: bool,
+}
+
+impl End {
+    /// Whether both directions of the connection are gone.
+    fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok()
+            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+}
+
+/// Whether there is more to carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// One of the two has gone, and everything it wrote was carried.
+    Over,
+    /// There may be more.
+    Open,
+}
+
+/// Both sides. They are closed when it is dropped.
+pub(super) struct Pump {
+    client: End,
+    server: End,
+    buffer: Vec<u8>,
+}
+
+impl Pump {
+    /// Between these two, of which the reactor tells by the name that `source` gives.
+    pub(super) fn new<S: Copy>(
+        client: OwnedFd,
+        server: OwnedFd,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(Side) -> S,
+    ) -> io::Result<Self> {
+        let mut end = |fd, side| {
+            let connection = Connection::over(fd);
+            let key = reactor.add(&connection, source(side), Wanted::Read)?;
+            io::Result::Ok(End { connection, key, over: false, told: false })
+        };
+        let (client, server) = (end(client, Side::Client)?, end(server, Side::Server)?);
+        Ok(Self { client, server, buffer: vec![0; PIECE] })
+    }
+
+    /// Those that it holds.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.client.connection.as_raw_fd(), self.server.connection.as_raw_fd()]
+    }
+
+    fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Client => &mut self.client,
+            Side::Server => &mut self.server,
+        }
+    }
+
+    /// Waits for both sides no longer, and closes them.
+    pub(super) fn close<S: Copy>(self, reactor: &mut Reactor<S>) {
+        reactor.remove(self.client.key);
+        reactor.remove(self.server.key);
+    }
+
+    /// Carries what there is, now that something is told of this side.
+    pub(super) fn carry<S: Copy>(
+        &mut self,
+        side: Side,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+    ) -> io::Result<State> {
+        if self.end(side).connection.is_blocked() {
+            self.write(side, reactor)?;
+        }
+        if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+            self.read(side, owner, reactor)?;
+        }
+        Ok(if self.pass_closes(owner) || self.is_done() { State::Over } else { State::Open })
+    }
+
+    /// Carries until nothing is there that can be carried now, and nothing of the client's waits to be written.
+    pub(super) fn drain<S: Copy>(
+        &mut self,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+        side: impl Fn(S) -> Option<Side>,
+    ) -> io::Result<State> {
+        loop {
+            let limit = (self.server.connection.unwritten() == 0).then_some(Duration::ZERO);
+            let ready = reactor.wait(limit)?;
+            if ready.is_empty() && limit.is_some() {
+                return Ok(State::Open);
+            }
+            for side in ready.into_iter().filter_map(|ready| side(ready.source)) {
+                if self.carry(side, owner, reactor)? == State::Over {
+                    return Ok(State::Over);
+                }
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        [&self.client, &self.server].iter().all(|end| end.over && end.connection.unwritten() == 0)
+    }
+
+    /// Writes what waits to be written to this side.
+    fn write<S: Copy>(&mut self, to: Side, reactor: &mut Reactor<S>) -> io::Result<()> {
+        let end = self.end(to);
+        let was_blocked = end.connection.is_blocked();
+        end.connection.flush();
+        let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
+        let other = self.end(to.other());
+        if unread && !other.over {
+            // It reads no more. What it wrote before is still to be read; the other side learns that nobody reads.
+            other.over = true;
+            let _ = shutdown(&other.connection, Shutdown::Read);
+        }
+        match (was_blocked, blocked) {
+            (false, true) => reactor.set(key, Wanted::ReadWrite),
+            (true, false) => {
+                // It was not read from meanwhile.
+                reactor.again(other.key);
+                reactor.set(key, Wanted::Read)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read<S: Copy>(
+        &mut self,
+        from: Side,
+        owner: &mut dyn Owner,
+        reactor: &mut Reactor<S>,
+    ) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let end = self.end(from);
+        let piece = match end.connection.receive(&mut buffer) {
+            Received::Nothing => None,
+            Received::Bytes(n) => {
+                reactor.after_read(end.key, n, buffer.len());
+                Some(owner.piece(from, &buffer[..n]))
+            }
+            Received::End => {
+                end.over = true;
+                Some(owner.closed(from))
+            }
+        };
+        self.buffer = buffer;
+        if let Some(piece) = piece.filter(|piece| !piece.is_empty()) {
+            self.end(from.other()).connection.push(piece);
+            self.write(from.other(), reactor)?;
+        }
+        Ok(())
+    }
+
+    /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
+    fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
+        for side in [Side::Client, Side::Server] {
+            let over = self.end(side).over;
+            let other = self.end(side.other());
+            if over && other.connection.unwritten() == 0 && !other.told {
+                // Of a TCP connection it cannot be seen that the other side has gone for good.
+                if self.end(side).is_gone() || (side == Side::Client && owner.client_is_ending()) {
+                    return true;
+                }
+                let other = self.end(side.other());
+                other.told = true;
+                let _ = shutdown(&other.connection, Shutdown::Write);
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+
+    struct Log(mpsc::Sender<(Side, Option<Vec<u8>>)>);
+
+    impl Owner for Log {
+        fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
+            self.0.send((from, Some(bytes.to_vec()))).unwrap();
+            bytes.to_vec()
+        }
+        fn closed(&mut self, by: Side) -> Vec<u8> {
+            self.0.send((by, None)).unwrap();
+            b"!".to_vec()
+        }
+        fn client_is_ending(&mut self) -> bool {
+            false
+        }
+    }
+
+    type Told = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
+
+    /// The program's and the process manager's descriptors, and what is told.
+    fn piped() -> (UnixStream, UnixStream, Told, std::thread::JoinHandle<io::Result<State>>) {
+        let (program, client) = UnixStream::pair().unwrap();
+        let (manager, server) = UnixStream::pair().unwrap();
+        let (sender, told) = mpsc::channel();
+        let mut reactor = Reactor::new().unwrap();
+        let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
+        let pump = std::thread::spawn(move || {
+            let mut log = Log(sender);
+            loop {
+                for ready in reactor.wait(None)? {
+                    if pump.carry(ready.source, &mut log, &mut reactor)? == State::Over {
+                        return Ok(State::Over);
+                    }
+                }
+            }
+        });
+        (program, manager, told, pump)
+    }
+
+    fn all(stream: &mut UnixStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn more_than_fits_goes_both_ways_at_once() {
+        let (program, manager, told, pump) = piped();
+        let bytes: Vec<u8> = (0..8 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
+        let send = |stream: &UnixStream| {
+            let (mut stream, bytes) = (stream.try_clone().unwrap(), bytes.clone());
+            std::thread::spawn(move || {
+                stream.write_all(&bytes).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+            })
+        };
+        let (one, two) = (send(&program), send(&manager));
+        // Nobody reads yet: neither side may be kept from being read later.
+        std::thread::sleep(Duration::from_millis(50));
+        let reader = {
+            let mut manager = manager.try_clone().unwrap();
+            std::thread::spawn(move || all(&mut manager))
+        };
+        let mut program = program;
+        assert!(all(&mut program) == [&bytes[..], b"!"].concat());
+        assert!(reader.join().unwrap() == [&bytes[..], b"!"].concat());
+        one.join().unwrap();
+        two.join().unwrap();
+        pump.join().unwrap().unwrap();
+        let mut sums = [0; 2];
+        for (side, piece) in told.iter() {
+            sums[side as usize] += piece.map_or(0, |p| p.len());
+        }
+        assert_eq!(sums, [bytes.len(); 2]);
+    }
+
+    #[test]
+    fn a_close_is_passed_on_after_the_last_bytes() {
+        for first in [Side::Client, Side::Server] {
+            let (program, manager, told, pump) = piped();
+            let (mut closes, mut stays) = match first {
+                Side::Client => (program, manager),
+                Side::Server => (manager, program),
+            };
+            closes.write_all(b"last words").unwrap();
+            drop(closes);
+            assert_eq!(all(&mut stays), b"last words!");
+            // As it would be without us: nobody is there to read.
+            pump.join().unwrap().unwrap();
+            assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            let told: Vec<_> = told.iter().collect();
+            assert_eq!(told, [(first, Some(b"last words".to_vec())), (first, None)]);
+        }
+    }
+
+    #[test]
+    fn half_a_close_leaves_the_other_half() {
+        let (mut program, mut manager, _told, pump) = piped();
+        program.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(all(&mut manager), b"!");
+        manager.write_all(b"answer").unwrap();
+        drop(manager);
+        assert_eq!(all(&mut program), b"answer!");
+        drop(program);
+        pump.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,454 @@
+//! A run: the selected scenarios, each against a fresh launch, several at a time, results in the order of the suite.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use pmi_reference::Config;
+
+use crate::client::{self, Program};
+use crate::interpret::play;
+use crate::launch::{Environment, Implementation, ProcessPeer};
+use crate::library::Library;
+use crate::play::library::play as play_library;
+use crate::play::{EventSink, Limits, MemoryPeer};
+use pmi_judge::deviations::Deviations;
+use pmi_judge::event::{Event, What};
+use pmi_judge::result::{self, Ran};
+use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
+use pmi_judge::{Outcome, Party, Unjudged};
+use pmi_scenario::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step};
+use pmi_scenario::suite::Suite;
+
+/// After so many scenarios in a row without a sign of life, the rest is not tried.
+const LIFELESS: usize = 5;
+
+/// What is under test.
+pub enum Target {
+    /// The reference server in memory.
+    Memory(Config),
+    /// Real processes.
+    Processes(Box<Implementation>, Environment),
+    /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
+    Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
+    /// A program that speaks PMI, under the reference server.
+    Client(Box<Program>),
+}
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Launches side by side.
+    pub jobs: usize,
+    /// Bounds of a scenario.
+    pub limits: Limits,
+    /// A broken SHOULD is red.
+    pub strict: bool,
+    /// Stop after so many red scenarios.
+    pub max_fail: Option<usize>,
+    /// Stop trying where the implementation shows no sign of life.
+    pub give_up: bool,
+    /// The command that plays one scenario again, up to its name.
+    pub replay: String,
+}
+
+impl Options {
+    /// For a run that is not reported: one scenario after the other, all of them.
+    pub fn uncounted(limits: Limits) -> Self {
+        Self { jobs: 1, limits, strict: false, max_fail: None, give_up: false, replay: String::new() }
+    }
+}
+
+/// Is told what happens, in the order of the suite.
+pub trait Observer {
+    /// Before the first scenario.
+    fn begin(&mut self, header: &RunHeader);
+    /// An event of a scenario.
+    fn event(&mut self, scenario: &str, event: &Event);
+    /// A scenario is done.
+    fn result(&mut self, result: &ScenarioResult);
+}
+
+/// What the implementation offers, and how that is known.
+#[derive(Default)]
+struct Offers {
+    /// Optional operations.
+    needs: BTreeMap<Need, (bool, String)>,
+    /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
+    wireless: Option<String>,
+}
+
+enum Message {
+    Event(usize, Event),
+    Done(usize, Box<(Outcome, Duration)>),
+    Skipped(usize, Box<(Verdict, String)>),
+}
+
+struct Channel<'a> {
+    index: usize,
+    sender: &'a mpsc::Sender<Message>,
+}
+
+impl EventSink for Channel<'_> {
+    fn event(&mut self, event: &Event) {
+        // The receiver only goes away when the run is over.
+        let _ = self.sender.send(Message::Event(self.index, event.clone()));
+    }
+}
+
+/// Plays the scenarios and judges them.
+pub fn run(
+    suite: &Suite,
+    selected: &[Arc<Scenario>],
+    target: &Target,
+    deviations: &mut Deviations,
+    options: &Options,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> (RunHeader, Vec<ScenarioResult>, RunEnd) {
+    let start = Instant::now();
+    let label = match target {
+        Target::Memory(_) => "the reference server in memory".to_owned(),
+        Target::Processes(implementation, _) => implementation.label.clone(),
+        Target::Library(library, ..) => {
+            let under = library.server.as_ref().map(|s| format!(" under {}", s.label)).unwrap_or_default();
+            format!("the library {}{under}", library.path.display())
+        }
+        Target::Client(program) => program.label.clone(),
+    };
+    let header = RunHeader {
+        format: LOG_FORMAT,
+        version: env!("CARGO_PKG_VERSION").into(),
+        server: label,
+        dialect: "pmi-1.1".into(),
+        under_test: match target {
+            Target::Memory(_) | Target::Processes(..) => Some(Party::Server),
+            Target::Library(..) => Some(Party::Library),
+            Target::Client(_) => Some(Party::Client),
+        },
+        selected: selected.len(),
+        strict: options.strict,
+    };
+    observer.begin(&header);
+    let needs: BTreeSet<Need> = selected.iter().flat_map(|s| s.needs.iter().map(|n| n.value)).collect();
+    let offers = offers(suite, &needs, target, options);
+    let mut results = Vec::new();
+    // Scenarios that were played when the user ended the run.
+    let mut cut = BTreeSet::new();
+    let mut scenario_errors = false;
+    let stop = AtomicBool::new(false);
+    let dead = AtomicBool::new(false);
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.clamp(1, selected.len().max(1)) {
+            let sender = sender.clone();
+            let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = selected.get(index) else { break };
+                    let mut sink = Channel { index, sender: &sender };
+                    let message = match dead.load(Ordering::Relaxed) {
+                        true => Err((Verdict::Unjudged, not_tried())),
+                        false => one(suite, scenario, target, offers, options, interrupted, &mut sink),
+                    };
+                    let message = match message {
+                        Ok(done) => Message::Done(index, Box::new(done)),
+                        Err(skipped) => Message::Skipped(index, Box::new(skipped)),
+                    };
+                    if sender.send(message).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut order = InOrder::default();
+        let mut red = 0;
+        let enough = |red| options.max_fail.is_some_and(|max| red >= max);
+        // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
+        let mut lifeless = 0;
+        // What a program fails to do for want of a plain run costs nothing to say, and others tell why.
+        let gives_up = options.give_up && !matches!(target, Target::Client(_));
+        let gave_up = |lifeless: usize| gives_up && lifeless >= LIFELESS;
+        for message in receiver {
+            order.take(message, |message| {
+                // Workers may be further already; what they found does not count, so that the cut is the same in
+                // every run.
+                if enough(red) {
+                    return;
+                }
+                let result = match message {
+                    Message::Event(..) if gave_up(lifeless) => return,
+                    Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
+                        skip(&selected[index], Verdict::Unjudged, not_tried(), options)
+                    }
+                    Message::Event(index, event) => return observer.event(&selected[index].name, &event),
+                    Message::Done(index, done) => {
+                        let (outcome, time) = *done;
+                        lifeless = if outcome.lifeless { lifeless + 1 } else { 0 };
+                        scenario_errors |= outcome.scenario_error.is_some();
+                        if outcome.unjudged == Some(Unjudged::Interrupted) {
+                            cut.insert(selected[index].name.clone());
+                        }
+                        let mut blank = blank(&selected[index], options);
+                        blank.time_us = time.as_micros() as u64;
+                        result::of_scenario(blank, outcome, &suite.catalogue, deviations, options.strict)
+                    }
+                    Message::Skipped(index, skipped) => {
+                        // What could not be launched counts, what does not apply says nothing.
+                        lifeless += usize::from(skipped.0 == Verdict::Unjudged);
+                        skip(&selected[index], skipped.0, skipped.1, options)
+                    }
+                };
+                red += usize::from(result.is_red(options.strict));
+                observer.result(&result);
+                results.push(result);
+            });
+            dead.store(gave_up(lifeless), Ordering::Relaxed);
+            if enough(red) {
+                stop.store(true, Ordering::Relaxed);
+                break;
+            }
+        }
+    });
+    // A scenario that was cut short by Ctrl-C says nothing.
+    let interrupted = interrupted.load(Ordering::Relaxed);
+    if interrupted {
+        results.retain(|r: &ScenarioResult| !cut.contains(&r.scenario));
+    }
+    let ran = Ran {
+        selected: selected.len(),
+        interrupted,
+        scenario_errors,
+        strict: options.strict,
+        time: start.elapsed(),
+    };
+    let end = result::of_run(suite, &results, deviations, ran);
+    (header, results, end)
+}
+
+fn not_tried() -> String {
+    format!(
+        "not tried: there was no sign of life in {LIFELESS} scenarios in a row before this one (--no-give-up tries all)"
+    )
+}
+
+/// Brings what several workers report into the order of the suite.
+#[derive(Default)]
+struct InOrder {
+    next: usize,
+    waiting: BTreeMap<usize, Vec<Message>>,
+}
+
+impl InOrder {
+    fn take(&mut self, message: Message, mut tell: impl FnMut(Message)) {
+        let (index, last) = match &message {
+            Message::Event(index, _) => (*index, false),
+            Message::Done(index, _) | Message::Skipped(index, _) => (*index, true),
+        };
+        if index != self.next {
+            self.waiting.entry(index).or_default().push(message);
+            return;
+        }
+        tell(message);
+        let mut finished = last;
+        while finished {
+            self.next += 1;
+            finished = false;
+            for message in self.waiting.remove(&self.next).unwrap_or_default() {
+                finished |= !matches!(message, Message::Event(..));
+                tell(message);
+            }
+        }
+    }
+}
+
+/// Plays one scenario, or says why not.
+fn one(
+    suite: &Suite,
+    scenario: &Scenario,
+    target: &Target,
+    offers: &Offers,
+    options: &Options,
+    interrupted: &AtomicBool,
+    sink: &mut dyn EventSink,
+) -> Result<(Outcome, Duration), (Verdict, String)> {
+    for need in &scenario.needs {
+        if let Some((false, why)) = offers.needs.get(&need.value) {
+            return Err((Verdict::NotApplicable, why.clone()));
+        }
+    }
+    if let (Some(why), Target::Library(library, ..)) = (&offers.wireless, target)
+        && wants_wire(suite, scenario, library.server.is_some())
+    {
+        return Err((Verdict::NotApplicable, why.clone()));
+    }
+    let start = Instant::now();
+    let fragment = |name: &str| suite.fragment(name);
+    let outcome = match target {
+        Target::Memory(config) => {
+            let config = Config { nodes: scenario.nodes, ..config.clone() };
+            let mut peer = MemoryPeer::launch(config, scenario.ranks);
+            play(scenario, &fragment, Vec::new(), &mut peer, options.limits, sink)
+        }
+        Target::Client(program) => {
+            client::play(program, scenario, &fragment, options.limits, interrupted, sink)?
+        }
+        Target::Processes(implementation, environment) => {
+            if !implementation.can_span(scenario.nodes) {
+                let why = format!(
+                    "no command is given that starts it on {} nodes (--server-nodes)",
+                    scenario.nodes
+                );
+                return Err((Verdict::NotApplicable, why));
+            }
+            match ProcessPeer::launch(implementation, scenario.ranks, scenario.nodes, environment) {
+                Ok((mut peer, command)) => {
+                    play(scenario, &fragment, command, &mut peer, options.limits, sink)
+                }
+                Err(error) => return Err((Verdict::Unjudged, error.to_string())),
+            }
+        }
+        Target::Library(library, _, interrupted) => {
+            play_library(scenario, &fragment, library, options.limits, interrupted, sink)
+        }
+    };
+    Ok((outcome, start.elapsed()))
+}
+
+/// Finds out which optional operations there are: by what is claimed, else by asking for one.
+fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
+    let mut offers = Offers::default();
+    let upstream = match target {
+        Target::Processes(implementation, _) => implementation.has_upstream(),
+        Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
+    };
+    let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
+    offers.needs.insert(Need::Upstream, (upstream, why));
+    let claims = match target {
+        Target::Memory(_) | Target::Client(_) => return offers,
+        Target::Processes(implementation, _) => &implementation.claims,
+        Target::Library(_, claims, _) => claims,
+    };
+    if let Target::Library(library, ..) = target
+        && let Some(server) = &library.server
+    {
+        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
+        offers.wireless = Some(why);
+    } else if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
+        offers.wireless = Some(
+            "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
+             there is no process manager for it here"
+                .to_owned(),
+        );
+    }
+    for need in needs {
+        let word = match need {
+            Need::Upstream => continue,
+            Need::Spawn => "spawn",
+            Need::Names => "names",
+        };
+        let offer = match claims.get(need) {
+            Some(true) => (true, String::new()),
+            Some(false) => (false, format!("it is said to lack {word}")),
+            None => match lacking(suite, *need, target, options) {
+                None => (true, String::new()),
+                Some(seen) => (
+                    false,
+                    format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"),
+                ),
+            },
+        };
+        offers.needs.insert(*need, offer);
+    }
+    offers
+}
+
+/// Asks for an optional operation; what came instead of success.
+fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
+    let text = match (target, need) {
+        // Known without asking.
+        (_, Need::Upstream) => return None,
+        (Target::Library(..), Need::Names) => include_str!("probes/library-names.pmi"),
+        // RFC 13 calls the function for it optional nowhere.
+        (Target::Library(..), Need::Spawn) => return None,
+        (_, Need::Names) => include_str!("probes/names.pmi"),
+        (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
+    };
+    probe(suite, text, target, options)
+}
+
+/// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
+fn is_wireless(suite: &Suite, target: &Target, options: &Options) -> bool {
+    let done = play_probe(suite, include_str!("probes/library-wire.pmi"), target, options);
+    matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
+        && outcome.unjudged.is_none()
+        && outcome.findings.is_empty()
+        && !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. })))
+}
+
+/// Plays a scenario of our own.
+fn play_probe(
+    suite: &Suite,
+    text: &str,
+    target: &Target,
+    options: &Options,
+) -> Option<Result<(Outcome, Duration), (Verdict, String)>> {
+    let source = Arc::new(Source { path: "probe".into(), text: text.into() });
+    let scenario = pmi_scenario::parse(source, "probe").ok()?;
+    Some(one(suite, &scenario, target, &Offers::default(), options, &AtomicBool::new(false), &mut ()))
+}
+
+/// What came instead of what a scenario of our own expects.
+fn probe(suite: &Suite, text: &str, target: &Target, options: &Options) -> Option<String> {
+    match play_probe(suite, text, target, options)? {
+        Err((_, why)) => Some(why),
+        Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
+            // Only a refusal of the operation itself counts, not what is wrong besides.
+            (Some(finding), _) if finding.line > 0 => Some(finding.seen.clone()),
+            (_, Some(why)) => Some(why.to_string()),
+            _ => None,
+        },
+    }
+}
+
+/// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
+/// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
+fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
+    let arranged = |step: &Step| {
+        matches!(step.role, Role::Client | Role::Server)
+            || matches!(step.action, Action::Process(ProcessAction::Env(..)))
+    };
+    let tested = !served && scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
+    !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
+}
+
+/// Whether the reference server, as it is set up, lacks an optional operation.
+pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
+    lacking(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
+}
+
+fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {
+    ScenarioResult { verdict, reason: Some(reason), ..blank(scenario, options) }
+}
+
+/// The result of a scenario that came to nothing yet.
+fn blank(scenario: &Scenario, options: &Options) -> ScenarioResult {
+    ScenarioResult {
+        scenario: scenario.name.clone(),
+        summary: scenario.summary(),
+        verdict: Verdict::Pass,
+        deviates_as_recorded: false,
+        findings: Vec::new(),
+        reason: None,
+        exit: None,
+        requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
+        time_us: 0,
+        replay: format!("{} --filter '={}'", options.replay, scenario.name),
+        path: scenario.source.path.clone(),
+        last_events: Vec::new(),
+    }
+}

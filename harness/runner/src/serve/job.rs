@@ -1,0 +1,575 @@
+//! The event loop: the processes of all process groups, and the host that answers them.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, IsTerminal, PipeReader, Read};
+use std::process::Stdio;
+
+use pmi_reference::{Action, GroupId, GroupSpec};
+use pmi_wire::Proc;
+use pmi_wire::SpawnProgram;
+
+use super::host::{Host, Pace, View};
+use super::launch::{Launcher, Program, Started, shown};
+use crate::process::child::Child;
+use crate::process::connection::{CHUNK, Connection, Received};
+use crate::process::context;
+use crate::process::output::capture;
+use crate::process::procfs::is_exiting;
+use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::stop::StopSignals;
+use pmi_judge::event::Exit;
+
+/// Reads from one rank in a row, before the others get their turn.
+const ROUNDS: usize = 16;
+/// Reads from a rank that has ended. It can write no more, but what it left running could, without end.
+const LAST_ROUNDS: usize = 64;
+
+/// What a job waits for: signals, and what is numbered by the place of its process.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Signals,
+    Connection(usize),
+    Process(usize),
+    /// Captured output, `true` for standard error.
+    Output(usize, bool),
+}
+
+/// One process that was started.
+struct Process {
+    id: Proc,
+    /// It leads a process group.
+    child: Child,
+    /// Until one side closes it.
+    connection: Option<(Connection, Key)>,
+    /// Its standard output and error, if they are captured, until they end.
+    streams: [Option<(PipeReader, Key)>; 2],
+    /// How it ended.
+    end: Option<Exit>,
+}
+
+impl Process {
+    fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
+        if let Some((_, key)) = self.connection.take() {
+            reactor.remove(key);
+        }
+    }
+
+    fn close_stream(&mut self, stderr: bool, reactor: &mut Reactor<Source>) {
+        if let Some((_, key)) = self.streams[usize::from(stderr)].take() {
+            reactor.remove(key);
+        }
+    }
+}
+
+/// A process's exit status as a shell would have it.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(status) => status,
+        Exit::Signal(signal) => 128 + signal,
+    }
+}
+
+/// How a job goes with the rest of the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Manner {
+    /// Its processes have our standard streams, and signals to us end it.
+    Terminal {
+        /// Say what is started and what ends.
+        verbose: bool,
+    },
+    /// It reads nothing, and the host gets what it writes.
+    Captured,
+}
+
+/// A process group: its processes are `processes[first..][..size]`, in order of rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    first: usize,
+    size: usize,
+    /// Aborted: how its processes end does not matter any more.
+    over: bool,
+}
+
+pub(crate) struct Job<H> {
+    manner: Manner,
+    command: Vec<OsString>,
+    host: H,
+    launcher: Launcher,
+    reactor: Reactor<Source>,
+    signals: Option<StopSignals>,
+    processes: Vec<Process>,
+    groups: Vec<Group>,
+    /// Processes not yet waited for.
+    running: usize,
+    /// The exit status, as soon as one is settled.
+    status: Option<i32>,
+    /// Processes with answers to be written.
+    dirty: Vec<usize>,
+}
+
+/// What a job waits on.
+struct Sources {
+    launcher: Launcher,
+    reactor: Reactor<Source>,
+    signals: Option<StopSignals>,
+}
+
+impl Sources {
+    fn new(manner: Manner) -> io::Result<Self> {
+        // First, for it reserves a small number for PMI_FD.
+        let launcher = Launcher::new()?;
+        let mut reactor = Reactor::new()?;
+        let signals = match manner {
+            Manner::Captured => None,
+            Manner::Terminal { .. } => {
+                let signals = StopSignals::catch()?;
+                reactor.add(&signals, Source::Signals, Wanted::Read)?;
+                Some(signals)
+            }
+        };
+        Ok(Self { launcher, reactor, signals })
+    }
+}
+
+impl<H: Host> Job<H> {
+    /// The job, not yet started; with what went wrong, the host comes back.
+    pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
+        match Sources::new(manner) {
+            Ok(Sources { launcher, reactor, signals }) => Ok(Self {
+                manner,
+                command,
+                host,
+                launcher,
+                reactor,
+                signals,
+                processes: Vec::new(),
+                groups: Vec::new(),
+                running: 0,
+                status: None,
+                dirty: Vec::new(),
+            }),
+            Err(error) => Err((error, host)),
+        }
+    }
+
+    /// Starts so many processes and serves until all have ended; the exit status of the job, and the host.
+    pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
+        let done = self.serve(ranks);
+        // Only an error leaves any.
+        self.kill_all();
+        for process in &mut self.processes {
+            process.child.wait();
+        }
+        (done.map(|()| self.status.unwrap_or(0)), self.host)
+    }
+
+    fn serve(&mut self, ranks: u32) -> io::Result<()> {
+        let program = Program::new(&self.command)?;
+        let group = self.host.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        self.start(group, vec![(program, u64::from(ranks))])?;
+
+        let mut buffer = vec![0; CHUNK];
+        let mut pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
+        while self.running > 0 {
+            let wait = match pace {
+                Pace::Again(time) => Some(time),
+                Pace::Wait | Pace::End => None,
+            };
+            for Ready { source, writable } in self.reactor.wait(wait)? {
+                match source {
+                    Source::Signals => self.signalled(),
+                    Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
+                    Source::Process(index) => self.ended(index, &mut buffer)?,
+                    Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
+                    Source::Connection(index) => self.readable(index, &mut buffer)?,
+                }
+            }
+            if pace != Pace::End {
+                pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
+                if pace == Pace::End {
+                    self.kill_all();
+                }
+                self.act()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the programs as the processes of a group.
+    fn start(&mut self, id: GroupId, programs: Vec<(Program, u64)>) -> io::Result<()> {
+        let (first, total) = (self.processes.len(), programs.iter().map(|(_, n)| n).sum::<u64>());
+        if self.groups.len() <= id as usize {
+            self.groups.resize(id as usize + 1, Group::default());
+        }
+        self.launcher.reserve(self.running as u64 + total)?;
+        let result = self.start_each(id, programs);
+        self.groups[id as usize] = Group { first, size: self.processes.len() - first, over: false };
+        self.launcher.finish()?;
+        result
+    }
+
+    fn start_each(&mut self, group: GroupId, programs: Vec<(Program, u64)>) -> io::Result<()> {
+        // Nothing is started if any cannot be.
+        let commands = programs
+            .iter()
+            .map(|(program, n)| Ok((program, self.launcher.command(program)?, *n)))
+            .collect::<io::Result<Vec<_>>>()?;
+        let mut rank = 0;
+        for (program, mut command, n) in commands {
+            for _ in 0..n {
+                let id = Proc { group, rank };
+                let number = self.host.descriptor(id);
+                let fd = self.descriptor(id, number);
+                let environment = self.host.environment(id, &fd);
+                command.env_remove("PMI_FD").envs(environment.clone());
+                if matches!(self.manner, Manner::Captured) {
+                    let mut fresh = self.launcher.command(program)?;
+                    fresh.env_remove("PMI_FD").envs(environment);
+                    let streams = capture(&mut fresh)?.map(Some);
+                    let started = self.launcher.start_at(&mut fresh, number);
+                    let started = started.map_err(context(shown(&program.name)))?;
+                    drop(fresh);
+                    self.add(id, started, &program.name, streams)?;
+                    rank += 1;
+                    continue;
+                }
+                let started = if id == (Proc { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
+                    let mut command = self.launcher.command(program)?;
+                    command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
+                    self.launcher.start(&mut command)
+                } else {
+                    self.launcher.start(&mut command)
+                };
+                let started = started.map_err(context(shown(&program.name)))?;
+                self.add(id, started, &program.name, [None, None])?;
+                rank += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        id: Proc,
+        started: Started,
+        name: &OsStr,
+        streams: [Option<PipeReader>; 2],
+    ) -> io::Result<()> {
+        let index = self.processes.len();
+        let Started { child, socket } = started;
+        if self.is_verbose() {
+            self.host.say(format_args!("{}: started {} as process {}", Name(id), shown(name), child.pid()));
+        }
+        // Added before it is watched, so that it is killed if it cannot be.
+        self.processes.push(Process { id, child, connection: None, streams: [None, None], end: None });
+        self.running += 1;
+        self.host.started(id);
+        let process = &mut self.processes[index];
+        let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
+        process.connection = Some((Connection::new(socket), key));
+        self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
+        for (i, pipe) in streams.into_iter().enumerate() {
+            if let Some(pipe) = pipe {
+                let key = self.reactor.add(&pipe, Source::Output(index, i == 1), Wanted::Read)?;
+                process.streams[i] = Some((pipe, key));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_verbose(&self) -> bool {
+        matches!(self.manner, Manner::Terminal { verbose: true })
+    }
+
+    /// Reads what a process wrote to its standard output or error.
+    fn read_stream(
+        &mut self,
+        index: usize,
+        stderr: bool,
+        rounds: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        let process = &mut self.processes[index];
+        let Some((pipe, key)) = &mut process.streams[usize::from(stderr)] else { return Ok(()) };
+        for _ in 0..rounds {
+            match pipe.read(buffer) {
+                Ok(0) => {
+                    process.close_stream(stderr, &mut self.reactor);
+                    return Ok(());
+                }
+                Ok(n) => self.host.output(process.id, stderr, &buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.reactor.again(*key);
+        Ok(())
+    }
+
+    fn is_blocked(&self, index: usize) -> bool {
+        self.processes[index].connection.as_ref().is_some_and(|(connection, _)| connection.is_blocked())
+    }
+
+    /// Reads from a rank, in turn with others.
+    fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..ROUNDS {
+            let process = &mut self.processes[index];
+            let Some((connection, key)) = &process.connection else { return Ok(()) };
+            if connection.is_blocked() {
+                // Listened to again when it has read its answers.
+                return Ok(());
+            }
+            match connection.receive(buffer) {
+                Received::Nothing => return Ok(()),
+                Received::Bytes(n) => {
+                    let key = *key;
+                    self.host.receive(process.id, &buffer[..n]);
+                    self.act()?;
+                    if n < buffer.len() {
+                        if self.processes[index].connection.is_some() {
+                            self.reactor.after_read(key, n, buffer.len());
+                        }
+                        return Ok(());
+                    }
+                }
+                Received::End => return self.hung_up(index),
+            }
+        }
+        if let Some((_, key)) = &self.processes[index].connection {
+            self.reactor.again(*key);
+        }
+        Ok(())
+    }
+
+    /// A rank's connection is at its end.
+    fn hung_up(&mut self, index: usize) -> io::Result<()> {
+        let process = &mut self.processes[index];
+        process.hang_up(&mut self.reactor);
+        // A process loses its connection a moment before it can be waited for. How it ended tells more than that it closed its
+        // connection, and is to come first in order of time.
+        if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
+            return Ok(());
+        }
+        let id = process.id;
+        self.host.closed(id);
+        self.act()
+    }
+
+    /// A process has ended.
+    fn ended(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..LAST_ROUNDS {
+            let process = &self.processes[index];
+            let Some((connection, _)) = &process.connection else { break };
+            let Received::Bytes(n) = connection.receive(buffer) else { break };
+            self.host.receive(process.id, &buffer[..n]);
+            self.act()?;
+        }
+        for stderr in [false, true] {
+            self.read_stream(index, stderr, LAST_ROUNDS, buffer)?;
+        }
+        let process = &mut self.processes[index];
+        for stderr in [false, true] {
+            process.close_stream(stderr, &mut self.reactor);
+        }
+        if process.child.is_reaped() {
+            return Ok(());
+        }
+        process.hang_up(&mut self.reactor);
+        // Before it is waited for: only until then is the number sure to be its own.
+        process.child.kill_group();
+        let end = process.child.wait();
+        process.end = Some(end);
+        self.running -= 1;
+        let id = process.id;
+        if self.is_verbose() {
+            self.host.say(format_args!("{}: {}", Name(id), Ending(end)));
+        }
+        if !self.groups[id.group as usize].over {
+            self.settle(status(end));
+        }
+        self.host.ended(id, end);
+        self.host.closed(id);
+        self.act()
+    }
+
+    /// Does what the server asks for.
+    fn act(&mut self) -> io::Result<()> {
+        while let Some(action) = self.host.next_action() {
+            match action {
+                Action::Send { to, bytes } => {
+                    let group = self.groups[to.group as usize];
+                    let index = group.first + to.rank as usize;
+                    let process = self.processes.get_mut(index).filter(|process| process.id == to);
+                    let connection = process.and_then(|process| process.connection.as_mut());
+                    if connection.is_some_and(|(connection, _)| connection.push(bytes)) {
+                        self.dirty.push(index);
+                    }
+                }
+                Action::Close { proc, end } => {
+                    self.flush_dirty()?;
+                    self.close(proc, end);
+                }
+                Action::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
+                Action::Abort { group, by, status, reason } => {
+                    // The answer to abort comes before the end.
+                    self.flush_dirty()?;
+                    self.abort(Proc { group, rank: by }, status, &reason);
+                }
+            }
+        }
+        self.flush_dirty()
+    }
+
+    fn flush_dirty(&mut self) -> io::Result<()> {
+        while let Some(index) = self.dirty.pop() {
+            self.flush(index)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what a rank's socket takes, and waits for either more room in it or more requests.
+    fn flush(&mut self, index: usize) -> io::Result<()> {
+        let Some((connection, key)) = &mut self.processes[index].connection else { return Ok(()) };
+        let was_blocked = connection.is_blocked();
+        connection.flush();
+        match (was_blocked, connection.is_blocked()) {
+            (false, true) => self.reactor.set(*key, Wanted::Write),
+            (true, false) => self.reactor.set(*key, Wanted::Read),
+            _ => Ok(()),
+        }
+    }
+
+    fn spawn(&mut self, group: GroupId, by: Proc, programs: Vec<SpawnProgram>) -> io::Result<()> {
+        let programs: Vec<_> = programs
+            .into_iter()
+            .map(|program| {
+                let n = program.nprocs;
+                (Program::spawned(program), n)
+            })
+            .collect();
+        let total = self.host.size(group) as usize;
+        let code = match self.start(group, programs) {
+            Ok(()) => 0,
+            Err(error) => {
+                self.host.say(format_args!("{}: spawn failed: {error}", Name(by)));
+                self.kill(group);
+                1
+            }
+        };
+        self.host.spawned(group, &vec![code; total]);
+        Ok(())
+    }
+
+    fn abort(&mut self, by: Proc, status: i64, reason: &str) {
+        match self.process(by).and_then(|process| process.end) {
+            Some(end) => self.host.say(format_args!("{}: {reason} ({})", Name(by), Ending(end))),
+            None => self.host.say(format_args!("{}: {reason}", Name(by))),
+        }
+        self.kill(by.group);
+        self.settle(match status & 0xff {
+            0 if status != 0 => 1,
+            low => low as i32,
+        });
+    }
+
+    fn process(&self, id: Proc) -> Option<&Process> {
+        let group = self.groups.get(id.group as usize)?;
+        self.processes.get(group.first..)?.get(..group.size)?.get(id.rank as usize)
+    }
+
+    /// What PMI_FD is to hold.
+    fn descriptor(&mut self, id: Proc, number: Option<i32>) -> String {
+        // A number that no process has open.
+        let dead = 1021;
+        let number = number.unwrap_or(self.launcher.descriptor());
+        if self.host.connects(id) { number } else { dead }.to_string()
+    }
+
+    /// Closes one connection, and kills its process if that is asked for.
+    fn close(&mut self, id: Proc, end: bool) {
+        let Some(group) = self.groups.get(id.group as usize) else { return };
+        let index = group.first + id.rank as usize;
+        if let Some(process) = self.processes.get_mut(index) {
+            process.hang_up(&mut self.reactor);
+            if end {
+                process.child.kill_group();
+            }
+        }
+    }
+
+    /// Kills the processes of a group, which are waited for later, and closes their connections: in this order, so that none
+    /// gets to complain of the lost connection.
+    fn kill(&mut self, group: GroupId) {
+        let group = &mut self.groups[group as usize];
+        group.over = true;
+        let processes = &mut self.processes[group.first..][..group.size];
+        processes.iter().for_each(|process| process.child.kill_group());
+        processes.iter_mut().for_each(|process| process.hang_up(&mut self.reactor));
+    }
+
+    fn kill_all(&mut self) {
+        for group in 0..self.groups.len() {
+            self.kill(group as GroupId);
+        }
+    }
+
+    fn signalled(&mut self) {
+        let Some(signals) = &mut self.signals else { return };
+        if let Some(signal) = signals.take().into_iter().next() {
+            self.host.say(format_args!("killing the job: signal {signal}"));
+            self.kill_all();
+            // Whatever the processes did before: who sent the signal wants to see it.
+            self.status = Some(128 + signal);
+        }
+    }
+
+    /// The first status that is not 0 is the job's.
+    fn settle(&mut self, status: i32) {
+        if status != 0 {
+            self.status.get_or_insert(status);
+        }
+    }
+}
+
+/// A process in messages.
+struct Name(Proc);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of group {}", self.0.rank, self.0.group)
+    }
+}
+
+/// How a process ended, in messages.
+struct Ending(Exit);
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Exit::Code(status) => write!(f, "exited with status {status}"),
+            Exit::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
+/// What the host may see.
+struct Look<'a> {
+    processes: &'a [Process],
+    groups: &'a [Group],
+}
+
+impl View for Look<'_> {
+    fn alive(&self) -> Vec<(Proc, i32)> {
+        let alive = self.processes.iter().filter(|process| !process.child.is_reaped());
+        alive.map(|process| (process.id, process.child.pid().as_raw_nonzero().get())).collect()
+    }
+
+    fn has_read_all(&self, p: Proc) -> bool {
+        let group = self.groups.get(p.group as usize).copied().unwrap_or_default();
+        let process = self.processes.get(group.first + p.rank as usize);
+        let connection = process.and_then(|process| process.connection.as_ref());
+        connection.is_none_or(|(c, _)| c.unwritten() == 0 && c.unread_bytes().is_none_or(|n| n == 0))
+    }
+}

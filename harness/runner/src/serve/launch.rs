@@ -1,0 +1,199 @@
+//! Starts processes.
+//!
+//! How a connection reaches its process: all processes get it under the same number, that of one descriptor which is
+//! reserved before all others ("the slot"). `dup2` puts a connection there, inheritable, just before its process is
+//! started; the next one replaces it. So no process inherits the connection of another, `PMI_FD` is a small number (shells
+//! know only one-digit ones), and nothing needs to run between fork and exec: the standard library may then use
+//! `posix_spawn`, which does not copy our page tables.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use command_fds::{CommandFdExt, FdMapping};
+use pmi_wire::SpawnProgram;
+use rustix::fs::{Access, access};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::process::child::Child;
+use crate::process::connection::pair;
+
+/// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the slot; and what we may
+/// have inherited.
+const SPARE: u64 = 64;
+/// For each process: its connection and its pidfd.
+const PER_PROCESS: u64 = 2;
+
+/// A process that was started.
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// Our end of its connection.
+    pub(super) socket: OwnedFd,
+}
+
+pub(super) struct Launcher {
+    slot: OwnedFd,
+    null: File,
+    /// `PMI_` variables of our own environment, which mean us and not the processes.
+    foreign: Vec<OsString>,
+    /// The limit of descriptors that processes get, if ours had to be raised: a large one slows down programs that
+    /// close all descriptors they might have, and breaks those that use select.
+    limit: Option<Rlimit>,
+}
+
+impl Launcher {
+    pub(super) fn new() -> io::Result<Self> {
+        // The slot first, for the smallest number.
+        let slot = OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?);
+        let null = File::from(slot.try_clone()?);
+        let foreign = env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| name.as_bytes().starts_with(b"PMI_"))
+            .collect();
+        Ok(Self { slot, null, foreign, limit: None })
+    }
+
+    /// Makes sure that `processes` can be served at the same time.
+    pub(super) fn reserve(&mut self, processes: u64) -> io::Result<()> {
+        let needed = processes * PER_PROCESS + SPARE;
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current.is_none_or(|current| current >= needed) {
+            return Ok(());
+        }
+        if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
+            return Err(io::Error::other(format!(
+                "{processes} processes take {needed} file descriptors, but only {maximum} are allowed (ulimit -Hn)"
+            )));
+        }
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+        self.limit.get_or_insert(limit);
+        Ok(())
+    }
+
+    /// A command for the program, of which each start makes one process.
+    pub(super) fn command(&self, program: &Program) -> io::Result<Command> {
+        let mut command = Command::new(program.resolve()?);
+        command.arg0(&program.name).args(&program.args).process_group(0);
+        command.stdin(Stdio::from(self.null.try_clone()?));
+        if let Some(dir) = &program.dir {
+            command.current_dir(dir);
+        }
+        for name in &self.foreign {
+            command.env_remove(name);
+        }
+        Ok(command)
+    }
+
+    /// The number of the descriptor that a process inherits.
+    pub(super) fn descriptor(&self) -> i32 {
+        self.slot.as_raw_fd()
+    }
+
+    pub(super) fn start(&mut self, command: &mut Command) -> io::Result<Started> {
+        let (socket, theirs) = pair()?;
+        rustix::io::dup2(&theirs, &mut self.slot)?;
+        drop(theirs);
+        self.spawn(command, socket)
+    }
+
+    /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
+    /// other process can inherit the connection.
+    pub(super) fn start_at(&mut self, command: &mut Command, number: Option<i32>) -> io::Result<Started> {
+        let (socket, theirs) = pair()?;
+        let child_fd = number.unwrap_or(self.slot.as_raw_fd());
+        let mapping = FdMapping { parent_fd: theirs, child_fd };
+        command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+        self.spawn(command, socket)
+    }
+
+    fn spawn(&mut self, command: &mut Command, socket: OwnedFd) -> io::Result<Started> {
+        // Our own limit is of no account to what is open already, and is raised again before the next is opened.
+        let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
+        if let Some((limit, _)) = &raised {
+            setrlimit(Resource::Nofile, *limit)?;
+        }
+        let child = command.spawn();
+        if let Some((_, ours)) = raised {
+            setrlimit(Resource::Nofile, ours)?;
+        }
+        Ok(Started { child: Child::adopt(child?)?, socket })
+    }
+
+    /// To be called after the last start: gives up the connection in the slot, so that we do not keep it open.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        Ok(rustix::io::dup3(&self.null, &mut self.slot, rustix::io::DupFlags::CLOEXEC)?)
+    }
+}
+
+/// What to start.
+pub(crate) struct Program {
+    /// As it was asked for; the process's `argv[0]`.
+    pub(crate) name: OsString,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) dir: Option<PathBuf>,
+    /// Where to look for it before `PATH`.
+    pub(crate) path: Option<OsString>,
+}
+
+impl Program {
+    /// From a command line.
+    pub(crate) fn new(command: &[OsString]) -> io::Result<Self> {
+        let [name, args @ ..] = command else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program to start"));
+        };
+        Ok(Self { name: name.clone(), args: args.to_vec(), dir: None, path: None })
+    }
+
+    /// From a spawn request, with MPI's reserved info keys for the directory to start in (`wdir`, which some libraries
+    /// send as `wd`) and where to look for the program (`path`). Others are ignored, as MPI asks for.
+    pub(crate) fn spawned(program: SpawnProgram) -> Self {
+        let mut this = Self {
+            name: OsString::from_vec(program.execname),
+            args: program.args.into_iter().map(|(_, arg)| OsString::from_vec(arg)).collect(),
+            dir: None,
+            path: None,
+        };
+        for (key, value) in program.info {
+            match &key[..] {
+                b"wdir" | b"wd" => this.dir = Some(OsString::from_vec(value).into()),
+                b"path" => this.path = Some(OsString::from_vec(value)),
+                _ => {}
+            }
+        }
+        this
+    }
+
+    /// The file to execute, looked for once and not by every process: relative to the directory to start in if the name has
+    /// a slash, else in `path` and `PATH`.
+    pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
+        let dir = match &self.dir {
+            Some(dir) => std::path::absolute(dir)?,
+            None => env::current_dir()?,
+        };
+        let found = if self.name.as_bytes().contains(&b'/') {
+            Some(dir.join(&self.name)).filter(|file| file.exists())
+        } else {
+            let paths = [self.path.clone(), env::var_os("PATH")];
+            let mut dirs = paths.iter().flatten().flat_map(env::split_paths);
+            dirs.find_map(|entry| Some(dir.join(entry).join(&self.name)).filter(|file| is_executable(file)))
+        };
+        found.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("{}: program not found", shown(&self.name)))
+        })
+    }
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+/// For messages.
+pub(crate) fn shown(name: &OsStr) -> impl std::fmt::Display {
+    name.as_bytes().escape_ascii()
+}

@@ -1,0 +1,932 @@
+//! What is wrong in a file that can be read: names that nobody bound, requirements that do not exist, things that
+//! cannot be sent, a negative case without its positive control.
+
+use std::{mem, sync::Arc};
+
+use pmi_wire::Proc;
+
+use super::{
+    ast::*,
+    diag::{Diagnostic, Sink, closest, likely},
+    expr, layout,
+    template::{self, Located},
+    vocabulary::{COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
+};
+
+/// What a scenario may refer to.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The fragment of this name.
+    pub fragments: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
+    /// Whether there is a requirement of this id.
+    pub requirement_ids: &'a dyn Fn(&str) -> bool,
+    /// All fragments, for suggestions.
+    pub fragment_names: &'a [String],
+    /// All requirements, for suggestions.
+    pub requirement_names: &'a [String],
+    /// What a server that a scenario sets up can be.
+    pub behaviours: &'a Behaviours,
+}
+
+/// What a scenario may ask of the reference server, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Behaviours {
+    /// Names for `vary`.
+    pub variations: Vec<&'static str>,
+    /// Names for `fault`.
+    pub faults: Vec<&'static str>,
+}
+
+/// What stands in a message's place, without its brackets.
+const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
+
+/// Bounds on what one scenario may ask for. They keep a slip of the pen from filling the memory.
+const MAX_FILL: i64 = 64 << 20;
+const MAX_REPEAT: i64 = 1_000_000;
+/// How deep fragments may use fragments, and how many statements are looked at with all of them in place.
+const MAX_USE_DEPTH: usize = 16;
+const MAX_STATEMENTS: u32 = 100_000;
+/// Stands for a number that is known only when the scenario runs.
+const UNKNOWN: u32 = 1_000;
+
+const PREDEFINED: &[&str] = &["rank", "size", "agent"];
+
+/// Against a client, `$kvs` is the name of the keyval space that its server gives it.
+fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
+    if scenario.tests == UnderTest::Client { vec!["kvs".to_owned()] } else { Vec::new() }
+}
+
+/// Everything that is wrong in a file that [`super::parse`] could read, in file order.
+///
+/// A fragment is checked by itself and again wherever it is used, there for what only its user can know: which names
+/// are bound, how many ranks there are.
+pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
+    let mut checker = Checker {
+        env,
+        scenario,
+        sink: Sink::new(Arc::clone(&scenario.source)),
+        source: Arc::clone(&scenario.source),
+        bound: bound_from_the_start(scenario),
+        groups: 0,
+        fragments: Vec::new(),
+        depth: 0,
+        in_fragment: Vec::new(),
+        budget: MAX_STATEMENTS,
+        positive: false,
+        negative: None,
+        uses: [None; 2],
+        asked: None,
+        outs: Vec::new(),
+    };
+    checker.file();
+    checker.sink.finish()
+}
+
+struct Checker<'a> {
+    env: &'a Env<'a>,
+    scenario: &'a Scenario,
+    sink: Sink,
+    /// The file that is being walked: the scenario's or a fragment's.
+    source: Arc<Source>,
+    /// The names that are bound where we are.
+    bound: Vec<String>,
+    /// How many groups may have been spawned where we are.
+    groups: u32,
+    /// The fragments that we are in.
+    fragments: Vec<String>,
+    depth: usize,
+    /// What a fragment lacks here, told at the outermost `use`.
+    in_fragment: Vec<String>,
+    budget: u32,
+    positive: bool,
+    negative: Option<Span>,
+    /// Where spawn and the name service are first used.
+    uses: [Option<Span>; 2],
+    /// Which of them was first used by the request that has no answer yet.
+    asked: Option<usize>,
+    /// The out arguments of the call that has begun.
+    outs: Vec<String>,
+}
+
+/// Where a variable stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Step,
+    /// Where there is no rank: `let`, `repeat`, `J:`.
+    NoRank,
+}
+
+impl Checker<'_> {
+    fn file(&mut self) {
+        let scenario = self.scenario;
+        let start =
+            Span { start: 0, end: scenario.source.text.find('\n').unwrap_or(scenario.source.text.len()) };
+        if scenario.summary().is_empty() {
+            self.sink
+                .error(start, "the file does not say what must hold")
+                .help("begin it with a comment of one sentence or more");
+        }
+        if scenario.is_fragment() {
+            let name =
+                scenario.name.rsplit_once("fragments/").map_or(scenario.name.as_str(), |(_, name)| name);
+            self.fragments.push(name.to_owned());
+        } else if scenario.requires.is_empty() {
+            self.sink
+                .error(start, "the scenario does not say which requirement it tests")
+                .help("add a line `requires ID ...` before the steps");
+        }
+        for (index, id) in scenario.requires.iter().enumerate() {
+            self.requirement(id);
+            if scenario.requires[..index].iter().any(|earlier| earlier.value == id.value) {
+                self.sink.warning(id.span, format!("`{}` is named twice", id.value));
+            }
+        }
+        if scenario.nodes > scenario.ranks {
+            let message = format!("{} nodes, but only {} ranks", scenario.nodes, scenario.ranks);
+            self.sink.error(start, message);
+        }
+        super::client::check(scenario, self.env.behaviours, &mut self.sink);
+        let misplaced = match scenario.is_fragment() {
+            true => scenario
+                .rows
+                .first()
+                .map(|row| (row.name.span, "rows in a fragment: it is told what its user wants")),
+            false => scenario.takes.first().map(|told| (told.name.span, "`takes` in what is no fragment")),
+        };
+        if let Some((span, message)) = misplaced {
+            self.sink.error(span, message);
+        }
+        for default in scenario.takes.iter().filter_map(|parameter| parameter.default.as_ref()) {
+            self.text(default, Place::NoRank, "a fragment is told a text, and this is none");
+        }
+        self.take(&scenario.takes);
+        self.rows();
+        self.body(&scenario.body, 1);
+        if let Some(span) = self.negative
+            && !self.positive
+            && !scenario.is_fragment()
+        {
+            self.sink
+                .error(span, "no positive control")
+                .label("an implementation that refuses everything would pass")
+                .help("expect `rc=ok` of a similar request beside it, or `use` a fragment that does");
+        }
+        let needs = [(Need::Spawn, "spawn", "spawns"), (Need::Names, "names", "uses the name service")];
+        for ((need, word, what), span) in needs.into_iter().zip(self.uses) {
+            if let Some(span) = span
+                && !scenario.is_fragment()
+                && scenario.tests != UnderTest::Client
+                && !scenario.needs.iter().any(|n| n.value == need)
+            {
+                self.sink
+                    .warning(span, format!("a scenario that {what} without `needs {word}`"))
+                    .help("it would fail where an implementation may lawfully lack this");
+            }
+        }
+    }
+
+    fn own(&self) -> bool {
+        self.depth == 0
+    }
+
+    fn requirement(&mut self, id: &Spanned<String>) {
+        if self.own() && !(self.env.requirement_ids)(&id.value) {
+            self.sink
+                .error(id.span, format!("there is no requirement `{}`", id.value))
+                .suggest(&id.value, self.env.requirement_names);
+        }
+    }
+
+    // ---- statements
+
+    fn body(&mut self, body: &[Stmt], times: u32) {
+        for stmt in body {
+            let Some(left) = self.budget.checked_sub(1) else { return };
+            self.budget = left;
+            if left == 0 {
+                let span = Span { start: 0, end: 0 };
+                self.sink.error(
+                    span,
+                    format!("more than {MAX_STATEMENTS} statements with all fragments in place"),
+                );
+            }
+            match stmt {
+                Stmt::Use { name, with } => self.use_(name, with, times),
+                Stmt::Let { name, value } => {
+                    self.text(value, Place::NoRank, "a `let` names a text, and this is none");
+                    self.bind(&name.value, name.span);
+                }
+                Stmt::Repeat { count, var, body, span, .. } => {
+                    self.repeat(count, var.as_ref(), body, *span, times)
+                }
+                Stmt::Step(step) => self.step(step, times),
+            }
+        }
+    }
+
+    fn use_(&mut self, name: &Spanned<String>, with: &[(Spanned<String>, Template)], times: u32) {
+        for (_, value) in with {
+            self.text(value, Place::NoRank, "a fragment is told a text, and this is none");
+        }
+        if self.fragments.contains(&name.value) {
+            self.either(name.span, format!("fragment `{}` uses itself", name.value));
+            return;
+        }
+        let Some(fragment) = (self.env.fragments)(&name.value) else {
+            if self.own() {
+                self.sink
+                    .error(name.span, format!("there is no fragment `{}`", name.value))
+                    .suggest(&name.value, self.env.fragment_names);
+            }
+            return;
+        };
+        if self.depth == MAX_USE_DEPTH {
+            self.in_fragment.push(format!("fragments use fragments more than {MAX_USE_DEPTH} deep"));
+            return;
+        }
+        if self.own() {
+            self.parameters(name, with, &fragment.takes);
+        }
+        let before = self.bound.clone();
+        self.take(&fragment.takes);
+        self.fragments.push(name.value.clone());
+        self.depth += 1;
+        let source = mem::replace(&mut self.source, Arc::clone(&fragment.source));
+        self.body(&fragment.body, times);
+        self.source = source;
+        self.depth -= 1;
+        self.fragments.pop();
+        let told = |bound: &String| fragment.takes.iter().any(|parameter| parameter.name.value == *bound);
+        self.bound.retain(|bound| before.contains(bound) || !told(bound));
+        if self.own() {
+            for message in mem::take(&mut self.in_fragment) {
+                let diagnostic = self.sink.error(name.span, format!("fragment `{}`: {message}", name.value));
+                diagnostic.label("used here");
+            }
+        }
+    }
+
+    fn take(&mut self, takes: &[Parameter]) {
+        for parameter in takes {
+            self.bind(&parameter.name.value, parameter.name.span);
+        }
+    }
+
+    /// Whether a fragment is told what it wants to know.
+    fn parameters(
+        &mut self,
+        name: &Spanned<String>,
+        with: &[(Spanned<String>, Template)],
+        takes: &[Parameter],
+    ) {
+        let known: Vec<&str> = takes.iter().map(|parameter| parameter.name.value.as_str()).collect();
+        for (index, (told, _)) in with.iter().enumerate() {
+            if !known.contains(&told.value.as_str()) {
+                let message = format!("fragment `{}` takes no `{}`", name.value, told.value);
+                self.sink.error(told.span, message).suggest(&told.value, &known);
+            }
+            if with[..index].iter().any(|(earlier, _)| earlier.value == told.value) {
+                self.sink.error(told.span, format!("`{}` is told twice", told.value));
+            }
+        }
+        for parameter in takes.iter().filter(|parameter| parameter.default.is_none()) {
+            if !with.iter().any(|(told, _)| told.value == parameter.name.value) {
+                let message = format!("fragment `{}` is not told `{}`", name.value, parameter.name.value);
+                self.sink.error(name.span, message);
+            }
+        }
+    }
+
+    /// The rows of a table: each has its name, and all bind the same.
+    fn rows(&mut self) {
+        let rows = &self.scenario.rows;
+        let names = |row: &Row| row.values.iter().map(|(name, _)| name.value.clone()).collect::<Vec<_>>();
+        for (index, row) in rows.iter().enumerate() {
+            if rows[..index].iter().any(|earlier| earlier.name.value == row.name.value) {
+                self.sink.error(row.name.span, format!("a second row `{}`", row.name.value));
+            }
+            if names(row) != names(&rows[0]) {
+                self.sink
+                    .error(row.name.span, format!("row `{}` has other names than the first", row.name.value))
+                    .help("every row says the same names in the same order");
+            }
+            for (_, value) in &row.values {
+                self.text(value, Place::NoRank, "a row names a text, and this is none");
+            }
+        }
+        for (name, _) in rows.first().map(|row| row.values.as_slice()).unwrap_or_default() {
+            self.bind(&name.value, name.span);
+        }
+    }
+
+    /// An error of this file, or of a fragment in the place where it is used.
+    fn either(&mut self, span: Span, message: String) {
+        if self.own() {
+            self.sink.error(span, message);
+        } else if !self.in_fragment.contains(&message) {
+            self.in_fragment.push(message);
+        }
+    }
+
+    fn repeat(&mut self, count: &Expr, var: Option<&Spanned<String>>, body: &[Stmt], span: Span, times: u32) {
+        self.expr(count, Place::NoRank);
+        let constant = expr::constant(count);
+        if self.own()
+            && let Some(n) = constant
+            && !(1..=MAX_REPEAT).contains(&n)
+        {
+            self.sink.error(span, format!("a repetition of {n} times; from 1 to {MAX_REPEAT} make sense"));
+        }
+        let shadowed = var.is_some_and(|var| self.bound.contains(&var.value));
+        if let Some(var) = var {
+            if shadowed && self.own() {
+                self.sink
+                    .error(var.span, format!("`${}` is bound already", var.value))
+                    .help("count with another name");
+            }
+            self.bind(&var.value, var.span);
+        }
+        let n = constant.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+        self.body(body, times.saturating_mul(n));
+        if let Some(var) = var
+            && !shadowed
+        {
+            self.bound.retain(|name| *name != var.value);
+        }
+    }
+
+    // ---- names
+
+    fn bind(&mut self, name: &str, span: Span) {
+        if PREDEFINED.contains(&name) {
+            if self.own() {
+                self.sink
+                    .error(span, format!("`${name}` is bound by the runner"))
+                    .help("choose another name");
+            }
+        } else if !self.bound.iter().any(|bound| bound == name) {
+            self.bound.push(name.to_owned());
+        }
+    }
+
+    fn used(&mut self, name: &str, span: Span, place: Place) {
+        if name == "rank" && place == Place::NoRank {
+            if self.own() {
+                self.sink
+                    .error(span, "`$rank` where there is no rank")
+                    .help("it stands for the rank of a step");
+            }
+            return;
+        }
+        if PREDEFINED.contains(&name) || self.bound.iter().any(|bound| bound == name) {
+            return;
+        }
+        if !self.own() {
+            self.either(span, format!("`${name}` is not bound"));
+        } else if !self.scenario.is_fragment() {
+            let known: Vec<&str> =
+                PREDEFINED.iter().copied().chain(self.bound.iter().map(String::as_str)).collect();
+            let near = likely(name, &known).map(|near| format!("did you mean `${near}`?"));
+            let diagnostic = self.sink.error(span, format!("`${name}` is not bound"));
+            match near {
+                Some(near) => diagnostic.label(near),
+                None => diagnostic
+                    .help("`let`, `repeat ... as`, a capture such as `$x:word` or a fragment binds a name"),
+            };
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr, place: Place) {
+        match expr {
+            Expr::Number(_) => {}
+            Expr::Var(name) => self.used(&name.value, name.span, place),
+            Expr::Binary(left, _, right) => {
+                self.expr(left, place);
+                self.expr(right, place);
+            }
+        }
+    }
+
+    /// The pieces of a template that the parser has accepted, with their places.
+    fn located(&self, template: &Template, message: bool) -> Vec<Located> {
+        let mut ignored = Sink::new(Arc::clone(&self.source));
+        let scan = if message { template::scan_message } else { template::scan };
+        scan(&self.source.text, template.span, &mut ignored)
+    }
+
+    /// A template that we expand; `otherwise` says what is wrong if it matches rather than says.
+    fn text(&mut self, template: &Template, place: Place, otherwise: &str) {
+        for Located { piece, span } in self.located(template, false) {
+            self.names(&piece, span, place);
+            if self.own() && matches!(piece, Piece::Capture(..) | Piece::Typed(_) | Piece::Cut) {
+                self.sink.error(span, otherwise);
+            }
+        }
+    }
+
+    /// A template that something is held against.
+    fn pattern(&mut self, pieces: &[Located], place: Place) {
+        for Located { piece, span } in pieces {
+            self.names(piece, *span, place);
+            if !self.own() {
+                continue;
+            }
+            match piece {
+                Piece::Junk(_) => {
+                    self.sink
+                        .error(*span, "`<junk>` can be sent, not expected")
+                        .help("`<any>` matches whatever comes");
+                }
+                Piece::Cut => {
+                    self.sink.error(*span, "`<|>` ends a write, and here we read");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn names(&mut self, piece: &Piece, span: Span, place: Place) {
+        match piece {
+            Piece::Var(name) => self.used(name, span, place),
+            Piece::Capture(name, _) => self.bind(name, span),
+            Piece::Calc(n) => self.expr(n, place),
+            Piece::Fill(n) | Piece::Junk(n) => {
+                self.expr(n, place);
+                if self.own()
+                    && let Some(n) = expr::constant(n)
+                    && !(0..=MAX_FILL).contains(&n)
+                {
+                    self.sink.error(span, format!("{n} bytes; from 0 to {MAX_FILL} make sense"));
+                }
+            }
+            Piece::Typed(Kind::Uint(low, high)) => {
+                for bound in [low, high].into_iter().flatten() {
+                    self.expr(bound, place);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // ---- steps
+
+    fn step(&mut self, step: &Step, times: u32) {
+        if let Some(id) = &step.cites {
+            self.requirement(id);
+        }
+        let ranks = self.who(step);
+        let asked = if step.role == Role::Server { self.asked.take() } else { None };
+        match &step.action {
+            Action::OneOf(alternatives) => {
+                self.one_of(step, alternatives);
+                // Whoever provides for several answers provides for the refusal of what may be lacking.
+                if let Some(which) = asked {
+                    self.uses[which] = None;
+                }
+            }
+            Action::Process(action) => self.process(action),
+            Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                for line in lines {
+                    self.sent(line, step.span);
+                }
+            }
+            Action::Upstream(_) => {}
+            _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
+            Action::Call(call) => {
+                self.call(call);
+                if call.function.as_ref().is_some_and(|f| f.value == "PMI_Spawn_multiple") {
+                    self.spawned(step.span, ranks.saturating_mul(times));
+                }
+            }
+            Action::Message { lines, .. } => {
+                self.action(step.role, &step.action, step.span);
+                if step.role == Role::Client {
+                    self.spawns(lines, step.span, ranks.saturating_mul(times));
+                }
+            }
+            Action::Close | Action::Empty | Action::Right | Action::Silence => {
+                self.action(step.role, &step.action, step.span)
+            }
+        }
+    }
+
+    fn is_proxy_step(&self, step: &Step) -> bool {
+        matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. })
+    }
+
+    /// What a proxy passes on: whatever its clients may ask, and texts of its own.
+    fn passed_on(&mut self, action: &Action, span: Span) {
+        match action {
+            Action::Message { lines, .. } => {
+                for line in lines {
+                    let pieces = self.located(line, true);
+                    self.pattern(&pieces, Place::Step);
+                }
+            }
+            Action::Close | Action::Silence => self.refused(span),
+            _ => {}
+        }
+    }
+
+    /// Whether proxies and the upstream stand where they may.
+    fn proxies(&mut self, step: &Step, span: Span) {
+        let of_proxies = self.is_proxy_step(step);
+        let upstream = step.role == Role::Upstream;
+        if !of_proxies && !upstream {
+            return;
+        }
+        if self.scenario.tests != UnderTest::Server || of_proxies != (upstream || step.role == Role::Server) {
+            let message = "only servers have proxies, at whose other side `S:` is what they pass on and `U:` our answer";
+            if self.own() {
+                self.sink.error(span, message).help("write `proxy:0 S: ...` or `proxy:0 U: ...`");
+            }
+            return;
+        }
+        if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Upstream) {
+            self.either(span, "a step of a proxy without `needs upstream`".into());
+        }
+        if let Who::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
+            && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
+            && !self.scenario.is_fragment()
+        {
+            self.either(span, format!("proxy {last}, but there are as many as `nodes`, counted from 0"));
+        }
+    }
+
+    /// Checks the ranks and tells how many there are.
+    fn who(&mut self, step: &Step) -> u32 {
+        let (group, set) = match &step.who {
+            Who::Job => return 1,
+            Who::Ranks { group, set } => (group, set),
+            Who::Spawned { number, .. } => {
+                self.used(&number.value, number.span, Place::NoRank);
+                return UNKNOWN;
+            }
+        };
+        let start = step.span.start;
+        let length = self.source.text.get(start..).map_or(0, |rest| layout::word_end(rest, 0));
+        let span = Span { start, end: (start + length).min(step.span.end) };
+        // By itself a fragment knows neither the ranks nor what was spawned before it.
+        let lone_fragment = self.own() && self.scenario.is_fragment();
+        self.proxies(step, span);
+        if *group == Proc::PROXIES {
+            return 1;
+        }
+        if *group > self.groups && !lone_fragment {
+            let name = if *group == 1 { "child".to_owned() } else { format!("child{group}") };
+            let message = match self.groups {
+                0 => format!("`{name}` before anything was spawned"),
+                n => format!("`{name}`, but no more than {n} process groups were spawned"),
+            };
+            self.either(span, message);
+        }
+        let ranges = match set {
+            RankSet::All if *group == 0 => return self.scenario.ranks,
+            RankSet::All => return UNKNOWN,
+            RankSet::Ranges(ranges) => ranges,
+        };
+        let size = self.scenario.ranks;
+        if *group == 0
+            && !lone_fragment
+            && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= size)
+        {
+            let are = if size == 1 { "is 1 rank".to_owned() } else { format!("are {size} ranks") };
+            self.either(span, format!("rank {last}, but there {are}, counted from 0"));
+        }
+        let mut sorted = ranges.clone();
+        sorted.sort_unstable();
+        if self.own()
+            && let Some(pair) = sorted.windows(2).find(|pair| pair[0].1 >= pair[1].0)
+        {
+            self.sink.error(span, format!("rank {} is named twice", pair[1].0));
+        }
+        ranges.iter().fold(0u32, |sum, (first, last)| sum.saturating_add(last - first + 1))
+    }
+
+    fn ours(&self, role: Role) -> bool {
+        role.part(self.scenario.tests) == Part::Does
+    }
+
+    /// How many process groups the messages ask for: one a request, however many commands it has.
+    fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
+        let mut requests = 0u32;
+        for line in lines {
+            let fields = line.message_fields();
+            let Some(first) = fields.first() else { continue };
+            let value = first.value.literal();
+            match (first.key.as_str(), value.as_deref()) {
+                ("mcmd", Some("spawn")) => requests += 1,
+                ("spawnssofar", Some(n)) if n != "1" => requests = requests.saturating_sub(1),
+                _ => {}
+            }
+        }
+        if requests > 0 {
+            self.spawned(span, requests.saturating_mul(times));
+        }
+    }
+
+    fn spawned(&mut self, span: Span, groups: u32) {
+        self.groups = self.groups.saturating_add(groups);
+        self.note_use(0, span);
+    }
+
+    fn note_use(&mut self, which: usize, span: Span) {
+        if self.own() && self.uses[which].is_none() {
+            let line =
+                self.source.text.get(span.start..span.end).map_or(0, |t| t.find('\n').unwrap_or(t.len()));
+            self.uses[which] = Some(Span { start: span.start, end: span.start + line });
+            self.asked = Some(which);
+        }
+    }
+
+    fn one_of(&mut self, step: &Step, alternatives: &[Alternative]) {
+        if self.ours(step.role) && self.own() {
+            self.sink
+                .error(head_line(&self.source, step.span), "`<one of>` cannot be sent")
+                .help("it stands where the other side acts");
+        }
+        let before = self.bound.clone();
+        let mut after: Option<Vec<String>> = None;
+        let positive = self.positive;
+        for alternative in alternatives {
+            if let Some(id) = &alternative.cites {
+                self.requirement(id);
+            }
+            if self.own() && alternative.cites.is_some() && alternative.cites == step.cites {
+                let id = alternative.cites.as_ref().map_or(alternative.span, |id| id.span);
+                self.sink.warning(id, "the requirement that the step cites, once more").help("leave it out");
+            }
+            self.bound.clone_from(&before);
+            let negative = self.negative;
+            match self.is_proxy_step(step) {
+                true => self.passed_on(&alternative.action, alternative.span),
+                false => self.action(step.role, &alternative.action, alternative.span),
+            }
+            if alternative.grade != Grade::Pass {
+                self.negative = negative;
+            }
+            // The conversation goes on only after outcomes that do not end it.
+            if alternative.grade != Grade::Fail && !matches!(alternative.action, Action::Close) {
+                let bound = mem::take(&mut self.bound);
+                after = Some(match after {
+                    None => bound,
+                    Some(common) => common.into_iter().filter(|name| bound.contains(name)).collect(),
+                });
+            }
+        }
+        // An outcome that may also be another one is no control.
+        self.positive = positive;
+        self.bound = after.unwrap_or(before);
+    }
+
+    fn action(&mut self, role: Role, action: &Action, span: Span) {
+        let ours = self.ours(role);
+        match action {
+            Action::Message { mode, lines } => {
+                let how = WriteMode { every: false, ..*mode };
+                if !ours && how != WriteMode::default() && self.own() {
+                    self.sink
+                        .error(head_line(&self.source, span), "`<bytewise>` and `<partial>` where we read")
+                        .help("they say how we write");
+                }
+                for line in lines {
+                    if ours { self.sent(line, span) } else { self.expected(role, line, span) }
+                }
+            }
+            // Played against a client, `S: silence` is ours and means that we do not answer.
+            Action::Silence if ours && role == Role::Client && self.own() => {
+                self.sink
+                    .error(head_line(&self.source, span), "`<nothing>` where we send")
+                    .help("leave it out");
+            }
+            Action::Close | Action::Silence if role == Role::Server && !ours => self.refused(span),
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, span: Span) {
+        if self.own() && self.negative.is_none() {
+            self.negative = Some(head_line(&self.source, span));
+        }
+    }
+
+    /// A line that we send.
+    fn sent(&mut self, line: &Template, span: Span) {
+        if line.pieces == [Piece::Typed(Kind::Empty)] {
+            return;
+        }
+        if self.own()
+            && let Some(form) = FORMS.iter().find(|form| line.literal().as_deref() == Some(form))
+        {
+            self.sink
+                .warning(line.span, format!("`{form}` is a text here"))
+                .help(format!("write `<{form}>` if something else than this text is meant"));
+        }
+        let pieces = self.located(line, true);
+        for Located { piece, span } in &pieces {
+            self.names(piece, *span, Place::Step);
+            if !self.own() {
+                continue;
+            }
+            match piece {
+                Piece::Capture(name, _) => {
+                    self.sink.error(*span, "a capture where we send").help(format!(
+                        "write `${name}` to send what is bound; only what the other side says is captured"
+                    ));
+                }
+                Piece::Typed(Kind::RcOk | Kind::RcFail) => {}
+                Piece::Typed(Kind::Absent | Kind::Empty) => {
+                    self.sink.error(*span, "a matcher where we send").help("leave the key or its value out");
+                }
+                Piece::Typed(_) => {
+                    self.sink
+                        .error(*span, "a matcher where we send")
+                        .help("write the value; `<fill N>` and `<junk N>` make long ones");
+                }
+                _ => {}
+            }
+        }
+        for field in line.message_fields() {
+            let value = field.value.literal().unwrap_or_default();
+            if field.key != "cmd" {
+                continue;
+            }
+            if matches!(value.as_str(), "publish_name" | "unpublish_name" | "lookup_name") {
+                self.note_use(1, span);
+            }
+            let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+            // Other commands may be meant: unknown ones are part of many tests, and so are responses that we send.
+            let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+            if self.own()
+                && word
+                && !COMMANDS.iter().any(|(_, response)| *response == value)
+                && self.scenario.tests == UnderTest::Server
+                && !known.contains(&value.as_str())
+                && let Some(near) = closest(&value, &known)
+            {
+                self.sink
+                    .warning(
+                        self.value_span(line, &pieces, "cmd"),
+                        format!("`{value}` is no command of PMI-1"),
+                    )
+                    .label(format!("did you mean `{near}`?"));
+            }
+        }
+    }
+
+    /// Where the value of the first tuple with this key stands.
+    fn value_span(&self, line: &Template, pieces: &[Located], key: &str) -> Span {
+        let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
+        let tuple = template::split_message(&plain).into_iter().find(|tuple| tuple.key == key);
+        tuple.map_or(line.span, |tuple| self.span(line, pieces, tuple.value, tuple.end))
+    }
+
+    fn span(&self, line: &Template, pieces: &[Located], from: (usize, usize), to: (usize, usize)) -> Span {
+        let start = template::offset(pieces, from, line.span.end);
+        Span { start, end: template::offset(pieces, to, line.span.end).max(start) }
+    }
+
+    /// A line that we wait for.
+    fn expected(&mut self, role: Role, line: &Template, step: Span) {
+        let pieces = self.located(line, true);
+        self.pattern(&pieces, Place::Step);
+        let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
+        for tuple in template::split_message(&plain) {
+            let value = template::slice(&plain, tuple.value, tuple.end);
+            let whole = self.span(line, &pieces, tuple.start, tuple.end);
+            let value_span = self.span(line, &pieces, tuple.value, tuple.end);
+            let text = Template { pieces: value.clone(), span: line.span }.literal();
+            if role == Role::Server && tuple.key == "rc" {
+                match (value.as_slice(), text.as_deref()) {
+                    ([Piece::Typed(Kind::RcOk)], _) | (_, Some("0")) => self.positive = true,
+                    ([Piece::Typed(Kind::RcFail)], _) => self.refused(step),
+                    (_, Some(number)) if number.parse::<i64>().is_ok() => self.refused(step),
+                    _ => {}
+                }
+            }
+            if !self.own() {
+                continue;
+            }
+            if value.len() > 1 && value.iter().any(|p| matches!(p, Piece::Typed(Kind::Absent | Kind::Empty)))
+            {
+                self.sink.error(value_span, "`<absent>` and `<empty>` stand alone");
+            }
+            match (role, tuple.key.as_str()) {
+                (Role::Server, "") => {
+                    let word = text.unwrap_or_default();
+                    let words = ["<closes>", "<empty>", "<silence>", "<one of>"];
+                    let diagnostic = self.sink.error(whole, "this is no `key=value` tuple");
+                    match closest(&word, &words) {
+                        Some(near) => diagnostic.label(format!("did you mean `{near}`?")),
+                        None => diagnostic.help("write `<sp>` for a blank within a value"),
+                    };
+                }
+                (Role::Server, "cmd") => self.response(value_span, text.as_deref()),
+                (Role::Server, key) if !RESPONSE_KEYS.contains(&key) => {
+                    let span = Span { end: whole.start + key.len(), ..whole };
+                    self.sink
+                        .error(span, format!("no response of PMI-1 has a key `{key}`"))
+                        .suggest(key, RESPONSE_KEYS);
+                }
+                (Role::Client, "cmd") => {
+                    let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+                    self.command(value_span, text.as_deref(), &known, "command");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn response(&mut self, span: Span, text: Option<&str>) {
+        let request = text.and_then(|text| COMMANDS.iter().find(|(request, _)| *request == text));
+        if let Some((request, response)) = request {
+            let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
+            diagnostic.label(match *response {
+                "" => "it is answered by a bare newline, `<empty>`".to_owned(),
+                response => format!("its response is `{response}`"),
+            });
+            return;
+        }
+        let known: Vec<&str> =
+            COMMANDS.iter().map(|(_, response)| *response).filter(|r| !r.is_empty()).collect();
+        self.command(span, text, &known, "response");
+    }
+
+    fn command(&mut self, span: Span, text: Option<&str>, known: &[&str], what: &str) {
+        if let Some(text) = text
+            && !known.contains(&text)
+            && let Some(near) = closest(text, known)
+        {
+            self.sink
+                .error(span, format!("`{text}` is no {what} of PMI-1"))
+                .label(format!("did you mean `{near}`?"));
+        }
+    }
+
+    fn process(&mut self, action: &ProcessAction) {
+        match action {
+            ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.scenario.tests {
+                UnderTest::Server => {
+                    let pieces = self.located(template, false);
+                    self.pattern(&pieces, Place::Step);
+                }
+                // `<absent>` of a variable can be arranged for by us as well.
+                _ if template.pieces == [Piece::Typed(Kind::Absent)] => {}
+                _ => self.text(template, Place::Step, "a matcher where we start the process"),
+            },
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        if let Some(function) = &call.function {
+            if self.own() && !FUNCTIONS.contains(&function.value.as_str()) {
+                self.sink
+                    .error(function.span, format!("the PMI-1 API has no function `{}`", function.value))
+                    .suggest(&function.value, FUNCTIONS);
+            }
+            self.outs.clear();
+        }
+        for arg in &call.args {
+            match arg {
+                Arg::Text(text) => self.text(text, Place::Step, "a matcher where we call"),
+                Arg::Number(number) => self.expr(number, Place::Step),
+                Arg::Null => {}
+                Arg::Out(name, size) => {
+                    if let Some(size) = size {
+                        self.expr(size, Place::Step);
+                    }
+                    self.outs.push(name.value.clone());
+                }
+            }
+        }
+        if let Some(result) = &call.result {
+            match result.value.as_str() {
+                "PMI_SUCCESS" | "0" => self.positive = true,
+                "any" => {}
+                _ => self.refused(result.span),
+            }
+            if self.own() && !RESULTS.contains(&result.value.as_str()) && result.value.parse::<i32>().is_err()
+            {
+                self.sink
+                    .error(result.span, format!("no call returns `{}`", result.value))
+                    .suggest(&result.value, RESULTS)
+                    .help("write a name of RFC 13, a number, `fail` for anything but PMI_SUCCESS, or `any`");
+            }
+        }
+        for (name, value) in &call.outs {
+            if self.own() && !self.outs.contains(&name.value) {
+                let message = format!("the call has no out argument `{}`", name.value);
+                self.sink.error(name.span, message).suggest(&name.value, &self.outs);
+            }
+            let pieces = self.located(value, false);
+            self.pattern(&pieces, Place::Step);
+        }
+    }
+}
+
+/// The first line of a span.
+fn head_line(source: &Source, span: Span) -> Span {
+    let length = span.of(&source.text).find('\n').unwrap_or(span.end - span.start.min(span.end));
+    Span { start: span.start, end: span.start + length }
+}

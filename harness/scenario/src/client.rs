@@ -1,0 +1,91 @@
+//! What is wrong in a scenario for clients, beyond what is wrong in any: which steps it may have, and what the server that
+//! it describes may be.
+
+use super::ast::{Action, ProcessAction, Role, Scenario, Spanned, Step, UnderTest, WriteMode};
+use super::check::Behaviours;
+use super::diag::Sink;
+use super::visit::steps;
+
+/// Checks a scenario's head and its own steps; those of fragments are the player's to refuse.
+pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sink) {
+    let serving = &scenario.serving;
+    if scenario.tests != UnderTest::Client {
+        let spans = serving.variations.iter().chain(&serving.fault).map(|name| name.span);
+        for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
+            sink.error(span, "a server that is set up, where no client is under test")
+                .help("`vary`, `fault` and `serve` go with `tests client`");
+        }
+        steps(&scenario.body).for_each(|step| misplaced(step, sink));
+        return;
+    }
+    for name in &serving.variations {
+        exists(name, "variation", &behaviours.variations, sink);
+    }
+    if let Some(name) = &serving.fault {
+        exists(name, "fault", &behaviours.faults, sink);
+    }
+    let mut expects = false;
+    for step in steps(&scenario.body) {
+        expects |= is_expectation(&step.action);
+        step_of_client(step, sink);
+    }
+    if !expects && !scenario.is_fragment() {
+        let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
+        sink.error(span, "nothing is expected of the client").help(
+            "say what it comes to: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
+        );
+    }
+}
+
+fn exists(name: &Spanned<String>, what: &str, known: &[&str], sink: &mut Sink) {
+    if !known.contains(&name.value.as_str()) {
+        sink.error(name.span, format!("the reference server has no {what} `{}`", name.value))
+            .suggest(&name.value, known)
+            .help("`pmi-conform mutants --list` shows them");
+    }
+}
+
+fn is_expectation(action: &Action) -> bool {
+    use ProcessAction::{Copes, Ends, Over, SameOutput};
+    matches!(action, Action::Process(Ends(_) | Over | Copes | SameOutput))
+}
+
+/// What makes sense against a client only.
+fn misplaced(step: &Step, sink: &mut Sink) {
+    let every = |mode: &WriteMode| mode.every;
+    let what = match &step.action {
+        Action::Right => "<right>",
+        Action::Message { mode, .. } if every(mode) => "<every>",
+        Action::Process(ProcessAction::Copes) => "exits nonzero|same",
+        Action::Process(ProcessAction::Ends(_)) => "exits",
+        Action::Process(ProcessAction::Over) => "ends",
+        Action::Process(ProcessAction::SameOutput) => "prints the same",
+        _ => return,
+    };
+    sink.error(step.span, format!("`{what}` where no client is under test"));
+}
+
+fn step_of_client(step: &Step, sink: &mut Sink) {
+    let wrong = match (step.role, &step.action) {
+        (Role::Client, Action::Message { .. }) => return,
+        (Role::Client, _) => {
+            "a program decides itself what it sends; `C:` names the request that is answered otherwise"
+        }
+        (Role::Server, Action::Message { mode, .. }) if mode.every => {
+            "`<every>` says which requests are meant, so it stands under `C:`"
+        }
+        (Role::Server, Action::Message { .. } | Action::Close | Action::Empty | Action::Right) => return,
+        (Role::Server, _) => "we are the server: say what it sends, `<right>`, `<empty>` or `<close>`",
+        (Role::Process, Action::Process(ProcessAction::Kill(9))) => return,
+        (Role::Process, Action::Process(ProcessAction::Kill(_))) => {
+            "processes under test are killed with signal 9"
+        }
+        (Role::Process, Action::Process(ProcessAction::Env(..))) => return,
+        (Role::Process, action) if is_expectation(action) => return,
+        (Role::Process, _) => {
+            "against a client there are `set`, `kill 9`, `exits`, `ends` and `prints the same`"
+        }
+        _ => "against a client there are steps C, S and P",
+    };
+    sink.error(step.span, wrong);
+}

@@ -1,0 +1,214 @@
+//! Trees made by code. What they say needs no place in a file, and bytes need no escaping: texts made of bytes are as the parser
+//! would have read them.
+
+use std::sync::Arc;
+
+use pmi_wire::Proc;
+
+use super::{
+    ast::*,
+    expr, layout,
+    template::{slice, split_message},
+};
+
+impl<T> From<T> for Spanned<T> {
+    fn from(value: T) -> Self {
+        Self { value, span: Span::default() }
+    }
+}
+
+impl Scenario {
+    /// A scenario without steps, for a server, of one rank; `summary` says what must hold.
+    pub fn new(name: impl Into<String>, summary: &str, requires: &[&str]) -> Self {
+        Self {
+            name: name.into(),
+            heading: super::print::wrapped(summary.split_whitespace()),
+            requires: requires.iter().map(|id| Spanned::from((*id).to_owned())).collect(),
+            needs: Vec::new(),
+            tests: UnderTest::Server,
+            ranks: 1,
+            nodes: 1,
+            serving: Serving::default(),
+            takes: Vec::new(),
+            rows: Vec::new(),
+            body: Vec::new(),
+            comments: Vec::new(),
+            source: Arc::default(),
+        }
+    }
+}
+
+impl Step {
+    /// A step that cites no requirement.
+    pub fn new(who: Who, role: Role, action: Action) -> Self {
+        Self { who, role, cites: None, action, span: Span::default() }
+    }
+
+    /// What it is to us where `tests` is under test: all others do, and it is expected.
+    pub fn part(&self, tests: UnderTest) -> Part {
+        match &self.action {
+            Action::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Part::Does,
+            // Servers start processes with an environment; programs and libraries are given one.
+            Action::Process(ProcessAction::Env(..)) if tests != UnderTest::Server => Part::Does,
+            _ => self.role.part(tests),
+        }
+    }
+
+    /// The same, citing a requirement.
+    #[must_use]
+    pub fn citing(self, id: impl Into<String>) -> Self {
+        Self { cites: Some(id.into().into()), ..self }
+    }
+}
+
+impl From<Step> for Stmt {
+    fn from(step: Step) -> Self {
+        Self::Step(step)
+    }
+}
+
+impl Who {
+    /// These ranks of a group, in this order; those that follow each other as a range.
+    pub fn ranks(group: u32, ranks: impl IntoIterator<Item = u32>) -> Self {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for rank in ranks {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+                _ => ranges.push((rank, rank)),
+            }
+        }
+        Self::Ranks { group, set: RankSet::Ranges(ranges) }
+    }
+
+    /// All ranks of a group.
+    pub fn all(group: u32) -> Self {
+        Self::Ranks { group, set: RankSet::All }
+    }
+
+    /// One process.
+    pub fn one(proc: Proc) -> Self {
+        Self::ranks(proc.group, [proc.rank])
+    }
+}
+
+impl Action {
+    /// A message of these lines, in one write.
+    pub fn message(lines: impl IntoIterator<Item = Template>) -> Self {
+        Self::Message { mode: WriteMode::default(), lines: lines.into_iter().collect() }
+    }
+
+    /// What may happen: itself, or each of `one of`.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Self> {
+        let (itself, alternatives): (_, &[Alternative]) = match self {
+            Self::OneOf(all) => (None, all),
+            other => (Some(other), &[]),
+        };
+        itself.into_iter().chain(alternatives.iter().map(|alternative| &alternative.action))
+    }
+
+    /// The lines of a message.
+    pub fn lines(&self) -> &[Template] {
+        match self {
+            Self::Message { lines, .. } | Self::Upstream(UpstreamAction::Answer { lines, .. }) => lines,
+            _ => &[],
+        }
+    }
+}
+
+impl Template {
+    /// A line of a message that is these bytes.
+    pub fn line(bytes: &[u8]) -> Self {
+        let mut line = Self::default();
+        // As it will be written, byte for byte, where nothing that must be escaped begins a comment or a step.
+        let plain = |at: usize, byte: u8| {
+            byte.is_ascii_graphic() && byte != b'<' || byte == b' ' && at > 0 && at + 1 < bytes.len()
+        };
+        let text: String = bytes
+            .iter()
+            .enumerate()
+            .map(|(at, &byte)| if plain(at, byte) { char::from(byte) } else { '?' })
+            .collect();
+        // What would be read as a comment or as a step of its own.
+        let quote = match layout::split_step(&text) {
+            _ if text.starts_with('#') => Some(0),
+            Some(head) if head.role.of(&text) == "J" || expr::who(head.ranks.of(&text), 0).is_ok() => {
+                Some(head.role.start)
+            }
+            _ => None,
+        };
+        line.add(bytes, |at, _| Some(at) == quote);
+        line.without_matchers()
+    }
+
+    /// A value that is these bytes, blanks included, wherever it stands.
+    pub fn value(bytes: &[u8]) -> Self {
+        Self::default().bytes(bytes)
+    }
+
+    /// With these bytes behind it; blanks among them separate nothing.
+    #[must_use]
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.add(bytes, |_, byte| matches!(byte, b' ' | b'"' | b'#'));
+        self.without_matchers()
+    }
+
+    /// With this behind it, as it is written in a file: for texts that we know.
+    #[must_use]
+    pub fn with(mut self, piece: Piece) -> Self {
+        self.pieces.push(piece);
+        self
+    }
+
+    /// With a name behind it.
+    #[must_use]
+    pub fn var(self, name: impl Into<String>) -> Self {
+        self.with(Piece::Var(name.into()))
+    }
+
+    /// With further tuples of a message behind it.
+    #[must_use]
+    pub fn tuples(mut self, text: &str) -> Self {
+        self.add(text.as_bytes(), |_, _| false);
+        self
+    }
+
+    fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
+        for (at, &byte) in bytes.iter().enumerate() {
+            // Blanks at the ends of a line do not count.
+            let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
+            let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
+            // A letter behind a capture would belong to its type.
+            let captured = at == 0 && matches!(self.pieces.last(), Some(Piece::Capture(..)));
+            let quoted = !plain || matches!(byte, b'$' | b'<') || captured || also(at, byte);
+            match self.pieces.last_mut() {
+                Some(Piece::Literal { bytes: last, quoted: false }) if !quoted => last.push(byte),
+                _ => self.pieces.push(Piece::Literal { bytes: vec![byte], quoted }),
+            }
+        }
+    }
+
+    /// `rc=ok` of a message is not the text `ok`.
+    fn without_matchers(mut self) -> Self {
+        let words: Vec<_> = split_message(&self.pieces)
+            .into_iter()
+            .filter(|tuple| tuple.key == "rc")
+            .filter_map(|tuple| match slice(&self.pieces, tuple.value, tuple.end).as_slice() {
+                [Piece::Literal { bytes, quoted: false }] if bytes == b"ok" || bytes == b"fail" => {
+                    Some(tuple.value)
+                }
+                _ => None,
+            })
+            .collect();
+        for (index, offset) in words.into_iter().rev() {
+            let Some(Piece::Literal { bytes, .. }) = self.pieces.get(index).cloned() else { continue };
+            let literal = |bytes: &[u8], quoted| Piece::Literal { bytes: bytes.to_vec(), quoted };
+            let parts = [
+                literal(&bytes[..offset], false),
+                literal(&bytes[offset..=offset], true),
+                literal(&bytes[offset + 1..], false),
+            ];
+            self.pieces.splice(index..=index, parts.into_iter().filter(|part| *part != literal(b"", false)));
+        }
+        self
+    }
+}

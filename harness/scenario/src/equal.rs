@@ -1,0 +1,69 @@
+//! Two trees are equal if they say the same, wherever it stands.
+
+use super::ast::{Alternative, Scenario, Spanned, Step, Stmt, Template};
+
+impl<T: PartialEq> PartialEq for Spanned<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        self.pieces == other.pieces
+    }
+}
+
+impl PartialEq for Alternative {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { grade, cites, action, span: _ } = self;
+        (grade, cites, action) == (&other.grade, &other.cites, &other.action)
+    }
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { who, role, cites, action, span: _ } = self;
+        (who, role, cites, action) == (&other.who, &other.role, &other.cites, &other.action)
+    }
+}
+
+impl PartialEq for Stmt {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Use { name: a, with: x }, Self::Use { name: b, with: y }) => a == b && x == y,
+            (Self::Let { name: a, value: x }, Self::Let { name: b, value: y }) => a == b && x == y,
+            (
+                Self::Repeat { count: a, var: v, body: x, span: _, end: _ },
+                Self::Repeat { count: b, var: w, body: y, span: _, end: _ },
+            ) => a == b && v == w && x == y,
+            (Self::Step(a), Self::Step(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl PartialEq for Scenario {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            heading: _,
+            requires,
+            needs,
+            tests,
+            ranks,
+            nodes,
+            serving,
+            takes,
+            rows,
+            body,
+            comments: _,
+            source: _,
+        } = self;
+        *name == other.name
+            && self.summary() == other.summary()
+            && (requires, needs, tests) == (&other.requires, &other.needs, &other.tests)
+            && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
+            && (takes, rows, body) == (&other.takes, &other.rows, &other.body)
+    }
+}

@@ -1,0 +1,162 @@
+//! The lines of a file and which of them belong together. Parser and formatter share it, so that they cannot
+//! disagree on where a step ends.
+
+use super::ast::Span;
+
+/// What a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineKind {
+    Blank,
+    Comment,
+    /// Begins a head line, a statement or a step.
+    First,
+    /// Continues the step above it.
+    More,
+}
+
+/// A line without its indentation and trailing blanks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) kind: LineKind,
+    pub(super) indent: usize,
+    pub(super) span: Span,
+}
+
+impl Span {
+    /// The text it covers.
+    pub(super) fn of(self, text: &str) -> &str {
+        text.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+/// Splits a text into lines. A line continues the step above it if it is indented deeper than the line on which
+/// that step begins; blank lines and comments in between do not end the step.
+pub(super) fn lines(text: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut step_indent = None;
+    let mut start = 0;
+    for raw in text.split('\n') {
+        let content = raw.trim_start_matches(BLANKS);
+        let indent = raw.len() - content.len();
+        let content = content.trim_end_matches(BLANKS);
+        let span = Span { start: start + indent, end: start + indent + content.len() };
+        start += raw.len() + 1;
+        let kind = if content.is_empty() {
+            LineKind::Blank
+        } else if content.starts_with('#') {
+            LineKind::Comment
+        } else if step_indent.is_some_and(|step| indent > step) {
+            LineKind::More
+        } else {
+            step_indent = looks_like_step(content).then_some(indent);
+            LineKind::First
+        };
+        lines.push(Line { kind, indent, span });
+    }
+    lines
+}
+
+const BLANKS: [char; 3] = [' ', '\t', '\r'];
+
+/// The parts of a step line. Each is a range of the text given, `role` without brackets and colon.
+#[derive(Debug)]
+pub(super) struct StepHead {
+    /// Empty for a role that stands alone.
+    pub(super) ranks: Span,
+    pub(super) role: Span,
+    pub(super) cites: Option<Span>,
+    /// What follows the colon, without the blanks around it.
+    pub(super) rest: Span,
+}
+
+/// Splits `RANKS ROLE[ID]: REST`; the ranks may be missing.
+pub(super) fn split_step(content: &str) -> Option<StepHead> {
+    let first = word_end(content, 0);
+    if let Some((role, cites, after)) = split_role(content, 0) {
+        return Some(StepHead { ranks: Span::default(), role, cites, rest: trimmed(content, after) });
+    }
+    let second = skip_blanks(content, first);
+    let (role, cites, after) = split_role(content, second)?;
+    Some(StepHead { ranks: Span { start: 0, end: first }, role, cites, rest: trimmed(content, after) })
+}
+
+/// `ROLE:` or `ROLE[ID]:` at `at`; also where the colon ends.
+pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>, usize)> {
+    let bytes = content.as_bytes();
+    let mut end = at;
+    while bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
+        end += 1;
+    }
+    if end == at {
+        return None;
+    }
+    let role = Span { start: at, end };
+    match bytes.get(end)? {
+        // `child:0` is no role, `C:cmd=init` is one.
+        b':' if !is_group(role.of(content)) => Some((role, None, end + 1)),
+        b'[' => {
+            let close = end + content[end..].find(']')?;
+            (bytes.get(close + 1) == Some(&b':')).then_some((
+                role,
+                Some(Span { start: end + 1, end: close }),
+                close + 2,
+            ))
+        }
+        _ => None,
+    }
+}
+
+fn is_group(word: &str) -> bool {
+    // Also a misspelt group, which deserves its own message: no role is that long.
+    word.len() > 4
+}
+
+/// What a head line or statement begins with.
+pub(super) const KEYWORDS: &[&str] = &[
+    "requires", "tests", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "row", "use", "let",
+    "repeat", "end",
+];
+
+fn looks_like_step(content: &str) -> bool {
+    if KEYWORDS.contains(&&content[..word_end(content, 0)]) {
+        return false;
+    }
+    content.starts_with(|c: char| c.is_ascii_digit() || c == '*')
+        || content.starts_with("child")
+        || content.starts_with("proxy:")
+        || split_step(content).is_some_and(|head| head.role.end - head.role.start <= 4)
+}
+
+/// Where the word that begins at `at` ends.
+pub(super) fn word_end(content: &str, at: usize) -> usize {
+    content[at..].find(' ').map_or(content.len(), |n| at + n)
+}
+
+/// The first non-blank at or after `at`.
+pub(super) fn skip_blanks(content: &str, at: usize) -> usize {
+    content.len() - content[at..].trim_start_matches(' ').len()
+}
+
+/// From `at` to the end, without the blanks around it.
+pub(super) fn trimmed(content: &str, at: usize) -> Span {
+    let start = skip_blanks(content, at);
+    let end = content.trim_end_matches(' ').len().max(start);
+    Span { start, end }
+}
+
+/// The words of a text.
+pub(super) fn words(content: &str) -> Vec<Span> {
+    let mut words = Vec::new();
+    let mut at = skip_blanks(content, 0);
+    while at < content.len() {
+        let end = word_end(content, at);
+        words.push(Span { start: at, end });
+        at = skip_blanks(content, end);
+    }
+    words
+}
+
+/// Where the trailing comment of a head line or statement begins: at a `#` after a blank.
+pub(super) fn comment_start(content: &str) -> Option<usize> {
+    content.find(" #").map(|blank| blank + 1)
+}

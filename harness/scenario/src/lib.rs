@@ -1,0 +1,35 @@
+#![forbid(unsafe_code)]
+//! The scenario language: what a scenario file says ([`ast`]), how it is read ([`parse`]), what makes it
+//! wrong ([`check()`]), how it is walked ([`visit`]) and written ([`print()`]), and how mistakes are shown ([`Diagnostic`]).
+//!
+//! The language itself is described, with its grammar, in `scenarios/README.md`.
+
+pub mod ast;
+mod check;
+mod client;
+mod construct;
+mod diag;
+mod equal;
+mod expr;
+mod layout;
+mod parser;
+mod print;
+pub mod requirement;
+pub mod scope;
+pub mod signature;
+pub mod suite;
+mod template;
+
+#[cfg(test)]
+mod tests;
+pub mod visit;
+pub mod vocabulary;
+
+pub use ast::UnderTest;
+pub use check::{Behaviours, Env, check};
+pub use diag::{Diagnostic, Severity};
+pub use expr::MAX_GROUP;
+
+pub use parser::parse;
+pub use print::print;
+pub use template::Field;

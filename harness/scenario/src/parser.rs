@@ -1,0 +1,1026 @@
+//! Reads a scenario file line by line. Every mistake of a file is told at once; a line with a mistake is left out.
+
+use std::sync::Arc;
+
+use super::{
+    ast::*,
+    diag::{Diagnostic, Sink},
+    expr,
+    layout::{self, KEYWORDS, Line, LineKind, StepHead},
+    print::{CLOSE, Form, SILENCE},
+    template,
+};
+
+/// What begins several acceptable outcomes.
+const ONE_OF: &str = "<one of>";
+/// How deep `repeat` may nest: bodies are walked recursively.
+const MAX_REPEAT_DEPTH: usize = 8;
+const MAX_RANKS: u32 = 65_536;
+const MAX_NODES: u32 = 4_096;
+
+const PARTIES: &[&str] = &["server", "client", "library"];
+const NEEDS: &[&str] = &["spawn", "names", "upstream"];
+const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
+const PROCESS_WORDS: &[&str] =
+    &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "set"];
+const JOB_WORDS: &[&str] = &["exits", "logs"];
+
+/// The text of a comment, without `#` and the blank behind it.
+fn comment(content: &str) -> String {
+    let text = content.strip_prefix('#').unwrap_or(content);
+    text.strip_prefix(' ').unwrap_or(text).to_owned()
+}
+
+/// Reads a scenario or fragment; `name` is its [`Scenario::name`].
+///
+/// # Errors
+///
+/// All mistakes of the file, in file order.
+pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
+    let text = source.text.clone();
+    let mut parser = Parser {
+        text: &text,
+        sink: Sink::new(Arc::clone(&source)),
+        scenario: Scenario {
+            name: name.to_owned(),
+            heading: Vec::new(),
+            requires: Vec::new(),
+            needs: Vec::new(),
+            tests: UnderTest::Server,
+            ranks: 1,
+            nodes: 1,
+            serving: Serving::default(),
+            takes: Vec::new(),
+            rows: Vec::new(),
+            body: Vec::new(),
+            comments: Vec::new(),
+            source,
+        },
+        seen: Vec::new(),
+        open: Vec::new(),
+    };
+    parser.file();
+    if parser.sink.is_empty() { Ok(parser.scenario) } else { Err(parser.sink.finish()) }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    sink: Sink,
+    scenario: Scenario,
+    /// Head lines that may stand only once.
+    seen: Vec<&'static str>,
+    /// The `repeat`s that are not ended yet.
+    open: Vec<Repeat>,
+}
+
+struct Repeat {
+    count: Expr,
+    var: Option<Spanned<String>>,
+    span: Span,
+    body: Vec<Stmt>,
+}
+
+impl<'a> Parser<'a> {
+    fn of(&self, span: Span) -> &'a str {
+        span.of(self.text)
+    }
+
+    /// A span within the line that begins at `line`.
+    fn within(line: Span, part: Span) -> Span {
+        Span { start: line.start + part.start, end: line.start + part.end }
+    }
+
+    fn file(&mut self) {
+        if let Some(at) = self.text.find('\r') {
+            self.sink
+                .error(Span { start: at, end: at + 1 }, "a carriage return in a scenario file")
+                .help("end lines with LF alone; write `<0x0d>` where a carriage return is to be sent");
+        }
+        let lines = layout::lines(self.text);
+        self.comments(&lines);
+        for line in &lines {
+            let start = line.span.start - line.indent;
+            if let Some(tab) = self.text[start..line.span.start].find('\t') {
+                let at = start + tab;
+                self.sink
+                    .error(Span { start: at, end: at + 1 }, "a tab as indentation")
+                    .help("indent with blanks");
+            }
+        }
+        let mut rest =
+            lines.iter().filter(|line| matches!(line.kind, LineKind::First | LineKind::More)).peekable();
+        while let Some(first) = rest.next() {
+            let mut more = Vec::new();
+            while let Some(line) = rest.next_if(|line| line.kind == LineKind::More) {
+                more.push(*line);
+            }
+            let before = self.text[..first.span.start].rfind('\n').map_or(0, |newline| newline + 1);
+            if let Some(tab) = self.text[before..first.span.start].find('\t') {
+                let at = before + tab;
+                self.sink
+                    .error(Span { start: at, end: at + 1 }, "a tab as indentation")
+                    .help("indent with blanks");
+            }
+            self.line(first.span, &more);
+        }
+        for repeat in std::mem::take(&mut self.open) {
+            self.sink.error(repeat.span, "`repeat` without `end`");
+        }
+    }
+
+    /// The leading comment block, and what else the tree keeps beside what is said.
+    fn comments(&mut self, lines: &[Line]) {
+        let mut lines = lines.iter().skip_while(|line| line.kind == LineKind::Blank).peekable();
+        while let Some(line) = lines.next_if(|line| line.kind == LineKind::Comment) {
+            self.scenario.heading.push(comment(self.of(line.span)));
+        }
+        for line in lines {
+            let content = self.of(line.span);
+            let (kind, start) = match line.kind {
+                LineKind::Blank => (CommentKind::Blank, line.span.start),
+                LineKind::Comment => (CommentKind::Line(comment(content)), line.span.start),
+                LineKind::First if KEYWORDS.contains(&&content[..layout::word_end(content, 0)]) => {
+                    let Some(at) = layout::comment_start(content) else { continue };
+                    let text = comment(&content[at..]);
+                    (CommentKind::Trailing { text, line: line.span.start }, line.span.start + at)
+                }
+                LineKind::First | LineKind::More => continue,
+            };
+            let span = Span { start, end: line.span.end };
+            self.scenario.comments.push(Comment { kind, span });
+        }
+    }
+
+    fn line(&mut self, line: Span, more: &[Line]) {
+        let content = self.of(line);
+        let first = &content[..layout::word_end(content, 0)];
+        if KEYWORDS.contains(&first) {
+            let end = layout::comment_start(content).unwrap_or(content.len());
+            let argument = layout::trimmed(&content[..end], first.len());
+            let argument = Self::within(line, argument);
+            let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
+            match first {
+                "requires" | "tests" | "needs" | "ranks" | "nodes" | "vary" | "fault" | "serve" | "takes"
+                | "row" => self.head(first, whole, argument),
+                "use" => self.use_(whole, argument),
+                "let" => self.let_(whole, argument),
+                "repeat" => self.repeat(whole, argument),
+                _ => self.end(whole, argument),
+            }
+        } else if let Some(head) = layout::split_step(content) {
+            if let Some(step) = self.step(line, &head, more) {
+                self.push(Stmt::Step(step));
+            }
+        } else {
+            let span = Span { start: line.start, end: line.start + first.len() };
+            let message = format!("`{first}` begins no head line, statement or step");
+            let diagnostic = self.sink.error(span, message);
+            if expr::who(first, 0).is_ok() {
+                diagnostic.message = "a step without a role".to_owned();
+                diagnostic.help("a step reads `RANKS ROLE: ...`, with role C, S, A or P");
+            } else if first.ends_with(',') && expr::who(first.trim_end_matches(','), 0).is_ok() {
+                diagnostic.message = "a blank in a list of ranks".to_owned();
+                diagnostic.help("write `0,1 C: ...`");
+            } else {
+                diagnostic.suggest(first, KEYWORDS);
+                diagnostic.help(
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, vary, fault, \
+                     serve, takes, row, use, let, repeat or end",
+                );
+            }
+        }
+    }
+
+    fn push(&mut self, stmt: Stmt) {
+        match self.open.last_mut() {
+            Some(repeat) => repeat.body.push(stmt),
+            None => self.scenario.body.push(stmt),
+        }
+    }
+
+    // ---- head lines and statements
+
+    fn head(&mut self, keyword: &str, line: Span, argument: Span) {
+        if !self.scenario.body.is_empty() || !self.open.is_empty() {
+            self.sink
+                .error(line, format!("`{keyword}` after the first step"))
+                .help("head lines come before the steps");
+        }
+        let content = self.of(argument);
+        let words: Vec<Span> =
+            layout::words(content).into_iter().map(|w| Self::within(argument, w)).collect();
+        if words.is_empty() {
+            self.sink.error(line, format!("`{keyword}` of what?"));
+        }
+        match keyword {
+            "requires" => {
+                for span in words {
+                    self.requirement(span);
+                }
+            }
+            "needs" => {
+                for span in words {
+                    let word = self.of(span);
+                    let value = match word {
+                        "spawn" => Need::Spawn,
+                        "names" => Need::Names,
+                        "upstream" => Need::Upstream,
+                        _ => {
+                            self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, NEEDS);
+                            continue;
+                        }
+                    };
+                    self.scenario.needs.push(Spanned { value, span });
+                }
+            }
+            "tests" => {
+                for span in words {
+                    self.scenario.tests = match self.of(span) {
+                        "server" => UnderTest::Server,
+                        "client" => UnderTest::Client,
+                        "library" => UnderTest::Library,
+                        word => {
+                            self.sink
+                                .error(span, format!("nothing can test `{word}`"))
+                                .suggest(word, PARTIES);
+                            continue;
+                        }
+                    };
+                }
+            }
+            "vary" => {
+                self.scenario.serving.variations.extend(
+                    words.into_iter().map(|span| Spanned { value: span.of(self.text).to_owned(), span }),
+                )
+            }
+            "fault" => self.fault(line, argument, &words),
+            "serve" => words.into_iter().for_each(|span| self.setting(span)),
+            "takes" => words.into_iter().for_each(|span| self.parameter(span)),
+            "row" => self.row(argument),
+            "ranks" => {
+                if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
+                    self.scenario.ranks = n;
+                    self.scenario.serving.sized = true;
+                }
+            }
+            _ => {
+                if let Some(n) = self.head_number("nodes", line, argument, MAX_NODES) {
+                    self.scenario.nodes = n;
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
+        if words.len() > 1 || self.scenario.serving.fault.is_some() {
+            self.sink.error(line, "a second fault").help("with one, what is found can be told apart");
+        }
+        let value = self.of(argument).to_owned();
+        self.scenario.serving.fault = Some(Spanned { value, span: argument });
+    }
+
+    /// `NAME=NUMBER` of a `serve` line.
+    fn setting(&mut self, span: Span) {
+        let word = self.of(span);
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
+            let known = Setting::NAMES.map(|(known, _)| known);
+            self.sink.error(span, format!("a server has no setting `{name}`")).suggest(name, &known);
+            return;
+        };
+        match value.parse() {
+            Ok(n) if value.bytes().all(|b| b.is_ascii_digit()) => {
+                self.scenario.serving.settings.push((Spanned { value: *setting, span }, n));
+            }
+            _ => drop(self.sink.error(span, format!("write `{name}=NUMBER`"))),
+        }
+    }
+
+    /// `NAME` or `NAME=TEXT` of a `takes` line.
+    fn parameter(&mut self, span: Span) {
+        let word = self.of(span);
+        let name = Span { start: span.start, end: span.start + word.find('=').unwrap_or(word.len()) };
+        let default = (name.end < span.end)
+            .then(|| template::read(self.text, Span { start: name.end + 1, end: span.end }, &mut self.sink));
+        if let Some(name) = self.bare_name(name) {
+            self.scenario.takes.push(Parameter { name, default });
+        }
+    }
+
+    /// `NAME NAME=TEXT ...` of a `row` line.
+    fn row(&mut self, argument: Span) {
+        let (name, values) = self.first_word(argument);
+        let word = self.of(name);
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+        if !word.bytes().all(good) {
+            self.sink.error(name, "this is no name of a row").help(
+                "a row is called by small letters, digits, `-` and `.`, and says `NAME=TEXT` for each name",
+            );
+            return;
+        }
+        let mut row = Row { name: Spanned { value: word.to_owned(), span: name }, values: Vec::new() };
+        self.outs(values, &mut row.values);
+        self.scenario.rows.push(row);
+    }
+
+    /// A name without `$`.
+    fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
+        let word = self.of(span);
+        if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+            self.sink
+                .error(span, "this is no name")
+                .help("names have letters, digits and `_`, no digit first");
+            return None;
+        }
+        Some(Spanned { value: word.to_owned(), span })
+    }
+
+    fn requirement(&mut self, span: Span) {
+        if let Some(id) = self.id(span) {
+            self.scenario.requires.push(id);
+        }
+    }
+
+    /// A requirement's id.
+    fn id(&mut self, span: Span) -> Option<Spanned<String>> {
+        let id = self.of(span);
+        if id.is_empty()
+            || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b))
+        {
+            self.sink
+                .error(span, "this is no requirement id")
+                .help("ids are lower case, as `rfc13.put.visible-after-barrier`");
+            return None;
+        }
+        Some(Spanned { value: id.to_owned(), span })
+    }
+
+    fn head_number(&mut self, keyword: &'static str, line: Span, argument: Span, max: u32) -> Option<u32> {
+        if self.seen.contains(&keyword) {
+            self.sink.error(line, format!("a second `{keyword}` line"));
+        }
+        self.seen.push(keyword);
+        let text = self.of(argument);
+        if text.is_empty() {
+            return None;
+        }
+        match text.parse() {
+            Ok(n) if (1..=max).contains(&n) && text.bytes().all(|b| b.is_ascii_digit()) => Some(n),
+            _ => {
+                self.sink.error(argument, format!("`{keyword}` takes a number from 1 to {max}"));
+                None
+            }
+        }
+    }
+
+    fn use_(&mut self, line: Span, argument: Span) {
+        let content = self.of(argument);
+        let end = content.find('(').unwrap_or(content.len());
+        let span = Self::within(argument, layout::trimmed(&content[..end], 0));
+        let name = self.of(span);
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        if name.is_empty() {
+            self.sink.error(line, "`use` of what?").help("`use NAME` plays `fragments/NAME.pmi`");
+            return;
+        }
+        if !name.chars().all(good) || name.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
+            self.sink
+                .error(span, "this is no fragment name")
+                .help("`use` takes one name of letters, digits, `-` and `_`, without `.pmi`");
+            return;
+        }
+        let name = Spanned { value: name.to_owned(), span };
+        let mut with = Vec::new();
+        if end < content.len() {
+            let Some(inner) = content[end + 1..].strip_suffix(')') else {
+                self.sink.error(argument, "a `use` without its closing `)`");
+                return;
+            };
+            let mut at = end + 1;
+            for part in inner.split(',') {
+                let whole = layout::trimmed(part, 0);
+                let whole = Self::within(argument, Span { start: at + whole.start, end: at + whole.end });
+                at += part.len() + 1;
+                let Some(equals) = self.of(whole).find('=') else {
+                    let help =
+                        "it reads `use NAME(PARAMETER=TEXT, ...)`; write `<0x2c>` for a comma in a text";
+                    self.sink.error(whole, "expected `PARAMETER=TEXT`").help(help);
+                    continue;
+                };
+                let name = self.bare_name(Span { end: whole.start + equals, ..whole });
+                let value = Span { start: whole.start + equals + 1, ..whole };
+                let value = template::read(self.text, value, &mut self.sink);
+                with.extend(name.map(|name| (name, value)));
+            }
+        }
+        self.push(Stmt::Use { name, with });
+    }
+
+    /// `$name` at the beginning of a text.
+    fn name(&mut self, span: Span) -> Option<Spanned<String>> {
+        let word = self.of(span);
+        let name = word.strip_prefix('$').unwrap_or_default();
+        if !name.starts_with(expr::is_name_start) || !name.chars().all(expr::is_name_char) {
+            self.sink
+                .error(span, "expected a `$name`")
+                .help("names have letters, digits and `_`, no digit first");
+            return None;
+        }
+        Some(Spanned { value: name.to_owned(), span })
+    }
+
+    fn let_(&mut self, line: Span, argument: Span) {
+        let content = self.of(argument);
+        let Some(equals) = content.find('=') else {
+            self.sink.error(line, "`let` without `=`").help("it reads `let $name = TEXT`");
+            return;
+        };
+        let name = layout::trimmed(&content[..equals], 0);
+        let name = self.name(Self::within(argument, name));
+        let value = Self::within(argument, layout::trimmed(content, equals + 1));
+        let value = template::read(self.text, value, &mut self.sink);
+        if let Some(name) = name {
+            self.push(Stmt::Let { name, value });
+        }
+    }
+
+    fn repeat(&mut self, line: Span, argument: Span) {
+        let content = self.of(argument);
+        let (count, var) = match content.rfind(" as ") {
+            Some(at) => {
+                let var = Self::within(argument, layout::trimmed(content, at + 4));
+                (layout::trimmed(&content[..at], 0), self.name(var))
+            }
+            None => (layout::trimmed(content, 0), None),
+        };
+        let count = Self::within(argument, count);
+        let count = match expr::expr(self.of(count), count.start) {
+            Ok(count) => count,
+            Err(wrong) => {
+                let start = count.start + wrong.at;
+                self.sink
+                    .error(Span { start, end: (start + 1).min(count.end).max(start) }, wrong.message)
+                    .help("it reads `repeat COUNT as $name`");
+                Expr::Number(1)
+            }
+        };
+        if self.open.len() == MAX_REPEAT_DEPTH {
+            self.sink.error(line, format!("`repeat` nests deeper than {MAX_REPEAT_DEPTH}"));
+        }
+        self.open.push(Repeat { count, var, span: line, body: Vec::new() });
+    }
+
+    fn end(&mut self, line: Span, argument: Span) {
+        if argument.start < argument.end {
+            self.sink.error(argument, "`end` takes nothing else");
+        }
+        let Some(Repeat { count, var, span, body }) = self.open.pop() else {
+            self.sink.error(line, "`end` without `repeat`");
+            return;
+        };
+        // Deeper bodies are dropped rather than kept: the tree is walked and freed recursively.
+        if self.open.len() < MAX_REPEAT_DEPTH {
+            self.push(Stmt::Repeat { count, var, body, span, end: line });
+        }
+    }
+
+    // ---- steps
+
+    fn step(&mut self, line: Span, head: &StepHead, more: &[Line]) -> Option<Step> {
+        let role_span = Self::within(line, head.role);
+        let role = self.role(role_span);
+        let ranks = Self::within(line, head.ranks);
+        let rest = Self::within(line, head.rest);
+        let cites = head.cites.and_then(|span| self.id(Self::within(line, span)));
+        let who = match (role, self.of(ranks)) {
+            (Some(Role::Job), "") => Some(Who::Job),
+            (Some(Role::Job), _) => {
+                self.sink.error(ranks, "`J` is the job as a whole and has no ranks");
+                None
+            }
+            (_, "") => {
+                self.sink
+                    .error(role_span, "a step without ranks")
+                    .help("write them before the role, as `0 C: ...`");
+                None
+            }
+            (_, text) => match expr::who(text, ranks.start) {
+                Ok(who) => Some(who),
+                Err(wrong) => {
+                    let start = ranks.start + wrong.at;
+                    let diagnostic = self.sink.error(ranks, wrong.message);
+                    if text.ends_with(',') || text.starts_with(',') {
+                        diagnostic.help("there are no blanks in a list of ranks");
+                    }
+                    if let Some((group, _)) = text.split_once(':')
+                        && expr::who(&format!("{group}:0"), 0).is_err()
+                    {
+                        diagnostic.suggest(group, &["child"]);
+                    } else {
+                        diagnostic.span = Span { start: start.min(ranks.end - 1), end: ranks.end };
+                    }
+                    None
+                }
+            },
+        };
+        let role = role?;
+        let action = match role {
+            Role::Client | Role::Server => self.exchange(role.part(self.scenario.tests), rest, more),
+            Role::Upstream => self.upstream(rest, more).map(Action::Upstream),
+            other => {
+                if let Some(line) = more.first() {
+                    self.sink
+                        .error(line.span, "an indented line, where the step above takes none")
+                        .help("only `C:` and `S:` steps have further lines; begin a new step in column 1");
+                }
+                match other {
+                    Role::Process => self.process(rest).map(Action::Process),
+                    Role::Job => self.job(rest).map(Action::Process),
+                    _ => self.call(rest).map(Action::Call),
+                }
+            }
+        };
+        let end = more.last().map_or(line.end, |last| last.span.end);
+        Some(Step { who: who?, role, cites, action: action?, span: Span { start: line.start, end } })
+    }
+
+    fn role(&mut self, span: Span) -> Option<Role> {
+        let word = self.of(span);
+        Some(match word {
+            "C" => Role::Client,
+            "S" => Role::Server,
+            "A" => Role::Api,
+            "P" => Role::Process,
+            "J" => Role::Job,
+            "U" => Role::Upstream,
+            _ => {
+                let diagnostic = self.sink.error(span, format!("there is no role `{word}`"));
+                let upper = word.get(..1).unwrap_or_default().to_ascii_uppercase();
+                if ["C", "S", "A", "P", "J", "U"].contains(&upper.as_str()) {
+                    diagnostic.label(format!("did you mean `{upper}`?"));
+                }
+                diagnostic
+                    .help("roles are C (client), S (server), A (library call), P (process), J (job) and U (upstream)");
+                return None;
+            }
+        })
+    }
+
+    /// What a `C:` or `S:` step says.
+    fn exchange(&mut self, part: Part, rest: Span, more: &[Line]) -> Option<Action> {
+        if self.of(rest) == ONE_OF {
+            return self.one_of(rest, more);
+        }
+        let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
+        self.message(part, rest, &lines)
+    }
+
+    /// A message, or one of the forms that stand for something else.
+    fn message(&mut self, part: Part, rest: Span, more: &[Span]) -> Option<Action> {
+        let word = match self.of(rest) {
+            form if form == CLOSE.does || form == CLOSE.expects => {
+                self.right_form(&CLOSE, part, rest);
+                Some(Action::Close)
+            }
+            form if form == SILENCE.does || form == SILENCE.expects => {
+                self.right_form(&SILENCE, part, rest);
+                Some(Action::Silence)
+            }
+            "<empty>" if more.is_empty() => Some(Action::Empty),
+            "<right>" => Some(Action::Right),
+            _ => None,
+        };
+        if let Some(action) = word {
+            if let Some(line) = more.first() {
+                self.sink.error(*line, format!("`{}` takes no further lines", self.of(rest)));
+            }
+            return Some(action);
+        }
+        let mut mode = WriteMode::default();
+        let mut text = rest;
+        loop {
+            let content = self.of(text);
+            let form = &content[..content.find('>').map_or(0, |end| end + 1)];
+            match form {
+                "<bytewise>" => mode.bytewise = true,
+                "<partial>" => mode.partial = true,
+                "<every>" => mode.every = true,
+                _ => break,
+            }
+            text = Self::within(text, layout::trimmed(content, form.len()));
+        }
+        let mut lines = Vec::new();
+        if text.start < text.end {
+            lines.push(template::read_message(self.text, text, &mut self.sink));
+        }
+        for line in more {
+            let content = self.of(*line);
+            if let Some(head) = layout::split_step(content)
+                && (head.role.of(content) == "J" || expr::who(head.ranks.of(content), 0).is_ok())
+            {
+                self.sink
+                    .error(*line, "a step that is indented like a further line of the step above it")
+                    .help(
+                        "begin it in the column in which the step above begins; `<0x30>` sends a leading `0`",
+                    );
+            }
+            lines.push(template::read_message(self.text, *line, &mut self.sink));
+        }
+        if lines.is_empty() {
+            let help = "write a message, `<empty>` for a bare newline, or what else happens";
+            self.sink.error(rest, "a step that says nothing").help(help);
+            return None;
+        }
+        Some(Action::Message { mode, lines })
+    }
+
+    /// What we do is written otherwise than what is expected.
+    fn right_form(&mut self, form: &Form, part: Part, span: Span) {
+        let (right, why) = match part {
+            Part::Does => (form.does, "here we act"),
+            Part::Expects => (form.expects, "here it is expected"),
+        };
+        if self.of(span) != right {
+            self.sink
+                .error(span, format!("`{}` where {why}", self.of(span)))
+                .help(format!("write `{right}`"));
+        }
+    }
+
+    /// What a `U:` step does: `<close>`, or perhaps `<to N>` and then `<right>` or a message.
+    fn upstream(&mut self, rest: Span, more: &[Line]) -> Option<UpstreamAction> {
+        let (mut to, mut text) = (None, rest);
+        let content = self.of(rest);
+        if let Some(inner) = content.strip_prefix("<to ") {
+            let end = inner.find('>').unwrap_or(inner.len());
+            let number = Self::within(rest, layout::trimmed(&content[..4 + end], 4));
+            match self.of(number).parse::<u32>() {
+                Ok(n @ 1..=expr::MAX_RANK) => to = Some(n),
+                _ => {
+                    self.sink
+                        .error(number, "`<to N>` takes the number of a request, from 1")
+                        .help("requests are counted as the `S:` steps of the proxy take them");
+                    return None;
+                }
+            }
+            text = Self::within(rest, layout::trimmed(content, (4 + end + 1).min(content.len())));
+        }
+        let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
+        match self.message(Part::Does, text, &lines)? {
+            Action::Message { mode: WriteMode { bytewise: false, partial, every: false }, lines } => {
+                Some(UpstreamAction::Answer { to, partial, lines })
+            }
+            Action::Right => Some(UpstreamAction::Usual { to }),
+            Action::Close if to.is_none() => Some(UpstreamAction::Close),
+            _ => {
+                self.sink
+                    .error(text, "this is nothing that an upstream can do")
+                    .help("write a message, `<partial>` and a message, `<right>` or `<close>`, and before it perhaps `<to N>`");
+                None
+            }
+        }
+    }
+
+    fn one_of(&mut self, rest: Span, more: &[Line]) -> Option<Action> {
+        let mut alternatives = Vec::new();
+        let mut rows = more.iter().peekable();
+        while let Some(row) = rows.next() {
+            let mut lines = Vec::new();
+            while let Some(line) = rows.next_if(|line| line.indent > row.indent) {
+                lines.push(line.span);
+            }
+            alternatives.extend(self.alternative(row.span, &lines));
+        }
+        if more.is_empty() {
+            self.sink
+                .error(rest, "`<one of>` without outcomes")
+                .help("below it, indented, stand `pass: ...`, `note: ...`, `warn: ...`, `fail: ...`");
+        }
+        Some(Action::OneOf(alternatives))
+    }
+
+    fn alternative(&mut self, line: Span, more: &[Span]) -> Option<Alternative> {
+        let content = self.of(line);
+        let Some((grade, cites, after)) = layout::split_role(content, 0) else {
+            self.sink
+                .error(line, "an outcome without a verdict")
+                .help("write `pass: ...` or `fail[ID]: ...`");
+            return None;
+        };
+        let grade = Self::within(line, grade);
+        let word = self.of(grade);
+        let cites = cites.and_then(|span| self.id(Self::within(line, span)));
+        let rest = Self::within(line, layout::trimmed(content, after));
+        if self.of(rest) == ONE_OF {
+            self.sink.error(rest, "`<one of>` within `<one of>`");
+            return None;
+        }
+        let action = self.message(Part::Expects, rest, more);
+        let grade = match word {
+            "pass" => Grade::Pass,
+            "note" => Grade::Note,
+            "warn" => Grade::Warn,
+            "fail" => Grade::Fail,
+            _ => {
+                self.sink.error(grade, format!("there is no verdict `{word}`")).suggest(word, GRADES);
+                return None;
+            }
+        };
+        let end = more.last().map_or(line.end, |last| last.end);
+        Some(Alternative { grade, cites, action: action?, span: Span { start: line.start, end } })
+    }
+
+    /// The first word of a text, and the rest.
+    fn first_word(&self, rest: Span) -> (Span, Span) {
+        let content = self.of(rest);
+        let end = layout::word_end(content, 0);
+        let word = Self::within(rest, Span { start: 0, end });
+        (word, Self::within(rest, layout::trimmed(content, end)))
+    }
+
+    /// What a process is expected to do, in the third person, or what we make of it, in the imperative.
+    fn process(&mut self, rest: Span) -> Option<ProcessAction> {
+        let (word, argument) = self.first_word(rest);
+        let tests = self.scenario.tests;
+        let action = match (self.of(word), self.of(argument)) {
+            ("starts", "") => ProcessAction::Started,
+            ("is", "ended") => ProcessAction::Ended,
+            ("ends", "") if tests == UnderTest::Library => ProcessAction::Ended,
+            ("ends", "") => ProcessAction::Over,
+            ("prints", "the same") => ProcessAction::SameOutput,
+            ("exits", "nonzero|same") => ProcessAction::Copes,
+            ("exits", _) => return self.status(argument).map(ProcessAction::Ends),
+            ("has", content) if content.starts_with("arguments") && !content.starts_with("arguments=") => {
+                let (_, args) = self.first_word(argument);
+                return Some(ProcessAction::Args(template::read(self.text, args, &mut self.sink)));
+            }
+            (verb @ ("has" | "set"), _) => {
+                let right = if tests == UnderTest::Server { "has" } else { "set" };
+                if verb != right {
+                    self.sink.error(word, format!("`{verb}` where a {} is under test", tests.word())).help(
+                        "an environment is expected of a server, which `has` it, and `set` for all others",
+                    );
+                }
+                return self.env(rest, argument);
+            }
+            ("exit", _) => return self.byte(argument, 0, 255).map(ProcessAction::Exit),
+            ("kill", _) => return self.byte(argument, 1, 64).map(ProcessAction::Kill),
+            ("starts" | "ends", _) => {
+                self.nothing_else(word, argument);
+                return None;
+            }
+            (other, _) => return self.unknown_word(word, other, "process", PROCESS_WORDS),
+        };
+        Some(action)
+    }
+
+    fn job(&mut self, rest: Span) -> Option<ProcessAction> {
+        let (word, argument) = self.first_word(rest);
+        match self.of(word) {
+            "logs" => {
+                self.nothing_else(word, argument);
+                Some(ProcessAction::Logged)
+            }
+            "exits" => self.status(argument).map(ProcessAction::JobExit),
+            other => self.unknown_word(word, other, "job", JOB_WORDS),
+        }
+    }
+
+    fn status(&mut self, argument: Span) -> Option<ExitPattern> {
+        match self.of(argument) {
+            "any" => Some(ExitPattern::Any),
+            "nonzero" => Some(ExitPattern::NonZero),
+            other if other.starts_with(|c: char| c.is_ascii_digit()) => {
+                self.byte(argument, 0, 255).map(ExitPattern::Code)
+            }
+            other => {
+                self.sink
+                    .error(argument, "an exit status is a number, `nonzero` or `any`")
+                    .suggest(other, &["nonzero", "any"]);
+                None
+            }
+        }
+    }
+
+    fn unknown_word<T>(&mut self, span: Span, word: &str, what: &str, known: &[&str]) -> Option<T> {
+        let message = if word.is_empty() {
+            "a step that says nothing".to_owned()
+        } else {
+            format!("a {what} step cannot say `{word}`")
+        };
+        self.sink.error(span, message).suggest(word, known);
+        None
+    }
+
+    fn nothing_else(&mut self, word: Span, argument: Span) {
+        if argument.start < argument.end {
+            self.sink.error(argument, format!("`{}` takes nothing else", self.of(word)));
+        }
+    }
+
+    fn byte(&mut self, span: Span, min: u8, max: u8) -> Option<u8> {
+        let text = self.of(span);
+        match text.parse::<u8>() {
+            Ok(n) if (min..=max).contains(&n) && text.bytes().all(|b| b.is_ascii_digit()) => Some(n),
+            _ => {
+                self.sink.error(span, format!("expected a number from {min} to {max}"));
+                None
+            }
+        }
+    }
+
+    fn env(&mut self, rest: Span, argument: Span) -> Option<ProcessAction> {
+        let content = self.of(argument);
+        let Some(equals) = content.find('=') else {
+            self.sink
+                .error(rest, "a variable without `=`")
+                .help("it reads `has NAME=TEXT` or `set NAME=TEXT`; `<absent>` stands for none");
+            return None;
+        };
+        let name = Span { start: argument.start, end: argument.start + equals };
+        let value = Span { start: name.end + 1, end: argument.end };
+        let value = template::read(self.text, value, &mut self.sink);
+        let word = self.of(name);
+        if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+            self.sink.error(name, "this is no name of an environment variable");
+            return None;
+        }
+        Some(ProcessAction::Env(Spanned { value: word.to_owned(), span: name }, value))
+    }
+
+    // ---- library calls
+
+    fn call(&mut self, rest: Span) -> Option<Call> {
+        let content = self.of(rest);
+        let mut call = Call { function: None, args: Vec::new(), result: None, outs: Vec::new() };
+        let mut at = 0;
+        if !content.starts_with('=') {
+            let end = content.find(|c| !expr::is_name_char(c)).unwrap_or(content.len());
+            let name = Self::within(rest, Span { start: 0, end });
+            if end == 0 || !content[end..].starts_with('(') {
+                self.sink
+                    .error(if end == 0 { rest } else { name }, "expected a call")
+                    .help("it reads `PMI_KVS_Get($kvs, \"key\", &value) = PMI_SUCCESS value=...`, or `= PMI_SUCCESS` alone");
+                return None;
+            }
+            call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
+            at = self.args(rest, end + 1, &mut call.args)?;
+        }
+        let after = Self::within(rest, layout::trimmed(content, at));
+        if after.start == after.end {
+            return Some(call);
+        }
+        let content = self.of(after);
+        if !content.starts_with('=') {
+            self.sink.error(after, "expected `= RESULT`");
+            return None;
+        }
+        let result = Self::within(after, layout::trimmed(content, 1));
+        let (word, outs) = self.first_word(result);
+        if word.start == word.end {
+            self.sink.error(after, "`=` without a result").help("write `= PMI_SUCCESS`");
+            return None;
+        }
+        call.result = Some(Spanned { value: self.of(word).to_owned(), span: word });
+        self.outs(outs, &mut call.outs);
+        Some(call)
+    }
+
+    /// The arguments from `at` on; returns where the parenthesis closes.
+    fn args(&mut self, rest: Span, mut at: usize, args: &mut Vec<Arg>) -> Option<usize> {
+        let content = self.of(rest);
+        let open = Self::within(rest, Span { start: at - 1, end: at });
+        at = layout::skip_blanks(content, at);
+        if content[at..].starts_with(')') {
+            return Some(at + 1);
+        }
+        loop {
+            at = layout::skip_blanks(content, at);
+            if at == content.len() {
+                self.sink.error(open, "a call without its closing `)`");
+                return None;
+            }
+            let end = match content[at..].strip_prefix('"') {
+                Some(text) => match text.find('"') {
+                    Some(length) => at + 1 + length + 1,
+                    None => {
+                        let span = Self::within(rest, Span { start: at, end: at + 1 });
+                        self.sink.error(span, "a text without its closing `\"`");
+                        return None;
+                    }
+                },
+                None => Self::arg_end(content, at),
+            };
+            args.push(self.arg(Self::within(rest, Span { start: at, end }))?);
+            at = layout::skip_blanks(content, end);
+            match content.as_bytes().get(at) {
+                Some(b',') => at += 1,
+                Some(b')') => return Some(at + 1),
+                _ => {
+                    self.sink
+                        .error(open, "a call without its closing `)`")
+                        .help("arguments are separated by commas");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Where an argument other than a text ends: at a comma or a parenthesis that was not opened in it.
+    fn arg_end(content: &str, at: usize) -> usize {
+        let mut depth = 0usize;
+        for (offset, c) in content[at..].char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' if depth > 0 => depth -= 1,
+                ',' | ')' => return at + offset,
+                _ => {}
+            }
+        }
+        content.len()
+    }
+
+    fn arg(&mut self, span: Span) -> Option<Arg> {
+        let text = self.of(span).trim_end_matches(' ');
+        let span = Span { start: span.start, end: span.start + text.len() };
+        if text.starts_with('"') {
+            let inner = Span { start: span.start + 1, end: span.end - 1 };
+            return Some(Arg::Text(template::read(self.text, inner, &mut self.sink)));
+        }
+        if text == "NULL" {
+            return Some(Arg::Null);
+        }
+        if let Some(out) = text.strip_prefix('&') {
+            let end = out.find('[').unwrap_or(out.len());
+            let name = Span { start: span.start + 1, end: span.start + 1 + end };
+            let word = &out[..end];
+            if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
+                self.sink.error(span, "an out argument is written `&name` or `&name[SIZE]`");
+                return None;
+            }
+            let size = match out[end..].strip_prefix('[').map(|size| size.strip_suffix(']')) {
+                None => None,
+                Some(Some(size)) => {
+                    Some(self.number(Span { start: name.end + 1, end: name.end + 1 + size.len() })?)
+                }
+                Some(None) => {
+                    self.sink.error(span, "a buffer size without its closing `]`");
+                    return None;
+                }
+            };
+            return Some(Arg::Out(Spanned { value: word.to_owned(), span: name }, size));
+        }
+        self.number(span).map(Arg::Number)
+    }
+
+    fn number(&mut self, span: Span) -> Option<Expr> {
+        match expr::expr(self.of(span), span.start) {
+            Ok(expr) => Some(expr),
+            Err(wrong) => {
+                let start = span.start + wrong.at;
+                self.sink
+                    .error(Span { start, end: (start + 1).min(span.end).max(start) }, wrong.message)
+                    .help(
+                        "an argument is `\"text\"`, a number or expression, `NULL`, `&name` or `&name[SIZE]`",
+                    );
+                None
+            }
+        }
+    }
+
+    fn outs(&mut self, span: Span, outs: &mut Vec<(Spanned<String>, Template)>) {
+        let content = self.of(span);
+        let mut at = layout::skip_blanks(content, 0);
+        while at < content.len() {
+            let end = Self::out_end(content, at);
+            let token = Self::within(span, Span { start: at, end });
+            at = layout::skip_blanks(content, end);
+            let Some(equals) = self.of(token).find('=') else {
+                self.sink.error(token, "expected `name=VALUE`").help("write `<sp>` for a blank in a value");
+                continue;
+            };
+            let name = Span { start: token.start, end: token.start + equals };
+            let value = Span { start: name.end + 1, end: token.end };
+            let value = template::read(self.text, value, &mut self.sink);
+            outs.push((Spanned { value: self.of(name).to_owned(), span: name }, value));
+        }
+    }
+
+    /// Where the tuple that begins at `at` ends: at a blank outside of `<...>`.
+    fn out_end(content: &str, at: usize) -> usize {
+        let mut within = false;
+        let mut chars = content[at..].char_indices().peekable();
+        while let Some((offset, c)) = chars.next() {
+            match c {
+                '<' if !within && chars.peek().is_some_and(|(_, next)| *next == '<') => {
+                    chars.next();
+                }
+                '<' => within = true,
+                '>' => within = false,
+                ' ' if !within => return at + offset,
+                _ => {}
+            }
+        }
+        content.len()
+    }
+}

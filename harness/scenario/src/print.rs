@@ -1,0 +1,547 @@
+//! Writing a tree. There is one way to write it, which is also how `pmi-conform fmt` lays out a file: reading and printing.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use pmi_wire::Proc;
+
+use super::{ast::*, expr};
+
+/// Per level of `repeat`, and for further lines of an outcome.
+const INDENT: usize = 2;
+/// Where prose and lists of the head are wrapped.
+const WIDTH: usize = 120;
+
+/// The text of a scenario. Reading it gives the same tree, for every tree that was read or is made of parts that
+/// [`Template`]'s constructors give.
+///
+/// Roles are aligned two blanks behind the longest ranks, further lines stand below the text of their step; there is never more
+/// than one blank line, and one behind the head.
+pub fn print(scenario: &Scenario) -> String {
+    let mut printer = Printer {
+        out: String::new(),
+        comments: scenario.comments.iter().collect(),
+        blank: false,
+        tests: scenario.tests,
+        role_column: longest(&scenario.body, 0) + 2,
+    };
+    for line in &scenario.heading {
+        printer.raw(0, format!("# {line}").trim_end_matches(' '));
+    }
+    printer.head(scenario);
+    printer.body(&scenario.body, 0);
+    printer.before(usize::MAX, 0);
+    printer.out
+}
+
+/// The longest ranks with their indentation.
+fn longest(body: &[Stmt], indent: usize) -> usize {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::Repeat { body, .. } => longest(body, indent + INDENT),
+        Stmt::Step(Step { who: who @ (Who::Ranks { .. } | Who::Spawned { .. }), .. }) => {
+            indent + ranks(who).len()
+        }
+        _ => 0,
+    };
+    body.iter().map(of).max().unwrap_or(0)
+}
+
+struct Printer<'a> {
+    out: String,
+    /// The comments that are still to come.
+    comments: VecDeque<&'a Comment>,
+    /// Whether a blank line comes before the next one.
+    blank: bool,
+    tests: UnderTest,
+    role_column: usize,
+}
+
+impl Printer<'_> {
+    fn raw(&mut self, indent: usize, text: &str) {
+        if std::mem::take(&mut self.blank) && !self.out.is_empty() {
+            self.out.push('\n');
+        }
+        self.out.extend(std::iter::repeat_n(' ', indent));
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// What stands before a place in the file.
+    fn before(&mut self, at: usize, indent: usize) {
+        while let Some(comment) = self.comments.front().filter(|comment| comment.span.start < at) {
+            match &comment.kind {
+                CommentKind::Blank => self.blank = true,
+                CommentKind::Line(text) | CommentKind::Trailing { text, .. } => {
+                    self.raw(indent, format!("# {text}").trim_end_matches(' '));
+                }
+            }
+            self.comments.pop_front();
+        }
+    }
+
+    /// A line that stands at `span` in the file, with what belongs before it.
+    fn line(&mut self, indent: usize, text: &str, span: Span) {
+        self.before(span.start, indent);
+        self.lone_line(indent, text, span);
+    }
+
+    /// A line with the comment behind it.
+    fn lone_line(&mut self, indent: usize, text: &str, span: Span) {
+        let mut text = text.trim_end_matches(' ').to_owned();
+        let behind = |comment: &&Comment| {
+            matches!(comment.kind, CommentKind::Trailing { line, .. } if line <= span.end)
+                && comment.span.start > span.start
+        };
+        while let Some(at) = self.comments.iter().position(behind) {
+            if let Some(Comment { kind: CommentKind::Trailing { text: comment, .. }, .. }) =
+                self.comments.remove(at)
+            {
+                let _ = write!(text, "  # {comment}");
+            }
+        }
+        self.raw(indent, text.trim_end_matches(' '));
+    }
+
+    /// The head in its order; comments between its lines come behind it.
+    fn head(&mut self, scenario: &Scenario) {
+        let start = self.out.len();
+        let Scenario { requires, needs, tests, ranks, nodes, serving, .. } = scenario;
+        self.list("requires", requires, |id| id.clone());
+        match tests {
+            UnderTest::Server => {}
+            UnderTest::Client => self.lone_line(0, "tests client", Span::default()),
+            UnderTest::Library => self.lone_line(0, "tests library", Span::default()),
+        }
+        self.list("needs", needs, |need| need.word().to_owned());
+        if serving.sized || *ranks != 1 {
+            self.lone_line(0, &format!("ranks {ranks}"), Span::default());
+        }
+        if *nodes != 1 {
+            self.lone_line(0, &format!("nodes {nodes}"), Span::default());
+        }
+        self.list("vary", &serving.variations, |name| name.clone());
+        self.list("fault", serving.fault.as_slice(), |name| name.clone());
+        let settings: Vec<Spanned<String>> = serving
+            .settings
+            .iter()
+            .map(|(setting, n)| Spanned {
+                value: format!("{}={n}", setting.value.word()),
+                span: setting.span,
+            })
+            .collect();
+        self.list("serve", &settings, |setting| setting.clone());
+        let takes: Vec<Spanned<String>> = scenario.takes.iter().map(parameter).collect();
+        self.list("takes", &takes, |text| text.clone());
+        let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
+        for row in &scenario.rows {
+            let values = row
+                .values
+                .iter()
+                .map(|(name, value)| format!(" {}={}", name.value, text(&value.pieces, Place::Word)));
+            let name = &row.name.value;
+            let line = format!("row {name:longest$} {}", values.collect::<String>());
+            let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
+            self.lone_line(0, &line, Span { end, ..row.name.span });
+        }
+        self.blank |= self.out.len() > start;
+    }
+
+    /// A head line that takes several words, in as many lines as it needs.
+    fn list<T>(&mut self, keyword: &str, items: &[Spanned<T>], word: impl Fn(&T) -> String) {
+        let mut rest = items;
+        while let [first, ..] = rest {
+            let mut text = keyword.to_owned();
+            let mut span = first.span;
+            let mut taken = 0;
+            for item in rest {
+                let word = word(&item.value);
+                if taken > 0 && text.len() + 1 + word.len() > WIDTH {
+                    break;
+                }
+                text = text + " " + &word;
+                span.end = item.span.end;
+                taken += 1;
+            }
+            self.lone_line(0, &text, span);
+            rest = &rest[taken..];
+        }
+    }
+
+    fn body(&mut self, body: &[Stmt], indent: usize) {
+        for stmt in body {
+            match stmt {
+                Stmt::Use { name, with } => {
+                    let with: Vec<String> = with
+                        .iter()
+                        .map(|(name, value)| {
+                            format!("{}={}", name.value, text(&value.pieces, Place::Argument))
+                        })
+                        .collect();
+                    let with = if with.is_empty() { String::new() } else { format!("({})", with.join(", ")) };
+                    self.line(indent, &format!("use {}{with}", name.value), name.span);
+                }
+                Stmt::Let { name, value } => {
+                    let text = text(&value.pieces, Place::Let);
+                    // After a blank, a `#` would begin a comment.
+                    let blank = if text.starts_with('#') { "" } else { " " };
+                    self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
+                }
+                Stmt::Repeat { count, var, body, span, end } => {
+                    let counter = var.as_ref().map(|var| format!(" as ${}", var.value)).unwrap_or_default();
+                    self.line(indent, &format!("repeat {}{counter}", number(count)), *span);
+                    self.body(body, indent + INDENT);
+                    self.before(end.start, indent + INDENT);
+                    self.line(indent, "end", *end);
+                }
+                Stmt::Step(step) => self.step(step, indent),
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step, indent: usize) {
+        let mut line = ranks(&step.who);
+        if !line.is_empty() {
+            let width = self.role_column.saturating_sub(indent).max(line.len() + 1);
+            line.extend(std::iter::repeat_n(' ', width - line.len()));
+        }
+        line += &labelled(step.role.word(), step.cites.as_ref());
+        // Where the text of a step begins: after the role and `: `.
+        let below = self.role_column + 3;
+        let part = step.part(self.tests);
+        match &step.action {
+            Action::OneOf(alternatives) => {
+                self.line(indent, &format!("{line} <one of>"), step.span);
+                for alternative in alternatives {
+                    let label = labelled(alternative.grade.word(), alternative.cites.as_ref());
+                    self.action(
+                        &alternative.action,
+                        Part::Expects,
+                        &label,
+                        alternative.span,
+                        below,
+                        below + INDENT,
+                    );
+                }
+            }
+            action => self.action(action, part, &line, step.span, indent, below),
+        }
+    }
+
+    /// An action behind its label, with its further lines below it.
+    fn action(&mut self, action: &Action, part: Part, label: &str, span: Span, indent: usize, below: usize) {
+        let (before, lines) = match action {
+            Action::Message { mode, lines } => {
+                let words =
+                    [(mode.bytewise, "<bytewise> "), (mode.partial, "<partial> "), (mode.every, "<every> ")];
+                (words.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect(), lines.as_slice())
+            }
+            Action::Upstream(UpstreamAction::Answer { to, partial, lines }) => {
+                (request(*to) + if *partial { "<partial> " } else { "" }, lines.as_slice())
+            }
+            Action::Upstream(UpstreamAction::Usual { to }) => (request(*to) + "<right>", [].as_slice()),
+            Action::Upstream(UpstreamAction::Close) => (CLOSE.word(Part::Does), [].as_slice()),
+            Action::Close => (CLOSE.word(part), [].as_slice()),
+            Action::Empty => ("<empty>".to_owned(), [].as_slice()),
+            Action::Silence => (SILENCE.word(part), [].as_slice()),
+            Action::Right => ("<right>".to_owned(), [].as_slice()),
+            Action::OneOf(_) => ("<one of>".to_owned(), [].as_slice()),
+            Action::Process(action) => (process(action, self.tests), [].as_slice()),
+            Action::Call(call) => (self::call(call), [].as_slice()),
+        };
+        let mut lines = lines.iter();
+        let first = lines.next().map(|line| text(&line.pieces, Place::Line)).unwrap_or_default();
+        self.line(indent, &format!("{label} {before}{first}"), span);
+        for line in lines {
+            self.line(below, &text(&line.pieces, Place::More), line.span);
+        }
+    }
+}
+
+/// `NAME` or `NAME=TEXT`.
+fn parameter(parameter: &Parameter) -> Spanned<String> {
+    let Parameter { name, default } = parameter;
+    let default =
+        default.as_ref().map(|value| format!("={}", text(&value.pieces, Place::Word))).unwrap_or_default();
+    Spanned { value: name.value.clone() + &default, span: name.span }
+}
+
+/// `ROLE[ID]:`.
+fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
+    match cites {
+        Some(id) => format!("{word}[{}]:", id.value),
+        None => format!("{word}:"),
+    }
+}
+
+/// `<to N> `.
+fn request(to: Option<u32>) -> String {
+    to.map(|n| format!("<to {n}> ")).unwrap_or_default()
+}
+
+/// The ranks of a step; nothing for the job.
+fn ranks(who: &Who) -> String {
+    let (group, set) = match who {
+        Who::Job => return String::new(),
+        Who::Spawned { number, set } => (format!("child${}:", number.value), set),
+        Who::Ranks { group, set } => (
+            match *group {
+                0 => String::new(),
+                Proc::PROXIES => "proxy:".to_owned(),
+                1 => "child:".to_owned(),
+                n => format!("child{n}:"),
+            },
+            set,
+        ),
+    };
+    match set {
+        RankSet::All => group + "*",
+        RankSet::Ranges(ranges) => {
+            let range = |(first, last): &(u32, u32)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            };
+            group + &ranges.iter().map(range).collect::<Vec<_>>().join(",")
+        }
+    }
+}
+
+/// What is written for the same thing where we do it, and where it is expected.
+pub(super) struct Form {
+    pub(super) does: &'static str,
+    pub(super) expects: &'static str,
+}
+
+pub(super) const CLOSE: Form = Form { does: "<close>", expects: "<closes>" };
+pub(super) const SILENCE: Form = Form { does: "<nothing>", expects: "<silence>" };
+
+impl Form {
+    fn word(&self, part: Part) -> String {
+        match part {
+            Part::Does => self.does.to_owned(),
+            Part::Expects => self.expects.to_owned(),
+        }
+    }
+}
+
+fn process(action: &ProcessAction, tests: UnderTest) -> String {
+    match action {
+        ProcessAction::Started => "starts".into(),
+        ProcessAction::Env(name, value) => {
+            let verb = if tests == UnderTest::Server { "has" } else { "set" };
+            format!("{verb} {}={}", name.value, text(&value.pieces, Place::Value))
+        }
+        ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, Place::Text)),
+        ProcessAction::Ended if tests == UnderTest::Server => "is ended".into(),
+        ProcessAction::Ended | ProcessAction::Over => "ends".into(),
+        ProcessAction::Exit(status) => format!("exit {status}"),
+        ProcessAction::Kill(signal) => format!("kill {signal}"),
+        ProcessAction::Ends(pattern) | ProcessAction::JobExit(pattern) => format!("exits {}", exit(*pattern)),
+        ProcessAction::Copes => "exits nonzero|same".into(),
+        ProcessAction::SameOutput => "prints the same".into(),
+        ProcessAction::Logged => "logs".into(),
+    }
+}
+
+fn exit(pattern: ExitPattern) -> String {
+    match pattern {
+        ExitPattern::Any => "any".into(),
+        ExitPattern::NonZero => "nonzero".into(),
+        ExitPattern::Code(status) => status.to_string(),
+    }
+}
+
+fn call(call: &Call) -> String {
+    let mut all = String::new();
+    if let Some(function) = &call.function {
+        let args: Vec<String> = call.args.iter().map(arg).collect();
+        let _ = write!(all, "{}({})", function.value, args.join(", "));
+    }
+    if let Some(result) = &call.result {
+        let _ = write!(all, "{}= {}", if all.is_empty() { "" } else { " " }, result.value);
+        for (name, value) in &call.outs {
+            let _ = write!(all, " {}={}", name.value, text(&value.pieces, Place::Word));
+        }
+    }
+    all
+}
+
+fn arg(arg: &Arg) -> String {
+    match arg {
+        Arg::Text(value) => format!("\"{}\"", text(&value.pieces, Place::Quotes)),
+        Arg::Number(n) => number(n),
+        Arg::Null => "NULL".into(),
+        Arg::Out(name, None) => format!("&{}", name.value),
+        Arg::Out(name, Some(size)) => format!("&{}[{}]", name.value, number(size)),
+    }
+}
+
+/// Where a text stands, which decides what cannot stand in it unquoted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The last part of a line.
+    Line,
+    /// A line of its own.
+    More,
+    /// As before, where blanks at the beginning count.
+    Value,
+    /// As before, where they do not and nothing else matters.
+    Text,
+    /// Behind `let`, where a comment may follow.
+    Let,
+    /// Between blanks.
+    Word,
+    /// Between quotation marks.
+    Quotes,
+    /// Between parentheses and commas.
+    Argument,
+}
+
+fn text(pieces: &[Piece], place: Place) -> String {
+    let written: Vec<String> = pieces.iter().map(|piece| self::piece(piece, place)).collect();
+    let mut out = String::new();
+    for (index, (piece, text)) in pieces.iter().zip(&written).enumerate() {
+        let next = written[index + 1..].iter().find(|text| !text.is_empty()).map_or("", String::as_str);
+        match piece {
+            // Braces where what follows would be taken for a part of the name, or for a type.
+            Piece::Var(name)
+                if next.starts_with(expr::is_name_char)
+                    || next
+                        .strip_prefix(':')
+                        .is_some_and(|n| n.starts_with(|c: char| c.is_ascii_alphabetic())) =>
+            {
+                let _ = write!(out, "${{{name}}}");
+            }
+            _ if text.starts_with(expr::is_name_char)
+                && matches!(index.checked_sub(1).map(|i| &pieces[i]), Some(Piece::Capture(..))) =>
+            {
+                quoted(text.as_bytes()[0], &mut out);
+                out.push_str(&text[1..]);
+            }
+            _ => out.push_str(text),
+        }
+    }
+    if matches!(place, Place::Line | Place::More | Place::Text | Place::Let) && out.starts_with(' ') {
+        out.replace_range(..1, "<sp>");
+    }
+    if !matches!(place, Place::Quotes | Place::Word | Place::Argument) && out.ends_with(' ') {
+        out.replace_range(out.len() - 1.., "<sp>");
+    }
+    match place {
+        // A line of nothing, and one that would be a comment.
+        Place::Line | Place::More if out.is_empty() => "<empty>".into(),
+        Place::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
+        Place::Let => out.replace(" #", " <0x23>"),
+        _ => out,
+    }
+}
+
+fn piece(piece: &Piece, place: Place) -> String {
+    match piece {
+        Piece::Literal { bytes, quoted: true } => {
+            let mut out = String::new();
+            bytes.iter().for_each(|byte| quoted(*byte, &mut out));
+            out
+        }
+        Piece::Literal { bytes, quoted: false } => literal(bytes, place),
+        Piece::Var(name) => format!("${name}"),
+        Piece::Capture(name, kind) => format!("${name}:{}", self::kind(kind)),
+        Piece::Calc(n) => format!("<calc {}>", number(n)),
+        Piece::Fill(n) => format!("<fill {}>", number(n)),
+        Piece::Junk(n) => format!("<junk {}>", number(n)),
+        Piece::Cut => "<|>".into(),
+        Piece::Typed(kind @ (Kind::RcOk | Kind::RcFail)) => self::kind(kind),
+        Piece::Typed(kind) => format!("<{}>", self::kind(kind)),
+    }
+}
+
+fn literal(bytes: &[u8], place: Place) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let special = match place {
+                Place::Word => c == ' ',
+                Place::Quotes => c == '"',
+                Place::Argument => matches!(c, ' ' | ',' | ')'),
+                _ => false,
+            };
+            if special || matches!(c, '$' | '<') || c.is_control() {
+                c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| quoted(byte, &mut out));
+            } else {
+                out.push(c);
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| quoted(*byte, &mut out));
+    }
+    out
+}
+
+/// A byte that means itself.
+fn quoted(byte: u8, out: &mut String) {
+    match byte {
+        b'$' => out.push_str("$$"),
+        b'<' => out.push_str("<<"),
+        b' ' => out.push_str("<sp>"),
+        b'\t' => out.push_str("<tab>"),
+        _ => {
+            let _ = write!(out, "<0x{byte:02x}>");
+        }
+    }
+}
+
+fn kind(kind: &Kind) -> String {
+    let bound = |bound: &Option<Expr>| bound.as_ref().map(number).unwrap_or_default();
+    match kind {
+        Kind::Uint(None, None) => "uint".into(),
+        Kind::Uint(low, high) => format!("uint {}..{}", bound(low), bound(high)),
+        Kind::Int => "int".into(),
+        Kind::IntList => "intlist".into(),
+        Kind::Word => "word".into(),
+        Kind::String => "string".into(),
+        Kind::Mapping => "mapping".into(),
+        Kind::Empty => "empty".into(),
+        Kind::Absent => "absent".into(),
+        Kind::Any => "any".into(),
+        Kind::RcOk => "ok".into(),
+        Kind::RcFail => "fail".into(),
+    }
+}
+
+fn number(expr: &Expr) -> String {
+    let binds = |expr: &Expr| match expr {
+        Expr::Binary(_, BinOp::Add | BinOp::Sub, _) => 1,
+        Expr::Binary(..) => 2,
+        Expr::Number(_) | Expr::Var(_) => 3,
+    };
+    match expr {
+        Expr::Number(n) => n.to_string(),
+        Expr::Var(name) => format!("${}", name.value),
+        Expr::Binary(left, op, right) => {
+            let part = |part: &Expr, least| {
+                let text = number(part);
+                if binds(part) < least { format!("({text})") } else { text }
+            };
+            let sign = match op {
+                BinOp::Add => '+',
+                BinOp::Sub => '-',
+                BinOp::Mul => '*',
+                BinOp::Rem => '%',
+            };
+            // Operators of one kind are taken from the left.
+            format!("{}{sign}{}", part(left, binds(expr)), part(right, binds(expr) + 1))
+        }
+    }
+}
+
+/// Words in lines of the usual width.
+pub(super) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() < WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

@@ -1,0 +1,171 @@
+//! The catalogue of requirements: RFC 13's statements and the de facto ones.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use schemars::JsonSchema;
+
+/// How binding a requirement is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub enum Level {
+    /// MUST, SHALL, REQUIRED.
+    #[serde(rename = "MUST")]
+    Must,
+    /// SHOULD, RECOMMENDED.
+    #[serde(rename = "SHOULD")]
+    Should,
+    /// MAY, OPTIONAL.
+    #[serde(rename = "MAY")]
+    May,
+    /// What implementations agree on and RFC 13 does not say.
+    #[serde(rename = "DE-FACTO")]
+    DeFacto,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::May => "MAY",
+            Self::DeFacto => "DE-FACTO",
+        })
+    }
+}
+
+/// How bad it is: what the requirement's level makes of a breach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// A MAY, a de facto rule, or a point on which RFC 13 contradicts itself.
+    Note,
+    /// A SHOULD.
+    Warn,
+    /// A MUST or SHALL.
+    Fail,
+}
+
+/// Where a requirement stands in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// A sentence with a key word.
+    Text,
+    /// A rule of the grammar.
+    Abnf,
+    /// A definition without which the protocol means nothing.
+    Definition,
+}
+
+/// Whom a requirement binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binds {
+    /// The process manager.
+    Server,
+    /// The process.
+    Client,
+    /// A library with the C API.
+    Library,
+    /// The part of a process manager that serves one node.
+    Proxy,
+}
+
+/// One normative statement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// Stable name.
+    pub id: String,
+    /// How binding.
+    pub level: Level,
+    /// Where from.
+    pub basis: Basis,
+    /// Section of the source.
+    pub section: String,
+    /// Whom it binds.
+    pub binds: Vec<Binds>,
+    /// Paraphrase, one sentence.
+    pub text: String,
+    /// Name of the grammar rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abnf: Option<String>,
+    /// Why it cannot be seen from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<String>,
+    /// How the text contradicts itself; a breach is a note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<String>,
+    /// A slip of the text, and the reading that we judge by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<String>,
+    /// What implementations do, for de facto requirements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    /// Version of the suite that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
+
+impl Requirement {
+    /// What a breach is.
+    pub fn severity(&self) -> Severity {
+        match self.level {
+            _ if self.contradiction.is_some() => Severity::Note,
+            Level::Must => Severity::Fail,
+            Level::Should => Severity::Warn,
+            Level::May | Level::DeFacto => Severity::Note,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[expect(dead_code, reason = "for readers of the file")]
+    spec: String,
+    #[expect(dead_code, reason = "for readers of the file")]
+    title: String,
+    #[serde(default)]
+    #[expect(dead_code, reason = "for readers of the file")]
+    url: Option<String>,
+    requirement: Vec<Requirement>,
+}
+
+/// All requirements, in the order of the files.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    list: Vec<Requirement>,
+    by_id: BTreeMap<String, usize>,
+}
+
+impl Catalogue {
+    /// Adds a file's requirements.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, with line and column; or the id that is there twice.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+        for requirement in file.requirement {
+            if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
+                return Err(format!("the id {} is there twice", requirement.id));
+            }
+            self.list.push(requirement);
+        }
+        Ok(())
+    }
+
+    /// A requirement by its id.
+    pub fn get(&self, id: &str) -> Option<&Requirement> {
+        self.by_id.get(id).map(|at| &self.list[*at])
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
+        self.list.iter()
+    }
+}

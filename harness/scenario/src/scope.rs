@@ -1,0 +1,237 @@
+//! Names and numbers of a scenario while it is played.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ast::{BinOp, Expr, Kind, Piece, Template, WriteMode};
+
+/// Longest text that a template may stand for.
+const TEXT_LIMIT: i64 = 64 << 20;
+
+/// A mistake in the scenario that only shows when it is played.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioError(pub String);
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+enum Value {
+    Text(Vec<u8>),
+    /// `$agent`, whatever that is in the step where it is asked for.
+    Agent,
+}
+
+/// Names and what they stand for, or that they stand for nothing.
+#[derive(Debug)]
+pub struct Told(Vec<(String, Option<Value>)>);
+
+/// What names stand for.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    names: HashMap<String, Value>,
+    /// Names bound by the step that is being played: another rank's capture must agree with them.
+    bound_by_step: HashSet<String>,
+    /// `$rank` and `$size`.
+    rank: u32,
+    size: u32,
+    /// `$agent`.
+    agent: Option<Vec<u8>>,
+}
+
+impl Scope {
+    /// Forgets which names the step before has bound.
+    pub fn begin_step(&mut self) {
+        self.bound_by_step.clear();
+    }
+
+    /// Whose step it is.
+    pub fn enter(&mut self, rank: u32, size: u32) {
+        (self.rank, self.size) = (rank, size);
+    }
+
+    /// Binds `$agent`.
+    pub fn set_agent(&mut self, path: Vec<u8>) {
+        self.agent = Some(path);
+    }
+
+    /// Binds a name.
+    pub fn set(&mut self, name: &str, value: Vec<u8>) {
+        self.names.insert(name.to_owned(), Value::Text(value));
+    }
+
+    /// Whether `$agent` is a part of a text.
+    pub fn names_agent(&self, template: &Template) -> bool {
+        template.pieces.iter().any(|piece| match piece {
+            Piece::Var(name) => name == "agent" || matches!(self.names.get(name), Some(Value::Agent)),
+            _ => false,
+        })
+    }
+
+    /// Gives names a meaning for a while; returns what they stood for. `$agent` depends on whose step it is, so it stands
+    /// for itself.
+    ///
+    /// # Errors
+    ///
+    /// A text has no value here.
+    pub fn tell(&mut self, told: &[(&str, &Template)]) -> Result<Told, ScenarioError> {
+        let value = |(name, template): &(&str, &Template)| {
+            let value = match template.pieces.as_slice() {
+                [Piece::Var(agent)] if agent == "agent" => Value::Agent,
+                _ => Value::Text(self.text(template)?),
+            };
+            Ok(((*name).to_owned(), Some(value)))
+        };
+        let told = told.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.restore(Told(told)))
+    }
+
+    /// Takes back what [`Scope::tell`] did.
+    pub fn restore(&mut self, told: Told) -> Told {
+        let mut before = Vec::new();
+        for (name, value) in told.0 {
+            let old = match value {
+                Some(value) => self.names.insert(name.clone(), value),
+                None => self.names.remove(&name),
+            };
+            before.push((name, old));
+        }
+        Told(before)
+    }
+
+    /// What a name stands for that the step has bound already.
+    pub fn bound_by_step(&self, name: &str) -> Option<&[u8]> {
+        match self.names.get(name).filter(|_| self.bound_by_step.contains(name))? {
+            Value::Text(text) => Some(text),
+            Value::Agent => None,
+        }
+    }
+
+    /// Binds what a step has captured.
+    pub fn bind(&mut self, captures: impl IntoIterator<Item = (String, Vec<u8>)>) {
+        for (name, value) in captures {
+            self.bound_by_step.insert(name.clone());
+            self.names.insert(name, Value::Text(value));
+        }
+    }
+
+    /// What a name stands for.
+    ///
+    /// # Errors
+    ///
+    /// It has no value here.
+    pub fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
+        match name {
+            "rank" => Ok(self.rank.to_string().into_bytes()),
+            "size" => Ok(self.size.to_string().into_bytes()),
+            "agent" => self.agent(),
+            _ => match self.names.get(name) {
+                Some(Value::Text(text)) => Ok(text.clone()),
+                Some(Value::Agent) => self.agent(),
+                None => Err(ScenarioError(format!("${name} has no value here"))),
+            },
+        }
+    }
+
+    fn agent(&self) -> Result<Vec<u8>, ScenarioError> {
+        self.agent.clone().ok_or_else(|| ScenarioError("$agent is for spawn blocks".into()))
+    }
+
+    /// What a calculation comes to.
+    ///
+    /// # Errors
+    ///
+    /// A name in it is unbound or no number, or the number is too large.
+    pub fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
+        match expr {
+            Expr::Number(n) => Ok(*n),
+            Expr::Var(name) => {
+                let value = self.var(&name.value)?;
+                std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).ok_or_else(|| {
+                    ScenarioError(format!("${} is \"{}\", not a number", name.value, value.escape_ascii()))
+                })
+            }
+            Expr::Binary(a, op, b) => {
+                let (a, b) = (self.number(a)?, self.number(b)?);
+                match op {
+                    BinOp::Add => a.checked_add(b),
+                    BinOp::Sub => a.checked_sub(b),
+                    BinOp::Mul => a.checked_mul(b),
+                    BinOp::Rem => a.checked_rem_euclid(b),
+                }
+                .ok_or_else(|| ScenarioError("the number is too large, or a division by 0".into()))
+            }
+        }
+    }
+
+    fn length(&self, expr: &Expr) -> Result<usize, ScenarioError> {
+        match self.number(expr)? {
+            n @ 0..=TEXT_LIMIT => Ok(n as usize),
+            n => Err(ScenarioError(format!("a text of {n} bytes: it must be 0 to {TEXT_LIMIT}"))),
+        }
+    }
+
+    /// The text in the writes that `<|>` divides it into.
+    pub fn writes(&self, template: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
+        let mut writes = vec![Vec::new()];
+        for piece in &template.pieces {
+            let Some(last) = writes.last_mut() else { break };
+            match piece {
+                Piece::Literal { bytes, .. } => last.extend_from_slice(bytes),
+                Piece::Var(name) => last.extend(self.var(name)?),
+                Piece::Calc(expr) => last.extend(self.number(expr)?.to_string().into_bytes()),
+                Piece::Fill(expr) => fill(self.length(expr)?, last),
+                Piece::Junk(expr) => junk(self.length(expr)?, last),
+                Piece::Cut => writes.push(Vec::new()),
+                Piece::Typed(Kind::Empty) => {}
+                Piece::Typed(Kind::RcOk) => last.push(b'0'),
+                Piece::Typed(Kind::RcFail) => last.extend_from_slice(b"-1"),
+                Piece::Typed(_) | Piece::Capture(..) => {
+                    return Err(ScenarioError("a matcher cannot be sent".into()));
+                }
+            }
+        }
+        Ok(writes)
+    }
+
+    /// The lines of a message in the writes that they are made with, none of them empty.
+    pub fn message(&self, mode: WriteMode, lines: &[Template]) -> Result<Vec<Vec<u8>>, ScenarioError> {
+        let mut writes = vec![Vec::new()];
+        for (i, line) in lines.iter().enumerate() {
+            for (j, part) in self.writes(line)?.into_iter().enumerate() {
+                if j > 0 {
+                    writes.push(Vec::new());
+                }
+                if let Some(last) = writes.last_mut() {
+                    last.extend(part);
+                }
+            }
+            if let Some(last) = writes.last_mut().filter(|_| !mode.partial || i + 1 < lines.len()) {
+                last.push(b'\n');
+            }
+        }
+        if mode.bytewise {
+            return Ok(writes.concat().chunks(1).map(<[u8]>::to_vec).collect());
+        }
+        writes.retain(|write| !write.is_empty());
+        Ok(writes)
+    }
+
+    /// The text in one piece.
+    pub fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
+        self.writes(template).map(|writes| writes.concat())
+    }
+}
+
+/// What `<fill N>` stands for.
+pub fn fill(n: usize, out: &mut Vec<u8>) {
+    const PATTERN: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    out.extend(PATTERN.iter().cycle().take(n));
+}
+
+/// A linear congruential sequence: the bytes only have to be the same every time and to cover all values.
+fn junk(n: usize, out: &mut Vec<u8>) {
+    let mut state: u32 = 0x1234_5678;
+    for _ in 0..n {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let byte = (state >> 24) as u8;
+        out.push(if byte == b'\n' { 0 } else { byte });
+    }
+}

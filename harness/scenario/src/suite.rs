@@ -1,0 +1,239 @@
+//! The suite: scenarios, fragments and requirements, embedded in the binary or the user's own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use include_dir::{Dir, include_dir};
+
+use crate::ast::{Scenario, Source, Step, Stmt};
+use crate::requirement::Catalogue;
+use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
+
+static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
+
+/// Ending of scenario files.
+const ENDING: &str = "pmi";
+
+/// Why a suite cannot be used.
+#[derive(Debug)]
+pub enum SuiteError {
+    /// Files that are no scenarios, with their places.
+    Diagnostics(Vec<Diagnostic>),
+    /// A file that cannot be read, or a catalogue that is wrong.
+    Other(String),
+}
+
+/// Scenarios with what they refer to.
+#[derive(Debug, Default)]
+pub struct Suite {
+    /// In the order of their names.
+    pub scenarios: Vec<Arc<Scenario>>,
+    /// The files of the scenarios, as they were read: with their tables.
+    files: Vec<Scenario>,
+    fragments: BTreeMap<String, Arc<Scenario>>,
+    /// The requirements.
+    pub catalogue: Catalogue,
+    behaviours: Behaviours,
+}
+
+/// All files below an embedded folder.
+fn files<'a>(dir: &'a Dir<'a>) -> Vec<(PathBuf, &'a [u8])> {
+    let mut all: Vec<_> = dir.files().map(|f| (f.path().to_owned(), f.contents())).collect();
+    all.extend(dir.dirs().flat_map(files));
+    all.sort();
+    all
+}
+
+impl Suite {
+    /// The embedded suite, for a reference server that can be what `behaviours` says.
+    ///
+    /// # Errors
+    ///
+    /// Never for a binary that passed its own tests.
+    pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
+        let mut suite = Self::without_scenarios(behaviours)?;
+        let mut scenarios = Vec::new();
+        for (path, bytes) in files(&EMBEDDED) {
+            if path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments") {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                scenarios.push((
+                    path.with_extension("").display().to_string(),
+                    source(&path, Path::new("scenarios"), text),
+                ));
+            }
+        }
+        suite.add(scenarios)?;
+        Ok(suite)
+    }
+
+    /// The embedded fragments and requirements with the scenarios of these files and folders.
+    ///
+    /// # Errors
+    ///
+    /// See [`SuiteError`].
+    pub fn of_paths(paths: &[PathBuf], behaviours: Behaviours) -> Result<Self, SuiteError> {
+        let mut suite = Self::without_scenarios(behaviours)?;
+        let (fragments, scenarios): (Vec<_>, Vec<_>) = scenario_files(paths)?
+            .into_iter()
+            .partition(|(name, _)| name.rsplit('/').nth(1).is_some_and(|folder| folder == "fragments"));
+        let fragments = fragments
+            .into_iter()
+            .map(|(name, s)| (name.rsplit('/').next().unwrap_or_default().to_owned(), s))
+            .collect();
+        suite.add_fragments(fragments)?;
+        suite.add(scenarios)?;
+        Ok(suite)
+    }
+
+    fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
+        let mut suite = Self { behaviours, ..Self::default() };
+        let mut fragments = Vec::new();
+        for (path, bytes) in files(&EMBEDDED) {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            if path.extension().is_some_and(|e| e == "toml") {
+                let at = |e| SuiteError::Other(format!("{}: {e}", path.display()));
+                suite.catalogue.add(&text).map_err(at)?;
+            } else if path.starts_with("fragments") {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                fragments.push((name, source(&path, Path::new("scenarios"), text)));
+            }
+        }
+        suite.add_fragments(fragments)?;
+        Ok(suite)
+    }
+
+    fn add_fragments(&mut self, sources: Vec<(String, Arc<Source>)>) -> Result<(), SuiteError> {
+        let mut wrong = Vec::new();
+        for (name, source) in sources {
+            match parse(source, &format!("fragments/{name}")) {
+                Ok(fragment) => drop(self.fragments.insert(name, Arc::new(fragment))),
+                Err(errors) => wrong.extend(errors),
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
+    }
+
+    fn add(&mut self, sources: Vec<(String, Arc<Source>)>) -> Result<(), SuiteError> {
+        let mut wrong = Vec::new();
+        for (name, source) in sources {
+            match parse(source, &name) {
+                Ok(scenario) => {
+                    self.scenarios.extend(scenario.clone().played().into_iter().map(Arc::new));
+                    self.files.push(scenario);
+                }
+                Err(errors) => wrong.extend(errors),
+            }
+        }
+        self.scenarios.sort_by(|a, b| a.name.cmp(&b.name));
+        wrong.extend(self.diagnose());
+        wrong.retain(Diagnostic::is_error);
+        if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
+    }
+
+    /// Everything that is to be said about the scenarios, warnings included.
+    pub fn diagnose(&self) -> Vec<Diagnostic> {
+        let fragment_names: Vec<String> = self.fragments.keys().cloned().collect();
+        let requirement_names: Vec<String> = self.catalogue.iter().map(|r| r.id.clone()).collect();
+        let env = Env {
+            fragments: &|name| self.fragment(name),
+            requirement_ids: &|id| self.catalogue.get(id).is_some(),
+            fragment_names: &fragment_names,
+            requirement_names: &requirement_names,
+            behaviours: &self.behaviours,
+        };
+        self.files.iter().flat_map(|scenario| check(scenario, &env)).collect()
+    }
+
+    /// The scenarios for one kind of implementation.
+    pub fn testing(&self, whom: UnderTest) -> impl Iterator<Item = &Arc<Scenario>> {
+        self.scenarios.iter().filter(move |s| s.tests == whom)
+    }
+
+    /// Whether there is such a scenario, here or in the embedded suite.
+    pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
+        let embedded = || {
+            let Ok(suite) = Self::embedded(self.behaviours.clone()) else { return false };
+            suite.scenarios.iter().any(|s| fits(&s.name))
+        };
+        self.scenarios.iter().any(|s| fits(&s.name)) || embedded()
+    }
+
+    /// What a server that a scenario sets up can be.
+    pub fn behaviours(&self) -> &Behaviours {
+        &self.behaviours
+    }
+
+    /// A fragment by its name.
+    pub fn fragment(&self, name: &str) -> Option<Arc<Scenario>> {
+        self.fragments.get(name).cloned()
+    }
+
+    /// The steps of a body with those of the fragments that it uses, in their place.
+    pub fn steps<'a>(&'a self, body: &'a [Stmt]) -> impl Iterator<Item = &'a Step> {
+        visit::steps_with(body, |name| self.fragments.get(name).map_or(&[], |fragment| &fragment.body))
+    }
+
+    /// Writes the embedded suite into a folder; returns the number of files.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written.
+    pub fn export(folder: &Path) -> io::Result<usize> {
+        let all = files(&EMBEDDED);
+        for (path, bytes) in &all {
+            let target = folder.join(path);
+            if let Some(parent) = target.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::fs::write(target, bytes)?;
+        }
+        Ok(all.len())
+    }
+}
+
+fn source(path: &Path, root: &Path, text: String) -> Arc<Source> {
+    Arc::new(Source { path: root.join(path).display().to_string(), text })
+}
+
+/// The scenario files among these files and below these folders, with the names that they have in a suite.
+///
+/// # Errors
+///
+/// What cannot be read, or a folder without scenarios.
+pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, SuiteError> {
+    let mut all = Vec::new();
+    for path in paths {
+        let mut found = Vec::new();
+        find(path, &mut found).map_err(|e| SuiteError::Other(format!("{}: {e}", path.display())))?;
+        if found.is_empty() {
+            return Err(SuiteError::Other(format!("{}: no file that ends in .{ENDING}", path.display())));
+        }
+        let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
+        for file in found {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|e| SuiteError::Other(format!("{}: {e}", file.display())))?;
+            let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
+            all.push((name, source(&file, Path::new(""), text)));
+        }
+    }
+    Ok(all)
+}
+
+fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !path.is_dir() {
+        std::fs::metadata(path)?;
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() || entry.extension().is_some_and(|e| e == ENDING) {
+            find(&entry, found)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,752 @@
+use std::{path::Path, sync::Arc};
+
+use insta::assert_snapshot;
+use rstest::rstest;
+
+use super::{ast::*, *};
+
+fn parsed(name: &str, text: &str) -> Result<Scenario, Vec<Diagnostic>> {
+    parse(Arc::new(Source { path: format!("{name}.pmi"), text: text.to_owned() }), name)
+}
+
+const JOINED: &str = "\
+# The process has joined: init, get_maxes and get_my_kvsname.
+* C: cmd=init pmi_version=1 pmi_subversion=1
+* S: cmd=response_to_init rc=ok pmi_version=1 pmi_subversion=1
+* C: cmd=get_maxes
+* S: cmd=maxes rc=ok kvsname_max=$kvsname_max:uint keylen_max=$keylen_max:uint vallen_max=$vallen_max:uint
+* C: cmd=get_my_kvsname
+* S: cmd=my_kvsname rc=ok kvsname=$kvs:word
+";
+const FINALIZED: &str =
+    "# The process leaves.\n* C: cmd=finalize\n* S: cmd=finalize_ack rc=ok\n* C: <close>\n";
+
+fn fragment(name: &str) -> Option<Arc<Scenario>> {
+    let text = match name {
+        "joined" => JOINED,
+        "finalized" => FINALIZED,
+        "spawn" => {
+            "# Spawns.\ntakes n=1 program\n0 C: mcmd=spawn\n  nprocs=$n\n  execname=$program\n  endcmd\n0 S: cmd=spawn_result rc=ok\nchild$n:* P: starts\n"
+        }
+        "wants" => "# Wants much.\n5 C: cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n",
+        "ping" => "# Uses pong.\nuse pong\n",
+        "pong" => "# Uses ping.\nuse ping\n",
+        _ => return None,
+    };
+    parsed(&format!("fragments/{name}"), text).ok().map(Arc::new)
+}
+
+fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
+    let ids = ["rfc13.put.unique", "rfc13.get.value", "rfc13.error.close"].map(str::to_owned);
+    let fragments = ["joined", "finalized", "wants", "ping", "pong"].map(str::to_owned);
+    let known = |id: &str| !id.contains("unknown") && !id.contains("uniqe");
+    let behaviours =
+        Behaviours { variations: vec!["order-reversed", "two-blanks"], faults: vec!["some-fault"] };
+    let env = Env {
+        fragments: &fragment,
+        requirement_ids: &known,
+        fragment_names: &fragments,
+        requirement_names: &ids,
+        behaviours: &behaviours,
+    };
+    check(scenario, &env)
+}
+
+/// Everything that is wrong with a text, rendered.
+fn mistakes(text: &str) -> String {
+    let diagnostics = match parsed("kvs/test", text) {
+        Err(diagnostics) => diagnostics,
+        Ok(scenario) => checked(&scenario),
+    };
+    diagnostics.iter().map(|d| d.render(false)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The mistakes of steps in an otherwise correct scenario.
+fn steps(steps: &str) -> String {
+    mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
+}
+
+/// One line a mistake.
+fn brief(text: &str) -> Vec<String> {
+    let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
+    let diagnostics = match parsed("t", &text) {
+        Err(diagnostics) => diagnostics,
+        Ok(scenario) => checked(&scenario),
+    };
+    diagnostics.iter().map(ToString::to_string).collect()
+}
+
+fn guide() -> Vec<(usize, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        // The packaged crate has no guide beside it.
+        return Vec::new();
+    };
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        match &mut open {
+            None if line == "```pmi" => open = Some((number + 2, String::new())),
+            Some(_) if line == "```" => blocks.extend(open.take()),
+            Some((_, block)) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            None => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
+    let blocks = guide();
+    for (line, block) in &blocks {
+        let scenario = match parsed("example", block) {
+            Ok(scenario) => scenario,
+            Err(diagnostics) => panic!("README.md:{line}: {}", diagnostics[0].render(false)),
+        };
+        let diagnostics = checked(&scenario);
+        assert!(diagnostics.is_empty(), "README.md:{line}: {}", diagnostics[0].render(false));
+        assert_eq!(&print(&scenario), block, "README.md:{line}");
+    }
+    assert!(blocks.is_empty() || blocks.len() >= 8);
+}
+
+#[rstest]
+#[case::ragged(
+    "#  A b.\n\n\n\n#c\nrequires   a.b   c.d    # two\nranks  2\nuse    x    # why\n0   C:   cmd=a   b=c\n1,0   S[a.b]:cmd=d\n\n\n* S: <one of>\n  pass: <closes>\n  fail[a.b]:cmd=x\n      cmd=y\n  # c\n  note: <empty>\n\n\n"
+)]
+#[case::nested(
+    "# A.\nrepeat 2 # o\n     0-3 C: a\n      # in\n          b\n     repeat $i+1   as   $j\n   child2:*   P:  has  A=b  c\n   end\nend\nJ:  exits   0\n"
+)]
+#[case::modes(
+    "0 C:  <bytewise>   <partial>   a  b\n0 C:\n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
+)]
+#[case::empty("\n\n  \n")]
+fn layout_keeps_the_meaning_and_is_stable(#[case] text: &str) {
+    let first = parsed("t", text).unwrap_or_else(|d| panic!("{}", d[0].render(false)));
+    let once = print(&first);
+    let second = parsed("t", &once).unwrap_or_else(|d| panic!("{once}\n{}", d[0].render(false)));
+    assert_eq!(first, second, "{once}");
+    assert_eq!(print(&second), once);
+}
+
+#[test]
+fn layout_aligns_roles_and_keeps_comments() {
+    let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 C: mcmd=spawn\n # c\n nprocs=1\n1,2  S: <one of>\n   pass: <closes>\nend\nJ: exits 0";
+    assert_snapshot!(print(&parsed("t", text).unwrap()));
+}
+
+#[test]
+fn everything_is_read_as_written() {
+    let text = "\
+# First line,
+# second line.
+requires a.b c.d
+needs spawn names
+ranks 4
+nodes 2
+2,0-1 C: <bytewise> <partial> key=$kvs v=<fill $n-1>$$<<<0x0a>é
+child2:* S[c.d]: cmd=maxes rc=ok size=$size2:uint port=$host:42 x=<uint 1..$n*2>
+0 P: kill 9
+J: exits nonzero
+0 A: PMI_KVS_Get($n, \"a b\", NULL, &value[64]) = PMI_SUCCESS value=<word>
+";
+    let tree = parsed("t", text).unwrap();
+    let steps: Vec<String> = tree.body.iter().map(|stmt| format!("{stmt:?}")).collect();
+    let head =
+        format!("{}\n{:?} {:?}", tree.summary(), (tree.ranks, tree.nodes), (&tree.requires, &tree.needs));
+    insta::with_settings!({ filters => [(r", span: Span \{ start: \d+, end: \d+ \}", "")] }, {
+        assert_snapshot!(format!("{head}\n{}", steps.join("\n")));
+    });
+}
+
+#[test]
+fn tuples_follow_the_grammar_of_the_message() {
+    let show = |line: &str| {
+        let text = format!("0 S: {line}");
+        let scenario = parsed("t", &text).unwrap();
+        let Stmt::Step(Step { action: Action::Message { lines, .. }, .. }) = &scenario.body[0] else {
+            panic!()
+        };
+        let show = |t: &Template| t.literal().unwrap_or_else(|| format!("{:?}", t.pieces));
+        lines[0].message_fields().iter().map(|f| format!("{}|{}", f.key, show(&f.value))).collect::<Vec<_>>()
+    };
+    assert_eq!(show("cmd=maxes  rc=0 "), ["cmd|maxes", "rc|0"]);
+    assert_eq!(show("cmd=get_result rc=0 value=a rc=ok"), ["cmd|get_result", "rc|0", "value|a rc=ok"]);
+    assert_eq!(show("cmd=x value=a b=c"), ["cmd|x", "value|a", "b|c"]);
+    assert_eq!(show("cmd=x msg=a b=c"), ["cmd|x", "msg|a b=c"]);
+    assert_eq!(show("cmd=x a=b<sp>c=d"), ["cmd|x", "a|b c=d"]);
+    assert_eq!(show("preput_val_0=a b rc=ok"), ["preput_val_0|a b rc=ok"]);
+    assert_eq!(show("endcmd"), ["|endcmd"]);
+    assert_eq!(show("rc=ok size=<uint>"), ["rc|[Typed(RcOk)]", "size|[Typed(Uint(None, None))]"]);
+    assert_eq!(show("a=1 rc=fail"), ["a|1", "rc|[Typed(RcFail)]"]);
+    assert_eq!(show("rc=okay rc=<any> xrc=ok"), ["rc|okay", "rc|[Typed(Any)]", "xrc|ok"]);
+    assert_eq!(show("port=a=b"), ["port|a=b"]);
+}
+
+#[rstest]
+#[case::keyword("reqires a", "begins no head line")]
+#[case::keyword_of_nothing("requires", "after the first step")]
+#[case::late_head("ranks 2", "`ranks` after the first step")]
+#[case::let_without_equals("let $x", "`let` without `=`")]
+#[case::let_without_name("let x = 1", "expected a `$name`")]
+#[case::let_capture("let $x = $y:word", "a `let` names a text")]
+#[case::let_reserved("let $rank = 1", "bound by the runner")]
+#[case::repeat_open("repeat 2\n0 C: cmd=abort", "`repeat` without `end`")]
+#[case::end_alone("end", "`end` without `repeat`")]
+#[case::repeat_none("repeat 0\nend", "0 times")]
+#[case::repeat_many("repeat 1000000000\nend", "1000000000 times")]
+#[case::repeat_shadows("repeat 2 as $kvs\nend", "bound already")]
+#[case::use_nothing("use", "`use` of what?")]
+#[case::use_path("use ../x", "no fragment name")]
+#[case::no_rank("C: cmd=init", "without ranks")]
+#[case::no_role("0 cmd=init", "without a role")]
+#[case::job_with_rank("0 J: exits 0", "has no ranks")]
+#[case::blank_in_ranks("0, 1 C: cmd=init", "a blank in a list of ranks")]
+#[case::downwards("2-0 C: cmd=init", "runs upwards")]
+#[case::group_one("child1:0 P: starts", "is `child`")]
+#[case::rank_twice("0,1,0-2 P: starts", "rank 0 is named twice")]
+#[case::nothing_said("0 C:", "says nothing")]
+#[case::more_after_close("0 C: <close>\n   cmd=x", "takes no further lines")]
+#[case::more_after_process("0 P: starts\n   cmd=x", "takes none")]
+#[case::indented_step("0 C: cmd=init\n  0 S: cmd=response_to_init", "indented like a further line")]
+#[case::one_of_nothing("0 S: <one of>", "without outcomes")]
+#[case::one_of_nested("0 S: <one of>\n  pass: <one of>", "within `<one of>`")]
+#[case::no_verdict("0 S: <one of>\n  close", "without a verdict")]
+#[case::we_send_one_of("0 C: <one of>\n  pass: <closes>", "cannot be sent")]
+#[case::silent_client("0 C: <nothing>", "`<nothing>` where we send")]
+#[case::lone_angle("0 C: a=<b", "`<` without `>`")]
+#[case::lone_dollar("0 C: a=$ b", "`$` without a name")]
+#[case::lone_brace("0 C: a=${b", "without a name and `}`")]
+#[case::bad_byte("0 C: a=<0x1>", "two digits")]
+#[case::tab("0 C: a=\tb", "cannot be seen")]
+#[case::tab_indent("0 C: a=b\n\tc=d", "a tab as indentation")]
+#[case::carriage_return("0 C: a=b\r", "carriage return")]
+#[case::form_argument("0 S: rc=<word 3>", "takes nothing else")]
+#[case::uint_bounds("0 S: rc=<uint 3>", "bounds are written")]
+#[case::huge_number("0 C: a=<fill 99999999999999999999>", "numbers go up to")]
+#[case::huge_fill("0 C: a=<fill 999999999>", "make sense")]
+#[case::expr_end("0 C: a=<calc 1 2>", "expected an operator")]
+#[case::expr_open("0 C: a=<calc (1>", "operator or `)`")]
+#[case::expr_empty("0 C: a=<calc >", "expected a number")]
+#[case::cut_expected("0 S: cmd=maxes<|> rc=ok", "here we read")]
+#[case::junk_expected("0 S: cmd=maxes msg=<junk 3>", "not expected")]
+#[case::mode_expected("0 S: <bytewise> cmd=maxes rc=ok", "where we read")]
+#[case::absent_alone("0 S: cmd=maxes size=a<absent>", "stand alone")]
+#[case::capture_sent("0 C: cmd=get key=$x:word", "a capture where we send")]
+#[case::absent_sent("0 C: cmd=get key=<absent>", "a matcher where we send")]
+#[case::request_expected("0 S: cmd=get rc=ok", "`get` is a request")]
+#[case::no_tuple("0 S: clsoe", "no `key=value` tuple")]
+#[case::job_status("J: exits nonzro", "an exit status is")]
+#[case::process_word("0 P: strats", "cannot say `strats`")]
+#[case::status("0 P: exit 256", "from 0 to 255")]
+#[case::signal("0 P: kill 0", "from 1 to 64")]
+#[case::env("0 P: has A", "a variable without `=`")]
+#[case::env_name("0 P: has A-B=1", "no name of an environment")]
+#[case::call_open("0 A: PMI_Barrier(", "closing `)`")]
+#[case::call_text("0 A: PMI_Abort(1, \"a)", "closing `\"`")]
+#[case::call_name("0 A: PMI_Barier()", "no function `PMI_Barier`")]
+#[case::call_result("0 A: PMI_Barrier() = PMI_SUCESS", "no call returns")]
+#[case::call_no_result("0 A: PMI_Barrier() =", "without a result")]
+#[case::call_junk("0 A: PMI_Barrier() x", "expected `= RESULT`")]
+#[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no out argument `size`")]
+#[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
+#[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
+#[case::late_variable("0 C: a=$x\n0 S: cmd=appnum appnum=$x:uint", "`$x` is not bound")]
+#[case::rank_of_nobody("let $x = $rank", "where there is no rank")]
+#[case::counter_outside("repeat 2 as $i\nend\n0 C: a=$i", "`$i` is not bound")]
+#[case::only_sometimes(
+    "0 S: <one of>\n pass: cmd=maxes rc=$x:int\n pass: <empty>\n0 C: a=$x",
+    "`$x` is not bound"
+)]
+#[case::spawn_undeclared("0 C: mcmd=spawn\n   endcmd", "without `needs spawn`")]
+#[case::names_undeclared("0 C: cmd=lookup_name service=a", "without `needs names`")]
+#[case::child_two("needs spawn", "after the first step")]
+fn each_mistake_is_told(#[case] text: &str, #[case] expected: &str) {
+    let told = brief(text);
+    assert!(told.iter().any(|line| line.contains(expected)), "{told:#?}");
+}
+
+#[rstest]
+#[case::bound_in_all(
+    "0 S: <one of>\n pass: cmd=maxes rc=$x:int\n fail: cmd=maxes\n pass: <closes>\n0 C: a=$x"
+)]
+#[case::left_to_right("0 S: cmd=maxes keylen_max=$a:uint vallen_max=<uint $a..>")]
+#[case::junk_sent("0 C: <junk 10>\n0 C: blah\n0 C: <empty>\n0 C: rc=ok x=rc=fail")]
+#[case::unknown_command("0 C: cmd=frobnicate\n0 S: <closes>")]
+#[case::unlike_any("0 S: cmd=whatever_else rc=fail")]
+fn what_is_meant_is_accepted(#[case] text: &str) {
+    assert_eq!(brief(text), [""; 0]);
+}
+
+#[test]
+fn a_line_tells_where() {
+    assert_eq!(
+        brief("0 C: a=é$x\n0 C: cmd=gte"),
+        ["t.pmi:5:9: `$x` is not bound", "t.pmi:6:10: warning: `gte` is no command of PMI-1"]
+    );
+}
+
+#[test]
+fn against_a_library_the_sides_change() {
+    let text = "# A.\nrequires a\ntests library\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: <one of>\n  pass: <closes>\n0 S: <nothing>\n";
+    assert_eq!(checked(&parsed("t", text).unwrap()), []);
+    assert_eq!(
+        checked(
+            &parsed("t", &text.replace("tests library\n", "").replace("<nothing>", "<silence>")).unwrap()
+        )
+        .len(),
+        2
+    );
+}
+
+#[test]
+fn against_a_client_the_server_is_described() {
+    let head = "# A.\nrequires rfc13.put.unique\ntests client\n";
+    let text = "vary order-reversed two-blanks\nserve keylen_max=32 delay=5\n\
+                0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=$k:word\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
+    let scenario = parsed("t", &format!("{head}{text}")).unwrap();
+    assert_eq!(checked(&scenario), []);
+    assert_eq!(scenario.serving.variations.len(), 2);
+    assert_snapshot!(mistakes(&format!("{head}serve keylen=3 delay=x\n")));
+    assert_snapshot!(mistakes(&format!(
+        "{head}vary order-revrsed\nfault nosuch\n\
+         0 C: <closes>\n0 C: <one of>\n  pass: <closes>\n0 S: <nothing>\n0 S: <every> cmd=maxes\n0 P: kill 3\n0 P: starts\n0 A: PMI_Init(&s)\n"
+    )));
+}
+
+#[test]
+fn mistake_server_described_where_none_is_ours() {
+    assert_snapshot!(mistakes(
+        "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 C: <every> cmd=get_maxes\n0 S: <right>\n0 P: exits nonzero|same\n"
+    ));
+}
+
+#[test]
+fn fragments_are_judged_where_they_are_used() {
+    let lone = fragment("wants").unwrap();
+    assert!(lone.is_fragment());
+    assert_eq!(checked(&lone), []);
+    assert_snapshot!(steps("use wants"));
+    let ping = fragment("ping").unwrap();
+    assert_eq!(checked(&ping)[0].message, "fragment `pong`: fragment `ping` uses itself");
+}
+
+#[test]
+fn a_fragment_is_told_what_it_takes() {
+    assert_eq!(checked(&fragment("spawn").unwrap()), []);
+    let told = "# A.\nrequires a\nneeds spawn\nuse spawn(program=$agent)\nuse spawn(n=2, program=<fill 3>)\n";
+    assert_eq!(checked(&parsed("t", told).unwrap()), []);
+    assert_snapshot!(steps("use spawn\nuse spawn(program=a, program=b, prog=$nosuch)\n0 C: a=$n"));
+    assert_snapshot!(steps("use spawn(program)\nuse spawn(n=1"));
+}
+
+#[test]
+fn a_table_is_played_row_by_row() {
+    let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 C: cmd=put value=$value\n";
+    let table = parsed("kvs/t", text).unwrap();
+    assert_eq!(checked(&table), []);
+    let names: Vec<String> = table.clone().played().iter().map(|s| s.name.clone()).collect();
+    assert_eq!(names, ["kvs/t[blank]", "kvs/t[plain]"]);
+    assert_snapshot!(print(&table) + "----\n" + &print(&table.played()[0]));
+    assert_snapshot!(mistakes(
+        "# A.\nrequires a\ntakes x\nrow a x=1\nrow a y=1\nrow c x=$z:word\nuse joined\n"
+    ));
+    assert_snapshot!(mistakes("# A.\nrow B x=1\nrow a x\n"));
+}
+
+#[test]
+fn mistake_misspelt_keyword() {
+    assert_snapshot!(mistakes("# A.\nreqires rfc13.put.unique\n"));
+}
+
+#[test]
+fn mistake_misspelt_need() {
+    assert_snapshot!(mistakes("# A.\nneeds spwan\n"));
+}
+
+#[test]
+fn mistake_unknown_requirement() {
+    assert_snapshot!(mistakes("# A.\nrequires rfc13.put.uniqe\n"));
+}
+
+#[test]
+fn mistake_nothing_said_about_the_file() {
+    assert_snapshot!(mistakes("0 C: cmd=init\n"));
+}
+
+#[test]
+fn mistake_unknown_fragment() {
+    assert_snapshot!(steps("use joind"));
+}
+
+#[test]
+fn mistake_unbound_variable() {
+    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
+}
+
+#[test]
+fn mistake_unknown_type() {
+    assert_snapshot!(steps("0 S: cmd=appnum appnum=$n:unit port=<wrd>"));
+}
+
+#[test]
+fn mistake_unknown_role_and_group() {
+    assert_snapshot!(steps("0 c: cmd=init\nchlid:0 P: starts"));
+}
+
+#[test]
+fn mistake_unknown_key_and_response() {
+    assert_snapshot!(steps("0 S: cmd=put_reslt rc=ok vallen_mx=<uint>"));
+}
+
+#[test]
+fn mistake_proxy_where_there_is_none() {
+    assert_snapshot!(steps(
+        "proxy:0 S: cmd=get\nproxy:0 C: cmd=get\n0 U: cmd=get_result\nproxy:4 U: <right>"
+    ));
+}
+
+#[test]
+fn mistake_what_no_upstream_does() {
+    assert_snapshot!(steps(
+        "proxy:0 U: <to first> cmd=get_result\nproxy:0 U: <nothing>\nproxy:0 U: <to 1> <close>"
+    ));
+}
+
+#[test]
+fn a_scenario_answers_the_requests_that_it_names() {
+    let text = "# A.\nneeds upstream\nproxy:0 S: cmd=get key=a\nrepeat 2\n  proxy:0 S: <one of>\n    pass: mcmd=spawn\n    \
+                note: <silence>\nend\n0 S: cmd=lookup_result\n";
+    assert_eq!(parsed("t", text).unwrap().answers(), ["get", "spawn"]);
+}
+
+#[test]
+fn a_proxy_may_pass_on_one_of_several_requests() {
+    let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  S: <one of>\n            \
+                  pass: cmd=get\n            pass: mcmd=spawn\n            pass: <silence>\n";
+    assert_eq!(mistakes(either), "");
+}
+
+#[test]
+fn mistake_rank_and_group_that_do_not_exist() {
+    assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: starts"));
+}
+
+#[test]
+fn mistake_no_positive_control() {
+    assert_snapshot!(mistakes(
+        "# A.\nrequires rfc13.put.unique\n0 C: cmd=put\n0 S: cmd=put_result rc=fail\n"
+    ));
+}
+
+#[test]
+fn mistake_misspelt_verdict() {
+    assert_snapshot!(steps("0 S: <one of>\n     pas: <closes>\n     fail: <silence>"));
+}
+
+#[test]
+fn mistake_misspelt_command_is_only_doubted() {
+    assert_snapshot!(steps("0 C: cmd=gte kvsname=$kvs key=a"));
+}
+
+#[test]
+fn mistake_matcher_where_we_send() {
+    assert_snapshot!(steps("0 C: cmd=get kvsname=$kvs key=<word>"));
+}
+
+#[test]
+fn depth_and_size_are_bounded() {
+    let deep = format!("{}0 C: a=1\n{}", "repeat 2\n".repeat(100_000), "end\n".repeat(100_000));
+    assert!(parsed("t", &deep).is_err());
+    for expr in ["(".repeat(100_000), "1+".repeat(100_000), format!("1{}", "*1".repeat(100_000))] {
+        assert!(parsed("t", &format!("0 C: a=<calc {expr}>")).is_err());
+    }
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    // Every prefix, and characters replaced everywhere, of lines that use most of the language.
+    let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
+    let lines: std::collections::BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
+    let judge = |text: &str| match parsed("t", text) {
+        Ok(scenario) => {
+            checked(&scenario).iter().for_each(|d| drop(d.render(false)));
+            let once = print(&scenario);
+            let again = parsed("t", &once).unwrap_or_else(|d| panic!("{text}\n----\n{once}\n{}", d[0]));
+            assert_eq!(scenario, again, "{text}");
+        }
+        Err(diagnostics) => diagnostics.iter().for_each(|d| drop(d.render(false))),
+    };
+    let odd = ["$", "<", ">", "\"", "é", ":", "[", "]", " ", "=", "#", "(", "\n", "\t", ",", "\n  "];
+    for line in lines {
+        for at in 0..=line.len() {
+            judge(&line[..at]);
+            // Two of them in each place; over the lines every one meets every context.
+            for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
+                judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
+            }
+        }
+    }
+    // Lines of different kinds one after another, wrongly indented.
+    let all: Vec<&str> = blocks.lines().collect();
+    for (step, indent) in [(7, ""), (11, "   "), (13, " ")] {
+        for start in 0..all.len() {
+            let pick = |n: usize| all[(start + n * step) % all.len()];
+            judge(&format!("{}\n{indent}{}\n  {}\n{}", pick(0), pick(1), pick(2), pick(3)));
+        }
+    }
+}
+
+#[test]
+fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
+    let text = "ranks 1\n\n0  A: PMI_Init(\u{694}x) = PMI_SUCCESS\n";
+    let mistakes = parsed("kvs/s", text).unwrap_err();
+    let marked: Vec<&str> = mistakes.iter().map(|m| &text[m.span.start..m.span.end]).collect();
+    assert_eq!(marked, ["\u{694}"]);
+}
+
+/// Every file of the suite, fragments too, with the name that it has there.
+fn suite() -> Vec<(String, Arc<Source>)> {
+    suite::scenario_files(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")]).unwrap()
+}
+
+#[test]
+fn the_suite_is_written_as_it_is_printed() {
+    for (name, source) in suite() {
+        let scenario = parse(Arc::clone(&source), &name).unwrap();
+        assert_eq!(print(&scenario), source.text, "{name}");
+    }
+}
+
+/// Numbers that are always the same.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    fn pick<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())].clone()
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        const PARTS: &[&[u8]] = &[
+            b"cmd=get",
+            b"rc=ok",
+            b" rc=fail",
+            b" ",
+            b"  ",
+            b"<",
+            b"$",
+            b"$kvs",
+            b"#",
+            b" #",
+            b"close",
+            b"partial ",
+            b"to 1 ",
+            b"J: exit",
+            b"0 C: a",
+            b"\"",
+            b"\t",
+            b"\n",
+            b"\xff",
+            b"\xc3\xa9",
+            b"=",
+            b":uint",
+            b"one of",
+            b"one  of",
+            b"\0",
+            b"x",
+        ];
+        (0..self.below(5)).flat_map(|_| self.pick(PARTS).to_vec()).collect()
+    }
+
+    fn expr(&mut self, depth: usize) -> Expr {
+        match self.below(if depth == 0 { 2 } else { 4 }) {
+            0 => Expr::Number(self.below(1000) as i64),
+            1 => Expr::Var(self.pick(&["rank", "n"]).to_owned().into()),
+            _ => {
+                let op = self.pick(&[BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Rem]);
+                Expr::Binary(Box::new(self.expr(depth - 1)), op, Box::new(self.expr(depth - 1)))
+            }
+        }
+    }
+
+    fn piece(&mut self) -> Piece {
+        let kind = |numbers: &mut Self| {
+            let bounds = [None, Some(Expr::Number(3)), Some(numbers.expr(1))];
+            let (low, high) = (numbers.pick(&bounds), numbers.pick(&bounds));
+            numbers.pick(&[Kind::Uint(low, high), Kind::Any, Kind::Word, Kind::Empty, Kind::Absent])
+        };
+        match self.below(7) {
+            0 => Piece::Var("kvs".into()),
+            1 => Piece::Capture("x".into(), self.pick(&[Kind::Uint(None, None), Kind::Word])),
+            2 => Piece::Calc(self.expr(2)),
+            3 => Piece::Fill(self.expr(2)),
+            4 => Piece::Junk(self.expr(2)),
+            5 => Piece::Cut,
+            _ => Piece::Typed(kind(self)),
+        }
+    }
+
+    fn line(&mut self) -> Template {
+        let bytes = self.bytes();
+        let mut line = Template::line(&bytes);
+        for _ in 0..self.below(3) {
+            line = line.with(self.piece()).bytes(&self.bytes());
+        }
+        if line.pieces.is_empty() { line.with(Piece::Typed(Kind::Empty)) } else { line }
+    }
+
+    fn step(&mut self) -> Stmt {
+        let who = self.pick(&[
+            Who::all(0),
+            Who::ranks(0, [0, 1, 2, 5, 4]),
+            Who::all(1),
+            Who::one(pmi_wire::Proc { group: 3, rank: 7 }),
+        ]);
+        let lines: Vec<Template> = (0..=self.below(3)).map(|_| self.line()).collect();
+        let mode = WriteMode { bytewise: self.below(4) == 0, partial: self.below(4) == 0, every: false };
+        let message = match lines.as_slice() {
+            [line] if mode == WriteMode::default() && line.pieces == [Piece::Typed(Kind::Empty)] => {
+                Action::Empty
+            }
+            _ => Action::Message { mode, lines },
+        };
+        let role = self.pick(&[Role::Client, Role::Server]);
+        let step = match self.below(8) {
+            0 => Step::new(
+                who,
+                role,
+                self.pick(&[Action::Close, Action::Empty, Action::Silence, Action::Right]),
+            ),
+            1 => {
+                let action = self.pick(&[message, Action::Close, Action::Silence]);
+                let one = Alternative {
+                    grade: self.pick(&[Grade::Pass, Grade::Fail]),
+                    cites: None,
+                    action,
+                    span: Span::default(),
+                };
+                Step::new(who, role, Action::OneOf(vec![one; 2]))
+            }
+            2 => Step::new(
+                who,
+                Role::Process,
+                Action::Process(ProcessAction::Env("A".to_owned().into(), Template::value(&self.bytes()))),
+            ),
+            3 => Step::new(
+                who,
+                Role::Process,
+                Action::Process(ProcessAction::Args(Template::value(&self.bytes()))),
+            ),
+            4 => {
+                let args = vec![
+                    Arg::Text(Template::value(&self.bytes())),
+                    Arg::Number(self.expr(2)),
+                    Arg::Out("v".to_owned().into(), Some(self.expr(1))),
+                ];
+                let outs = vec![("v".to_owned().into(), Template::value(&self.bytes()))];
+                let call = Call {
+                    function: Some("PMI_F".to_owned().into()),
+                    args,
+                    result: Some("any".to_owned().into()),
+                    outs,
+                };
+                Step::new(who, Role::Api, Action::Call(call))
+            }
+            _ => Step::new(who, role, message),
+        };
+        if self.below(2) == 0 { step.citing("rfc13.put.unique").into() } else { step.into() }
+    }
+
+    fn body(&mut self, depth: usize) -> Vec<Stmt> {
+        let place = Span::default;
+        (0..self.below(5))
+            .map(|_| match self.below(6) {
+                0 => Stmt::Let { name: "n".to_owned().into(), value: Template::value(&self.bytes()) },
+                1 => {
+                    let with = (0..self.below(3))
+                        .map(|_| ("n".to_owned().into(), Template::value(&self.bytes())))
+                        .collect();
+                    Stmt::Use { name: "joined".to_owned().into(), with }
+                }
+                2 if depth > 0 => {
+                    let var = self.pick(&[None, Some("i".to_owned().into())]);
+                    Stmt::Repeat {
+                        count: self.expr(2),
+                        var,
+                        body: self.body(depth - 1),
+                        span: place(),
+                        end: place(),
+                    }
+                }
+                _ => self.step(),
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_tree_made_by_code_is_read_as_it_was_made() {
+    let mut numbers = Numbers(1);
+    for seed in 0..3000 {
+        let mut scenario = Scenario::new("t", "It holds.", &["rfc13.put.unique"]);
+        scenario.body = numbers.body(3);
+        for name in ["a", "b-2"] {
+            let values = vec![("n".to_owned().into(), Template::value(&numbers.bytes()))];
+            scenario.rows.push(Row { name: name.to_owned().into(), values });
+        }
+        let default = [None, Some(Template::value(&numbers.bytes()))];
+        scenario.takes = default.map(|default| Parameter { name: "n".to_owned().into(), default }).into();
+        let text = print(&scenario);
+        let again = parsed("t", &text).unwrap_or_else(|d| panic!("{seed}: {text}\n{}", d[0].render(false)));
+        assert_eq!(scenario, again, "{seed}: {text}");
+        assert_eq!(print(&again), text, "{seed}");
+    }
+}
+
+#[test]
+fn a_visitor_meets_every_text_and_may_change_it() {
+    struct Count(usize, usize);
+    impl<'a> visit::Visitor<'a> for Count {
+        fn template(&mut self, text: &'a Template) {
+            self.0 += 1;
+            visit::template(self, text);
+        }
+        fn expr(&mut self, _: &'a Expr) {
+            self.1 += 1;
+        }
+    }
+    struct Clear;
+    impl<'a> visit::VisitorMut<'a> for Clear {
+        fn template(&mut self, text: &'a mut Template) {
+            text.pieces = vec![Piece::Cut];
+        }
+    }
+    let text = "# A.\nlet $a = <calc 1>\nrepeat 2\n0 C: a\n  b=<fill 3>\n0 S: <one of>\n  pass: x=$y:uint\n  fail: z=<uint 1..2>\nend\n\
+                0 P: has A=1\n0 A: F(\"a\", 3, &b[4]) = any b=c\n";
+    let mut scenario = parsed("t", text).unwrap();
+    let mut count = Count(0, 0);
+    visit::body(&mut count, &scenario.body);
+    assert_eq!((count.0, count.1), (8, 7));
+    visit::body_mut(&mut Clear, &mut scenario.body);
+    assert_snapshot!(print(&scenario));
+}
+
+#[test]
+fn the_guide_lists_every_fragment() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
+    // The packaged crate has no guide beside it.
+    let Ok(text) = std::fs::read_to_string(path) else { return };
+    for (name, _) in suite() {
+        if let Some(name) = name.strip_prefix("fragments/") {
+            assert!(text.contains(&format!("`{name}`")) || text.contains(&format!("`{name}(")), "{name}");
+        }
+    }
+}

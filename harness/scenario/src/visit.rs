@@ -1,0 +1,130 @@
+//! Walking a tree. Whoever wants to see or change some part of it says which, and needs to know nothing of the rest.
+
+use super::ast::*;
+
+macro_rules! visitor {
+    ($(#[$doc:meta])* $name:ident, $body:ident, $statement:ident, $action:ident, $template:ident,
+     ($($mut:tt)?), $iter:ident) => {
+        $(#[$doc])*
+        pub trait $name<'a>: Sized {
+            /// A statement; by default, what is in it.
+            fn statement(&mut self, statement: &'a $($mut)? Stmt) {
+                $statement(self, statement);
+            }
+
+            /// A step; by default, its action.
+            fn step(&mut self, step: &'a $($mut)? Step) {
+                $action(self, &$($mut)? step.action);
+            }
+
+            /// A text; by default, the expressions in it.
+            fn template(&mut self, template: &'a $($mut)? Template) {
+                $template(self, template);
+            }
+
+            /// An expression; by default, nothing.
+            fn expr(&mut self, _expr: &'a $($mut)? Expr) {}
+        }
+
+        /// Visits the statements of a body.
+        pub fn $body<'a>(visitor: &mut impl $name<'a>, body: &'a $($mut)? [Stmt]) {
+            for statement in body {
+                visitor.statement(statement);
+            }
+        }
+
+        /// Visits what is in a statement.
+        pub fn $statement<'a>(visitor: &mut impl $name<'a>, statement: &'a $($mut)? Stmt) {
+            match statement {
+                Stmt::Use { with, .. } => {
+                    for (_, value) in with {
+                        visitor.template(value);
+                    }
+                }
+                Stmt::Let { value, .. } => visitor.template(value),
+                Stmt::Repeat { count, body, .. } => {
+                    visitor.expr(count);
+                    $body(visitor, body);
+                }
+                Stmt::Step(step) => visitor.step(step),
+            }
+        }
+
+        /// Visits the texts and expressions of an action.
+        pub fn $action<'a>(visitor: &mut impl $name<'a>, action: &'a $($mut)? Action) {
+            match action {
+                Action::Message { lines, .. } | Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                    for line in lines {
+                        visitor.template(line);
+                    }
+                }
+                Action::OneOf(alternatives) => {
+                    for alternative in alternatives {
+                        $action(visitor, &$($mut)? alternative.action);
+                    }
+                }
+                Action::Process(ProcessAction::Env(_, value) | ProcessAction::Args(value)) => visitor.template(value),
+                Action::Call(call) => {
+                    for arg in &$($mut)? call.args {
+                        match arg {
+                            Arg::Text(text) => visitor.template(text),
+                            Arg::Number(number) | Arg::Out(_, Some(number)) => visitor.expr(number),
+                            Arg::Null | Arg::Out(_, None) => {}
+                        }
+                    }
+                    for (_, value) in &$($mut)? call.outs {
+                        visitor.template(value);
+                    }
+                }
+                _ => {}
+            }
+        }
+
+        /// Visits the expressions of a text.
+        pub fn $template<'a>(visitor: &mut impl $name<'a>, template: &'a $($mut)? Template) {
+            for piece in &$($mut)? template.pieces {
+                match piece {
+                    Piece::Calc(n) | Piece::Fill(n) | Piece::Junk(n) => visitor.expr(n),
+                    Piece::Typed(Kind::Uint(low, high)) | Piece::Capture(_, Kind::Uint(low, high)) => {
+                        low.$iter().for_each(|n| visitor.expr(n));
+                        high.$iter().for_each(|n| visitor.expr(n));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+visitor! {
+    /// Looks at a tree.
+    Visitor, body, statement, action, template, (), iter
+}
+visitor! {
+    /// Changes a tree.
+    VisitorMut, body_mut, statement_mut, action_mut, template_mut, (mut), iter_mut
+}
+
+/// The steps of a body and of what is repeated in it, in the order of the file.
+pub fn steps(body: &[Stmt]) -> impl Iterator<Item = &Step> {
+    steps_with(body, |_| &[])
+}
+
+/// [`steps`] with those of fragments in their place.
+pub(super) fn steps_with<'a>(
+    body: &'a [Stmt],
+    fragment: impl Fn(&str) -> &'a [Stmt],
+) -> impl Iterator<Item = &'a Step> {
+    let mut open = vec![body.iter()];
+    std::iter::from_fn(move || {
+        loop {
+            match open.last_mut()?.next() {
+                None => drop(open.pop()),
+                Some(Stmt::Step(step)) => return Some(step),
+                Some(Stmt::Repeat { body, .. }) => open.push(body.iter()),
+                Some(Stmt::Use { name, .. }) => open.push(fragment(&name.value).iter()),
+                Some(Stmt::Let { .. }) => {}
+            }
+        }
+    })
+}

@@ -1,0 +1,162 @@
+//! A small program that is a rank: for the tests of `serve` and `record`, for benches, and to compare process managers.
+//!
+//! Modes, as the first argument:
+//!
+//! * `exchange` (also without arguments): put a key, barrier, get the key of every rank
+//! * `neighbours K`: the same, but get only the keys of the next K ranks
+//! * `exit RANK STATUS`, `die RANK`, `abort RANK STATUS`, `junk RANK`: that rank misbehaves after init, all others wait in the barrier
+//! * `quit RANK STATUS`: that rank closes its connection after finalize and exits with a status
+//! * `leave RANK`: that rank closes its connection after init and goes on
+//! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes; prints its answer
+//! * `flood N`: send N requests without reading an answer, then read all
+
+use std::env;
+use std::error::Error;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::process;
+use std::time::Duration;
+
+use pmi_reference::client::{Answer, Client, Misuse};
+use pmi_wire::SpawnProgram;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+struct Rank {
+    rank: u32,
+    size: u32,
+    socket: UnixStream,
+    client: Client,
+    buffer: Vec<u8>,
+}
+
+impl Rank {
+    fn ask(
+        &mut self,
+        request: impl FnOnce(&mut Client) -> std::result::Result<Vec<u8>, Misuse>,
+    ) -> Result<Answer> {
+        self.socket.write_all(&request(&mut self.client)?)?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        loop {
+            let n = self.socket.read(&mut self.buffer)?;
+            if n == 0 {
+                self.client.closed()?;
+                return Err("end of connection".into());
+            }
+            if let Some(answer) = self.client.receive(&self.buffer[..n]) {
+                return Ok(answer?);
+            }
+        }
+    }
+
+    fn exchange(&mut self, neighbours: u32) -> Result<()> {
+        // Without blanks, which Hydra does not keep.
+        let value = |rank: u32| format!("the-address-of-rank-{rank}");
+        let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
+        let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
+        expect(put, &Answer::Put)?;
+        expect(self.ask(Client::barrier)?, &Answer::Barrier)?;
+        for i in 0..neighbours {
+            let other = (self.rank + i) % self.size;
+            let got = self.ask(|c| c.get(format!("addr-{other}").as_bytes()))?;
+            expect(got, &Answer::Value(value(other).into_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+fn expect(found: Answer, expected: &Answer) -> Result<()> {
+    if found == *expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
+}
+
+fn variable(name: &str) -> Result<u32> {
+    Ok(env::var(name).map_err(|error| format!("{name}: {error}"))?.parse()?)
+}
+
+fn connect() -> Result<UnixStream> {
+    let fd = i32::try_from(variable("PMI_FD")?)?;
+    // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+}
+
+fn run() -> Result<()> {
+    let args: Vec<_> = env::args_os().skip(1).collect();
+    let mode = args.first().and_then(|mode| mode.to_str()).unwrap_or("exchange").to_owned();
+    let number = |i: usize| -> Result<u32> {
+        let arg = args.get(i).and_then(|arg| arg.to_str()).ok_or("an argument is missing")?;
+        Ok(arg.parse()?)
+    };
+    let (rank, size) = (variable("PMI_RANK")?, variable("PMI_SIZE")?);
+    let socket = connect()?;
+    let mut this = Rank { rank, size, socket, client: Client::new(), buffer: vec![0; 8192] };
+    this.ask(Client::init)?;
+    this.ask(Client::maxes)?;
+    this.ask(Client::kvsname)?;
+    let chosen = matches!(&*mode, "exit" | "die" | "abort" | "junk" | "leave") && number(1)? == rank;
+    match &*mode {
+        "exchange" => this.exchange(size)?,
+        "neighbours" => this.exchange(number(1)?.min(size))?,
+        "quit" => {
+            this.ask(Client::finalize)?;
+            process::exit(if number(1)? == rank { number(2)? as i32 } else { 0 });
+        }
+        "exit" if chosen => process::exit(number(2)? as i32),
+        "die" if chosen => process::abort(),
+        "abort" if chosen => {
+            let status = number(2)?;
+            expect(this.ask(|c| c.abort(Some(status.into())))?, &Answer::AbortAck)?;
+        }
+        "junk" if chosen => this.socket.write_all(b"cmd=ju\tnk \x1b[31m\n")?,
+        "leave" if chosen => this.socket.shutdown(std::net::Shutdown::Both)?,
+        "exit" | "die" | "abort" | "junk" | "leave" => _ = this.ask(Client::barrier)?,
+        "spawn" if rank == 0 && env::var_os("PMI_SPAWNED").is_none() => {
+            let text = |i: usize| args.get(i).cloned().unwrap_or_default().into_vec();
+            let program = SpawnProgram {
+                nprocs: number(1)?.into(),
+                execname: text(2),
+                args: (3..args.len()).map(|i| (0, text(i))).collect(),
+                preput: vec![(b"from-parent".to_vec(), b"hello child".to_vec())],
+                ..SpawnProgram::default()
+            };
+            println!("{:?}", this.ask(|c| c.spawn(&[program]))?);
+        }
+        "spawn" => {}
+        "child" => println!("{:?}", this.ask(|c| c.get(b"from-parent"))?),
+        "flood" => {
+            let n = number(1)?;
+            let mut writer = this.socket.try_clone()?;
+            writer.set_write_timeout(Some(Duration::from_millis(500)))?;
+            let line = b"cmd=get_my_kvsname\n";
+            // As many as fit: a server that stops listening is what is wanted.
+            let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
+            println!("{}", if sent < n as usize { "held back" } else { "all taken" });
+            let mut lines = 0;
+            while lines < sent {
+                let n = this.socket.read(&mut this.buffer)?;
+                if n == 0 {
+                    return Err("end of connection".into());
+                }
+                lines += this.buffer[..n].iter().filter(|byte| **byte == b'\n').count();
+            }
+        }
+        _ => return Err(format!("no mode {mode:?}").into()),
+    }
+    if chosen {
+        // Its process manager ends it before.
+        std::thread::sleep(Duration::from_secs(60));
+        return Err("nobody has ended this process".into());
+    }
+    expect(this.ask(Client::finalize)?, &Answer::Finalized)
+}
+
+pub(crate) fn main() {
+    if let Err(error) = run() {
+        let rank = env::var("PMI_RANK").unwrap_or_default();
+        _ = std::io::stderr().write_all(format!("pmi-client: rank {rank}: {error}\n").as_bytes());
+        process::exit(99);
+    }
+}

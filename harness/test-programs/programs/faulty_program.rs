@@ -1,0 +1,417 @@
+//! A program that speaks PMI in a way of its own, for the tests of `--client`: without arguments it does all as it should, with the
+//! name of a fault or a variation it does one thing otherwise (`faulty-program NAME`).
+//!
+//! It shares no code with the harness, so that what both would take for granted can show. It puts a key, enters the barrier,
+//! gets the keys of all and prints them with what else it has learnt.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, exit};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+/// Longest line that it takes.
+const LINE_MAX: usize = 8 * 1024;
+
+fn is(name: &str) -> bool {
+    env::args().nth(1).is_some_and(|fault| fault == name)
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn crash(signal: Signal) -> ! {
+    // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+    for _ in 0..2 {
+        _ = kill_process(getpid(), signal);
+    }
+    wait_for_ever()
+}
+
+/// The connection is of no use any more, or the other side is not.
+fn fail(what: &str) -> ! {
+    eprintln!("faulty-program: {what}");
+    if is("aborts-itself") {
+        std::process::abort();
+    }
+    exit(1)
+}
+
+fn lost() -> ! {
+    if is("waits-after-close") {
+        wait_for_ever();
+    }
+    if is("spins-after-close") {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    if is("well-after-close") {
+        exit(0);
+    }
+    if is("crashes-after-close") {
+        crash(Signal::SEGV);
+    }
+    fail("the connection has ended")
+}
+
+type Tuples = BTreeMap<String, String>;
+
+struct Pmi {
+    socket: UnixStream,
+    buffer: Vec<u8>,
+    kvsname: String,
+    keylen_max: usize,
+    vallen_max: usize,
+}
+
+impl Pmi {
+    fn connect() -> Self {
+        let text = env::var("PMI_FD").unwrap_or_default();
+        let fd = match () {
+            () if is("assumes-fd-3") => 3,
+            () if is("one-digit-fd") => text[..1].parse().unwrap_or(0),
+            () if is("fd-in-a-byte") => i32::from(text.parse::<i32>().unwrap_or(0) as u8),
+            () if is("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
+            () => text.parse().unwrap_or_else(|_| fail("PMI_FD is no number")),
+        };
+        // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
+        let socket = unsafe { UnixStream::from_raw_fd(fd) };
+        Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
+    }
+
+    fn send(&mut self, request: &str) {
+        let end = if is("ends-lines-with-cr-lf") { "\r\n" } else { "\n" };
+        let line = format!("{request}{end}");
+        if is("writes-bytewise") {
+            for byte in line.bytes() {
+                if self.socket.write_all(&[byte]).is_err() {
+                    lost();
+                }
+            }
+        } else if self.socket.write_all(line.as_bytes()).is_err() {
+            lost();
+        }
+    }
+
+    fn line(&mut self) -> Vec<u8> {
+        let mut fresh = 0;
+        loop {
+            if let Some(at) = self.buffer[fresh..].iter().position(|b| *b == b'\n') {
+                let at = fresh + at;
+                let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
+                line.pop();
+                if line.len() > 900 && is("crashes-on-long-lines") {
+                    crash(Signal::SEGV);
+                }
+                if line.len() > 900 && is("overruns-a-buffer") {
+                    eprintln!("*** buffer overflow detected ***: terminated");
+                    std::process::abort();
+                }
+                return line;
+            }
+            if self.buffer.len() > LINE_MAX {
+                fail("the line is too long");
+            }
+            fresh = self.buffer.len();
+            let mut chunk = [0; 4096];
+            let room = if is("reads-bytewise") { 1 } else { chunk.len() };
+            match self.socket.read(&mut chunk[..room]) {
+                Ok(0) | Err(_) => lost(),
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+            }
+            if is("takes-a-read-for-a-message") && !self.buffer.ends_with(b"\n") {
+                self.buffer.push(b'\n');
+            }
+        }
+    }
+
+    /// The next response, whatever its rc.
+    fn response(&mut self, cmd: &str) -> Tuples {
+        let line = self.line();
+        if line.is_empty() && is("takes-an-empty-line") {
+            return Tuples::new();
+        }
+        let good = |b: &u8| matches!(b, b'\t' | 32..=126);
+        if !line.iter().all(good) {
+            fail("a byte that has no place in a message");
+        }
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if !line.contains('=') {
+            if is("takes-junk-for-success") {
+                return Tuples::new();
+            }
+            if is("passes-over-junk") {
+                return self.response(cmd);
+            }
+        }
+        let tuples = split(&line, cmd);
+        let named = tuples.get("cmd").is_some_and(|c| c == cmd);
+        if !named && !is("takes-any-answer") {
+            if is("passes-over-other-answers") {
+                return self.response(cmd);
+            }
+            fail(&format!("no answer: {}", &line[..line.len().min(200)]));
+        }
+        let known =
+            ["cmd", "rc", "msg", "value", "size", "appnum", "kvsname", "pmi_version", "pmi_subversion"];
+        let known = |k: &String| known.contains(&k.as_str()) || k.ends_with("len_max") || k == "kvsname_max";
+        if is("rejects-other-keys") && !tuples.keys().all(known) {
+            fail("a key that it does not know");
+        }
+        if is("counts-on-the-order") && line.contains("rc=") && !line.starts_with(&format!("cmd={cmd} rc=")) {
+            fail("rc does not come second");
+        }
+        tuples
+    }
+
+    fn ask(&mut self, request: &str, cmd: &str) -> Tuples {
+        self.send(request);
+        self.response(cmd)
+    }
+
+    /// The answer to a request that must succeed.
+    fn must(&mut self, request: &str, cmd: &str) -> Tuples {
+        let answer = self.ask(request, cmd);
+        if !succeeded(&answer) && !is("ignores-failures") {
+            if is("aborts-by-request") {
+                self.send("cmd=abort");
+                self.line();
+            }
+            fail(&format!("{request} has failed"));
+        }
+        answer
+    }
+
+    fn get(&mut self, key: &str) -> Option<String> {
+        let answer = self.ask(&format!("cmd=get kvsname={} key={key}", self.kvsname), "get_result");
+        if !succeeded(&answer) && !is("takes-values-of-failures") {
+            return None;
+        }
+        Some(answer.get("value").cloned().unwrap_or_else(|| fail("success without a value")))
+    }
+}
+
+fn split(line: &str, cmd: &str) -> Tuples {
+    let mut tuples = Tuples::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        if is("one-blank-only") && rest.starts_with([' ', '\t']) {
+            fail("more than one blank");
+        }
+        rest = if is("knows-no-tabs") {
+            rest.trim_start_matches(' ')
+        } else {
+            rest.trim_start_matches([' ', '\t'])
+        };
+        if rest.is_empty() {
+            break;
+        }
+        let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
+        // As MPICH 3.4 and 4.0 have it, other tuples may follow this one message.
+        let short = key == "msg" && after.starts_with("success ") && !is("reads-on-in-messages");
+        let to_end = !short
+            && matches!((key, cmd), ("msg", _) | ("value", "get_result"))
+            && !is("reads-on-in-messages");
+        let blank = |c: char| c == ' ' || (c == '\t' && !is("knows-no-tabs"));
+        let end = if to_end { None } else { after.find(blank) };
+        let (value, next) = end.map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
+        if tuples.insert(key.to_owned(), value.to_owned()).is_some() && !is("reads-on-in-messages") {
+            fail("a key comes twice");
+        }
+        rest = next;
+    }
+    tuples
+}
+
+fn succeeded(answer: &Tuples) -> bool {
+    match answer.get("rc") {
+        None => !is("wants-rc"),
+        Some(rc) if is("compares-rc-as-text") => rc == "0",
+        Some(rc) if is("knows-minus-one-only") => rc != "-1",
+        Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
+    }
+}
+
+fn number(answer: &Tuples, key: &str) -> usize {
+    let Some(text) = answer.get(key) else {
+        if is("ignores-failures")
+            || is("takes-junk-for-success")
+            || is("takes-an-empty-line")
+            || is("takes-any-answer")
+        {
+            return 1024;
+        }
+        fail(&format!("{key} is missing"))
+    };
+    let parsed = match text.strip_prefix('0').filter(|rest| !rest.is_empty()) {
+        Some(_) if is("rejects-leading-zeros") => None,
+        _ if is("limits-in-sixteen-bits") => text.parse::<u16>().ok().map(usize::from),
+        _ => text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit())),
+    };
+    parsed.unwrap_or_else(|| fail(&format!("{key} is no number")))
+}
+
+/// The node of each rank, by the process mapping.
+fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
+    let inside = mapping.strip_prefix("(vector,")?.strip_suffix(')')?;
+    let mut all = Vec::new();
+    for block in inside.split("),(") {
+        let numbers: Vec<usize> =
+            block.trim_matches(['(', ')']).split(',').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let [first, count, each] = numbers[..] else { return None };
+        if is("believes-any-mapping") && count > 1_000_000 {
+            crash(Signal::SEGV);
+        }
+        for node in (first..first.saturating_add(count)).take(size) {
+            all.extend(std::iter::repeat_n(node, each.min(size)));
+        }
+        if is("reads-one-block") {
+            all.resize(size.max(all.len()), first);
+            break;
+        }
+    }
+    all.truncate(size);
+    (all.len() == size).then_some(all)
+}
+
+pub(crate) fn main() {
+    let variable = |name: &str| -> usize {
+        env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_else(|| fail(&format!("{name} is no number")))
+    };
+    let mut pmi = Pmi::connect();
+    let (rank, size) = (variable("PMI_RANK"), variable("PMI_SIZE"));
+    if is("asks-before-init") {
+        pmi.must("cmd=get_maxes", "maxes");
+    }
+    let version = pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+    if is("init-twice") {
+        pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+    }
+    if !is("ignores-failures") && number(&version, "pmi_version") != 1 && !is("speaks-any-version") {
+        fail("a version that it does not speak");
+    }
+    if is("runs-ahead") {
+        pmi.send("cmd=get_maxes");
+        pmi.send("cmd=get_appnum");
+        pmi.response("maxes");
+        pmi.response("appnum");
+    }
+    if !is("asks-no-limits") {
+        let maxes = pmi.must("cmd=get_maxes", "maxes");
+        (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
+    }
+    let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
+    pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
+    if is("cuts-the-kvsname") {
+        pmi.kvsname.truncate(64);
+    }
+    if is("crashes-on-long-names") && pmi.kvsname.len() > 256 {
+        crash(Signal::SEGV);
+    }
+    let universe = pmi.ask("cmd=get_universe_size", "universe_size");
+    if is("needs-the-universe") && !succeeded(&universe) {
+        fail("no universe size");
+    }
+    pmi.ask("cmd=get_appnum", "appnum");
+    let mapping = pmi.get("PMI_process_mapping");
+    if is("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
+        fail("no mapping");
+    }
+    let placed = mapping.and_then(|mapping| nodes(&mapping, size));
+    if is("counts-on-the-mapping") && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size)) {
+        fail("a node that is not there");
+    }
+
+    let (key, value) = match () {
+        () if is("ignores-limits") => (format!("the-address-of-the-process-number-{rank}"), "v".repeat(64)),
+        () if is("same-key-for-all") => ("addr".to_owned(), format!("v{rank}")),
+        () => (format!("k{rank}"), format!("v{rank}")),
+    };
+    if !is("ignores-limits") && (key.len() >= pmi.keylen_max || value.len() >= pmi.vallen_max) {
+        fail("the limits leave no room");
+    }
+    let put = |pmi: &mut Pmi| {
+        pmi.ask(&format!("cmd=put kvsname={} key={key} value={value}", pmi.kvsname), "put_result")
+    };
+    let answer = put(&mut pmi);
+    let goes_on = is("ignores-failures") || is("same-key-for-all") || is("ignores-limits");
+    if !succeeded(&answer) && !goes_on {
+        fail("the put has failed");
+    }
+    if is("puts-twice") {
+        put(&mut pmi);
+    }
+    if is("puts-a-control-character") {
+        pmi.ask(&format!("cmd=put kvsname={} key=bell{rank} value=\u{7}", pmi.kvsname), "put_result");
+    }
+    let wanted = |other: usize| match () {
+        () if is("ignores-limits") => format!("the-address-of-the-process-number-{other}"),
+        () if is("same-key-for-all") => "addr".to_owned(),
+        () => format!("k{other}"),
+    };
+    if is("polls-instead-of-the-barrier") {
+        for other in 0..size {
+            while pmi.get(&wanted(other)).is_none() {}
+        }
+    }
+    let barrier = pmi.ask("cmd=barrier_in", "barrier_out");
+    if !succeeded(&barrier) && !is("takes-a-failed-barrier-for-passed") {
+        if is("waits-after-a-failed-barrier") {
+            wait_for_ever();
+        }
+        if is("leaves-a-process-after-a-failed-barrier") {
+            // In a group of its own: what is in ours is ended with us.
+            let mut shell = Command::new("sh");
+            let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
+            started.unwrap_or_else(|error| fail(&format!("sh: {error}")));
+        }
+        fail("the barrier has failed");
+    }
+    let mut all = Vec::new();
+    for other in 0..size {
+        match pmi.get(&wanted(other)) {
+            Some(value) => all.push(value),
+            None if is("ignores-failures") || is("takes-a-failed-barrier-for-passed") => {
+                all.push("?".to_owned())
+            }
+            None => fail("a value is missing"),
+        }
+    }
+    if is("uses-another-kvs") {
+        pmi.ask("cmd=get kvsname=mine key=k0", "get_result");
+    }
+    let shown =
+        if is("prints-nodes") || is("reads-one-block") { format!("{placed:?}") } else { String::new() };
+    println!("rank {rank} of {size}: {} {shown}", all.join(" "));
+    if is("prints-its-pid") {
+        println!("{}", std::process::id());
+    }
+    if is("leaves-without-finalize") {
+        exit(0);
+    }
+    let last = pmi.ask("cmd=finalize", "finalize_ack");
+    if !succeeded(&last) {
+        fail("finalize has failed");
+    }
+    if is("speaks-after-finalize") {
+        pmi.send("cmd=get_maxes");
+        pmi.line();
+    }
+    if is("ends-badly") {
+        exit(3);
+    }
+    if is("never-ends") {
+        wait_for_ever();
+    }
+}

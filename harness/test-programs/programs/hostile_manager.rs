@@ -1,0 +1,93 @@
+//! A process manager that misbehaves, for the tests of the runner: `hostile-manager MODE RANKS PROGRAM`.
+//!
+//! It starts the program once for each rank, as it should, and does what MODE says when the first request arrives.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, exit};
+use std::time::Duration;
+
+/// How much a flood is. No runner should take it all.
+const FLOOD: usize = 1 << 30;
+
+struct Rank {
+    process: Child,
+    connection: UnixStream,
+}
+
+fn start(mode: &str, rank: u32, size: u32, program: &str) -> std::io::Result<Rank> {
+    let (connection, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(program);
+    if mode == "renamed" {
+        // As launchers do that know nothing of environments and names.
+        command.env_clear().arg0("rank");
+    }
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
+    match mode {
+        "no-fd" => command.env_remove("PMI_FD"),
+        "wrong-fd" => command.env("PMI_FD", "777"),
+        _ => command.env("PMI_FD", theirs.as_raw_fd().to_string()),
+    };
+    command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string());
+    Ok(Rank { process: command.spawn()?, connection })
+}
+
+fn flood(mut to: impl Write, chunk: &[u8]) {
+    for _ in 0..FLOOD / chunk.len() {
+        if to.write_all(chunk).is_err() {
+            return;
+        }
+    }
+}
+
+fn wait_for_all(ranks: &mut [Rank]) -> ! {
+    for rank in ranks {
+        let _ = rank.process.wait();
+    }
+    exit(0)
+}
+
+pub(crate) fn main() {
+    if let Err(error) = run() {
+        eprintln!("hostile-manager: {error}");
+        exit(1);
+    }
+}
+
+fn run() -> std::io::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let (Some(mode), Some(size), Some(program)) = (args.next(), args.next(), args.next()) else {
+        eprintln!("usage: hostile-manager MODE RANKS PROGRAM");
+        exit(2);
+    };
+    let size: u32 = size.parse().map_err(std::io::Error::other)?;
+    let mut ranks = Vec::new();
+    for rank in 0..size {
+        ranks.push(start(&mode, rank, size, &program)?);
+    }
+    let mut request = [0; 4096];
+    if ranks[0].connection.read(&mut request)? == 0 {
+        wait_for_all(&mut ranks);
+    }
+    let connection = &ranks[0].connection;
+    match mode.as_str() {
+        "crash" => std::process::abort(),
+        "hang" => std::thread::sleep(Duration::from_secs(1000)),
+        "silent" => while (&ranks[0].connection).read(&mut request)? > 0 {},
+        "flood" => flood(connection, &[b'x'; 60_000]),
+        "flood-lines" => flood(connection, &[b'\n'; 60_000]),
+        "noise" => {
+            flood(std::io::stderr(), &[b'\n'; 60_000]);
+            std::thread::sleep(Duration::from_secs(1000));
+        }
+        "junk" => {
+            let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            (&ranks[0].connection).write_all(&junk)?;
+        }
+        // Closed by the end of this process, or asked for something that needs no request.
+        _ => exit(1),
+    }
+    wait_for_all(&mut ranks)
+}

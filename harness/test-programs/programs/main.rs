@@ -1,0 +1,78 @@
+//! The programs that tests start, all in this one, which becomes each of them under its name.
+//!
+//! It is the build script of its crate. As such it copies itself into the output folder under the name of every program, and
+//! compiles what is written in C. So cargo has the programs ready before it starts a test that depends on this crate, whichever
+//! tests, profile or target folder were asked for, and whoever runs them. Programs of a package (`[[bin]]`, examples) are built
+//! ahead of the tests of that package only, and the package that needs these must not install them.
+
+mod client;
+mod faulty_manager;
+mod faulty_program;
+mod hostile_manager;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PROGRAMS: &[(&str, fn())] = &[
+    ("pmi-client", client::main),
+    ("faulty-manager", faulty_manager::main),
+    ("faulty-program", faulty_program::main),
+    ("hostile-manager", hostile_manager::main),
+];
+
+/// Libraries by their file names, each with its source, its soname and what is defined for it.
+const LIBRARIES: &[(&str, &str, &str, &str)] = &[
+    ("libfaulty.so", "faulty-library.c", "libpmi.so.0", "PLAIN"),
+    ("libmore.so", "faulty-library.c", "libpmi.so.0", "MORE_FUNCTIONS"),
+    ("libfewer.so", "faulty-library.c", "libpmi.so.0", "FEWER_FUNCTIONS"),
+    ("libversion.so", "faulty-library.c", "libpmi.so.1", "PLAIN"),
+    ("libname.so", "faulty-library.c", "libpm.so.0", "PLAIN"),
+    ("libcrashing.so", "crashing-library.c", "libpmi.so.0", "PLAIN"),
+];
+
+fn main() {
+    let own = env::current_exe().expect("Linux tells where a program is");
+    match PROGRAMS.iter().find(|(name, _)| own.ends_with(name)) {
+        Some((_, program)) => program(),
+        None => build(&own),
+    }
+}
+
+fn build(own: &Path) {
+    let out = env::var_os("OUT_DIR").expect("cargo names the output folder");
+    let out = Path::new(&out);
+    println!("cargo::rerun-if-changed=programs");
+    println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../libpmi/include");
+    for (name, _) in PROGRAMS {
+        // A program that still runs can be replaced and not be written to.
+        let part = out.join(format!("{name}.part"));
+        fs::copy(own, &part)
+            .and_then(|_| fs::rename(&part, out.join(name)))
+            .expect("the output folder is ours");
+    }
+    for (name, source, soname, define) in LIBRARIES {
+        let (soname, define) = (format!("-Wl,-soname,{soname}"), format!("-D{define}"));
+        cc(
+            source,
+            &out.join(name),
+            &["-shared".as_ref(), "-fPIC".as_ref(), soname.as_ref(), define.as_ref()],
+        );
+    }
+    // Any library has the functions that are wanted here. Which one the program gets is up to LD_LIBRARY_PATH.
+    cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);
+}
+
+/// Compiles a file of `c/`. Cargo needs this compiler as well, to link.
+fn cc(source: &str, to: &Path, args: &[&Path]) {
+    let mut cc = Command::new("cc");
+    cc.args(["-I", "../libpmi/include", "-o"])
+        .arg(to)
+        .arg(Path::new("c").join(source))
+        .args(args)
+        .arg("-ldl");
+    let status = cc.status().unwrap_or_else(|error| panic!("cc: {error}"));
+    assert!(status.success(), "{source} cannot be compiled");
+}

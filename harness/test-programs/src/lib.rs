@@ -1,0 +1,78 @@
+#![doc = include_str!("../README.md")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[path = "../programs/client.rs"]
+mod client;
+
+/// The path of what the build script has made.
+macro_rules! built {
+    ($name:literal) => {
+        concat!(env!("OUT_DIR"), "/", $name)
+    };
+}
+
+/// A rank that does as it should or, by its first argument, ends the job in some way: `pmi-client MODE ARGS...`.
+pub const CLIENT: &str = built!("pmi-client");
+
+/// A program under test that does as it should or has the fault that is named: `faulty-program [FAULT]`.
+pub const FAULTY_PROGRAM: &str = built!("faulty-program");
+
+/// A process manager that conforms but for the fault that is named: `faulty-manager FAULT RANKS PROGRAM`.
+pub const FAULTY_MANAGER: &str = built!("faulty-manager");
+
+/// A process manager that crashes, hangs or floods, as its mode says: `hostile-manager MODE RANKS PROGRAM`.
+pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
+
+/// A PMI library that has the fault which LIBRARY_FAULT names, and does all else by means of the one that GOOD_LIBRARY names.
+pub const FAULTY_LIBRARY: &str = built!("libfaulty.so");
+
+/// The same with a function that RFC 13 does not have.
+pub const LIBRARY_WITH_MORE_FUNCTIONS: &str = built!("libmore.so");
+
+/// The same without some functions of RFC 13.
+pub const LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer.so");
+
+/// The same as `libpmi.so.1`.
+pub const LIBRARY_OF_ANOTHER_VERSION: &str = built!("libversion.so");
+
+/// The same as `libpm.so.0`.
+pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
+
+/// A PMI library that dies in `PMI_Init`.
+pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
+
+/// A small parallel program in C that takes whatever `libpmi.so.0` it finds in LD_LIBRARY_PATH.
+pub const LIBRARY_PROGRAM: &str = built!("library-program");
+
+/// What [`CLIENT`] does, for a program that wants to be its own client.
+pub fn client() {
+    client::main();
+}
+
+/// Compiles the MPI program of that name (see `c/mpi`) into a folder.
+///
+/// # Panics
+///
+/// If it cannot be compiled.
+pub fn mpi_program(mpicc: &Path, name: &str, folder: &Path) -> PathBuf {
+    let program = folder.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/mpi/{name}.c"));
+    let compiled = Command::new(mpicc).arg("-o").args([&program, &source]).status();
+    let compiled =
+        compiled.unwrap_or_else(|error| panic!("{}: {error}: see ci/install-peers", mpicc.display()));
+    assert!(compiled.success(), "{} does not compile {name}.c", mpicc.display());
+    program
+}
+
+/// The folder of real implementations, which `ci/install-peers` makes.
+///
+/// # Panics
+///
+/// If PMI_CONFORM_PEERS does not name it.
+pub fn peers() -> PathBuf {
+    std::env::var_os("PMI_CONFORM_PEERS")
+        .expect("PMI_CONFORM_PEERS names a folder made by ci/install-peers")
+        .into()
+}

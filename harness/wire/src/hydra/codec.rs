@@ -1,0 +1,251 @@
+//! One way to read from and write to the proxies of every family.
+
+use super::family::Family;
+use super::record::{Address, CodecError, Received};
+use super::vector::Launch;
+use super::{intel, mpich};
+
+/// Reads what one proxy sends.
+#[derive(Debug)]
+pub struct Decoder(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Mpich(mpich::Decoder),
+    Intel(intel::Decoder),
+}
+
+impl Decoder {
+    /// For a proxy that is told to start so many processes.
+    pub fn new(family: Family, processes: usize) -> Self {
+        Self(match family {
+            Family::Intel => Kind::Intel(intel::Decoder::default()),
+            _ => Kind::Mpich(mpich::Decoder::new(family, processes)),
+        })
+    }
+
+    /// Appends bytes as they were read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Kind::Mpich(decoder) => decoder.push(bytes),
+            Kind::Intel(decoder) => decoder.push(bytes),
+        }
+    }
+
+    /// Bytes that are no whole record yet.
+    pub fn partial(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Mpich(decoder) => decoder.partial(),
+            Kind::Intel(decoder) => decoder.partial(),
+        }
+    }
+
+    /// The next record, if it is there in full.
+    ///
+    /// # Errors
+    ///
+    /// See [`CodecError`]; the proxy is out of step from then on.
+    #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
+    pub fn next(&mut self) -> Result<Option<Received>, CodecError> {
+        match &mut self.0 {
+            Kind::Mpich(decoder) => decoder.next(),
+            Kind::Intel(decoder) => decoder.next(),
+        }
+    }
+}
+
+impl Address {
+    /// Starts a process group. Its first process gets an empty standard input.
+    pub fn launch(self, launch: &Launch) -> Vec<u8> {
+        match self.family {
+            Family::Intel => intel::launch(launch),
+            _ => mpich::launch(self, launch),
+        }
+    }
+
+    /// A PMI-1 message for the client that `route` names.
+    pub fn response(self, route: i32, text: &[u8]) -> Vec<u8> {
+        match self.family {
+            Family::Intel => intel::response(self.group, self.proxy, route, text),
+            _ => mpich::response(self, route, text),
+        }
+    }
+
+    /// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
+    pub fn barrier_out(self, name: Option<&[u8]>) -> Vec<u8> {
+        match self.family {
+            Family::Intel => intel::barrier_out(),
+            _ => mpich::barrier_out(self, name),
+        }
+    }
+
+    /// A text of a scenario's, which may be anything. Where the protocol has no texts for something, what the text means.
+    pub fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
+        let line = text.strip_suffix(b"\n").unwrap_or(text);
+        if line == b"cmd=barrier_out" {
+            let barrier = barrier.or(self.family.names_barriers().then_some(b"WORLD"));
+            return self.barrier_out(barrier);
+        }
+        match line.strip_prefix(b"cmd=keyval_cache") {
+            Some(pairs) if self.family == Family::Intel => {
+                let pairs: Vec<_> = pairs
+                    .split(|b| *b == b' ')
+                    .filter_map(|pair| {
+                        let at = pair.iter().position(|b| *b == b'=')?;
+                        Some((pair[..at].to_vec(), pair[at + 1..].to_vec()))
+                    })
+                    .collect();
+                intel::cache(self.group, &pairs)
+            }
+            _ => self.response(route, text),
+        }
+    }
+
+    /// Pairs for the proxy's cache, in as many messages as it takes.
+    pub fn cache(self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        match self.family {
+            _ if pairs.is_empty() => Vec::new(),
+            Family::Intel => intel::cache(self.group, pairs),
+            _ => mpich::cache(self, pairs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hydra::record::Upward;
+
+    fn words(text: &str) -> Vec<u8> {
+        // As recorded: eight hex digits are an int in the order of memory.
+        text.split_whitespace()
+            .flat_map(|word| {
+                (0..word.len()).step_by(2).map(|i| u8::from_str_radix(&word[i..i + 2], 16).unwrap())
+            })
+            .collect()
+    }
+
+    fn all(decoder: &mut Decoder) -> Vec<Upward> {
+        std::iter::from_fn(|| decoder.next().unwrap()).map(|r| r.what).collect()
+    }
+
+    #[test]
+    fn a_scenarios_words_become_what_the_family_has_for_them() {
+        let address = |family| Address { family, group: 0, proxy: 0 };
+        let (old, new) = (address(Family::Mpich4_2), address(Family::Mpich5_0_2));
+        let out = &b"cmd=barrier_out\n"[..];
+        assert_eq!(old.verbatim(7, None, out), old.barrier_out(None));
+        assert_eq!(new.verbatim(7, None, out), new.barrier_out(Some(b"WORLD")));
+        assert_eq!(new.verbatim(7, Some(b"1,2"), out), new.barrier_out(Some(b"1,2")));
+        let intel = address(Family::Intel);
+        assert_eq!(intel.verbatim(7, None, out), intel.barrier_out(None));
+        let pairs = [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"".to_vec())];
+        assert_eq!(intel.verbatim(7, None, b"cmd=keyval_cache a=1 junk b=\n"), intel.cache(&pairs));
+        // Anything else goes out as it is.
+        for text in [&b"cmd=get_result rc=0\n"[..], b"cmd=barrier_out rc=1\n", b"junk\0", b""] {
+            for address in [old, new, intel] {
+                assert_eq!(address.verbatim(7, None, text), address.response(7, text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_recorded_run_of_3_4_3_is_read() {
+        let mut decoder = Decoder::new(Family::Mpich3_4, 2);
+        decoder.push(&words("00000000"));
+        assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
+        let blank = "ffffffff ".repeat(4);
+        let mut bytes = words(&format!("05000000 {}", "ffffffff ".repeat(7)));
+        bytes.extend(words("0b000000 0c000000"));
+        bytes.extend(words(&format!("07000000 13000000 05000000 01000000 {blank}")));
+        bytes.extend(b"cmd=put k0=v0 k1=v1");
+        bytes.extend(words(&format!("07000000 0e000000 05000000 01000000 {blank}")));
+        bytes.extend(b"cmd=barrier_in");
+        bytes.extend(words(&format!("06000000 {}", "ffffffff ".repeat(7))));
+        bytes.extend(words("00000000 00030000"));
+        let request = |text: &[u8]| Upward::Request { route: 5, text: text.to_vec() };
+        let expected = [
+            Upward::Pids(vec![11, 12]),
+            request(b"cmd=put k0=v0 k1=v1"),
+            request(b"cmd=barrier_in"),
+            Upward::Ended(vec![0, 768]),
+        ];
+        // Whatever the pieces in which it arrives.
+        for step in [1, 7, bytes.len()] {
+            let mut decoder = Decoder::new(Family::Mpich3_4, 2);
+            decoder.push(&words("00000000"));
+            assert_eq!(all(&mut decoder).len(), 1);
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(step) {
+                decoder.push(piece);
+                seen.extend(all(&mut decoder));
+            }
+            assert_eq!(seen, expected, "in pieces of {step}");
+            assert_eq!(decoder.partial(), b"");
+        }
+    }
+
+    #[test]
+    fn a_recorded_run_of_5_0_2_is_read() {
+        let mut decoder = Decoder::new(Family::Mpich5_0_2, 2);
+        decoder.push(&words("48594400 00000000 00000000"));
+        assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
+        decoder.push(&words("05000000 08000000 00000000 00000000 00000000 00000000 01000000 02000000"));
+        decoder.push(&words("07000000 15000000 00000000 00000000 01000000 ffffffff"));
+        decoder.push(b"cmd=mput k1=v1 k0=v0\n");
+        decoder.push(&words("06000000 08000000 00000000 00000000 00000000 00000000 00000000 00000000"));
+        assert_eq!(
+            all(&mut decoder),
+            [
+                Upward::Pids(vec![1, 2]),
+                Upward::Request { route: -1, text: b"cmd=mput k1=v1 k0=v0\n".to_vec() },
+                Upward::Ended(vec![0, 0])
+            ]
+        );
+    }
+
+    #[test]
+    fn frames_are_written_as_recorded() {
+        let wide = Address { family: Family::Mpich3_4, group: 0, proxy: 0 };
+        let text = b"cmd=keyval_cache k0=v0 k1=v1 \n";
+        let mut expected = words("02000000 1e000000 05000000 01000000 ffffffff ffffffff ffffffff ffffffff");
+        expected.extend(text);
+        assert_eq!(wide.response(5, text), expected);
+        let grouped = Address { family: Family::Mpich4_2, group: 1, proxy: 2 };
+        assert_eq!(
+            wide.cache(&[(b"k".to_vec(), b"a b".to_vec())]),
+            wide.response(0, b"cmd=keyval_cache k=a b\n")
+        );
+        let escaped = grouped.response(0, b"cmd=keyval_cache k=a\\ b l=\n");
+        assert_eq!(grouped.cache(&[(b"k".to_vec(), b"a b".to_vec()), (b"l".to_vec(), Vec::new())]), escaped);
+        assert_eq!(
+            grouped.barrier_out(Some(b"WORLD")),
+            grouped.response(0, b"cmd=barrier_out group=WORLD\n")
+        );
+    }
+
+    #[test]
+    fn what_is_out_of_step_is_told_and_bounded() {
+        for (family, init) in [
+            (Family::Mpich3_4, "48594400 00000000"),
+            (Family::Mpich4_1, "00000000"),
+            (Family::Mpich4_1, "48594400 00000000 00000000"),
+            (Family::Mpich4_2, "23212f62 696e2f73 680a"),
+        ] {
+            let mut decoder = Decoder::new(family, 1);
+            decoder.push(&words(init));
+            assert!(matches!(decoder.next(), Err(CodecError::Init { .. })), "{init}");
+        }
+        for (frame, error) in [
+            ("07000000 ffffffff", CodecError::Length { command: 7, length: -1 }),
+            ("08000000 ffffff7f", CodecError::Length { command: 8, length: i32::MAX }),
+            ("63000000 00000000", CodecError::Command(99)),
+        ] {
+            let mut decoder = Decoder::new(Family::Mpich4_1, 1);
+            decoder.push(&words("48594400 00000000"));
+            all(&mut decoder);
+            decoder.push(&words(&format!("{frame} 00000000 00000000 00000000 00000000")));
+            assert_eq!(decoder.next(), Err(error));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The generations of Hydra's private protocol.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A generation of the control protocol, named after the first version that speaks it.
+///
+/// Nothing is negotiated and the proxy names no version, so both sides must know beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// MPICH 3.4 to 4.0.2.
+    Mpich3_4,
+    /// MPICH 4.0.3.
+    Mpich4_0_3,
+    /// MPICH 4.1.
+    Mpich4_1,
+    /// MPICH 4.2 and 4.3.
+    Mpich4_2,
+    /// MPICH 5.0.0 and 5.0.1.
+    Mpich5_0,
+    /// MPICH 5.0.2.
+    Mpich5_0_2,
+    /// Intel MPI 2021.
+    Intel,
+}
+
+/// What a proxy sends first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Init {
+    /// Its number.
+    Id,
+    /// Four fixed bytes and its number.
+    TaggedId,
+    /// Four fixed bytes, the process group and its number.
+    TaggedGroupId,
+}
+
+impl Init {
+    /// Bytes in it.
+    pub(super) fn len(self) -> usize {
+        match self {
+            Self::Id => 4,
+            Self::TaggedId => 8,
+            Self::TaggedGroupId => 12,
+        }
+    }
+}
+
+/// Layout of a frame's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Header {
+    /// 32 bytes: a field for every use, and most lengths left out.
+    Wide,
+    /// 24 bytes: names the process group.
+    Grouped,
+}
+
+impl Family {
+    /// Every one, oldest first.
+    pub const ALL: [Self; 7] = [
+        Self::Mpich3_4,
+        Self::Mpich4_0_3,
+        Self::Mpich4_1,
+        Self::Mpich4_2,
+        Self::Mpich5_0,
+        Self::Mpich5_0_2,
+        Self::Intel,
+    ];
+
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mpich3_4 => "3.4",
+            Self::Mpich4_0_3 => "4.0.3",
+            Self::Mpich4_1 => "4.1",
+            Self::Mpich4_2 => "4.2",
+            Self::Mpich5_0 => "5.0",
+            Self::Mpich5_0_2 => "5.0.2",
+            Self::Intel => "intel",
+        }
+    }
+
+    /// The versions that it stands for, for messages.
+    pub fn versions(self) -> &'static str {
+        match self {
+            Self::Mpich3_4 => "MPICH 3.4 to 4.0.2",
+            Self::Mpich4_0_3 => "MPICH 4.0.3",
+            Self::Mpich4_1 => "MPICH 4.1",
+            Self::Mpich4_2 => "MPICH 4.2 and 4.3",
+            Self::Mpich5_0 => "MPICH 5.0.0 and 5.0.1",
+            Self::Mpich5_0_2 => "MPICH 5.0.2",
+            Self::Intel => "Intel MPI 2021",
+        }
+    }
+
+    /// The family of an MPICH version, if there is one that we speak.
+    pub fn of_version(version: &semver::Version) -> Option<Self> {
+        match (version.major, version.minor, version.patch) {
+            (3, 4, _) | (4, 0, 0..=2) => Some(Self::Mpich3_4),
+            (4, 0, _) => Some(Self::Mpich4_0_3),
+            (4, 1, _) => Some(Self::Mpich4_1),
+            (4, 2 | 3, _) => Some(Self::Mpich4_2),
+            (5, 0, 0 | 1) => Some(Self::Mpich5_0),
+            (5, 0, _) => Some(Self::Mpich5_0_2),
+            _ => None,
+        }
+    }
+
+    /// Bytes in the record that a proxy sends first, if it sends one.
+    pub fn init_len(self) -> usize {
+        self.init().len()
+    }
+
+    pub(super) fn init(self) -> Init {
+        match self {
+            Self::Mpich3_4 | Self::Intel => Init::Id,
+            Self::Mpich4_0_3 | Self::Mpich4_1 => Init::TaggedId,
+            Self::Mpich4_2 | Self::Mpich5_0 | Self::Mpich5_0_2 => Init::TaggedGroupId,
+        }
+    }
+
+    pub(super) fn header(self) -> Header {
+        match self {
+            Self::Mpich3_4 | Self::Mpich4_0_3 => Header::Wide,
+            _ => Header::Grouped,
+        }
+    }
+
+    /// Whether a proxy sends an init record.
+    pub fn introduces_itself(self) -> bool {
+        self != Self::Intel
+    }
+
+    /// Whether programs name their ranks; before, they follow from a map of processor cores.
+    pub(super) fn names_ranks(self) -> bool {
+        self == Self::Mpich5_0_2
+    }
+
+    /// Whether one proxy takes several process groups; before, each wants its own proxies.
+    pub fn shares_proxies(self) -> bool {
+        self.init() == Init::TaggedGroupId
+    }
+
+    /// Whether `--gpu-subdevs-per-proc` must be given; before, it is unknown.
+    pub fn knows_subdevices(self) -> bool {
+        self.header() == Header::Grouped
+    }
+
+    /// Whether barriers have names, those of a whole process group too.
+    pub fn names_barriers(self) -> bool {
+        matches!(self, Self::Mpich5_0 | Self::Mpich5_0_2)
+    }
+
+    /// Whether a backslash in a value makes the next byte an ordinary one.
+    pub(super) fn unescapes(self) -> bool {
+        self.header() == Header::Grouped
+    }
+}
+
+/// Reads `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`: not all versions are semantic ones.
+pub fn parse_version(text: &str) -> Option<semver::Version> {
+    let mut numbers = text
+        .split('.')
+        .map(|part| part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default())
+        .map(str::parse::<u64>);
+    let major = numbers.next()?.ok()?;
+    let mut rest = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    Some(semver::Version::new(major, rest(), rest()))
+}
+
+/// A text that names no family and no version of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownFamily;
+
+impl fmt::Display for UnknownFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
+        write!(f, "there is no such family; known are {}", all.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownFamily {}
+
+impl FromStr for Family {
+    type Err = UnknownFamily;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFamily> {
+        let wanted = text.trim().to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|family| family.name() == wanted)
+            .or_else(|| Self::of_version(&parse_version(&wanted)?))
+            .ok_or(UnknownFamily)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_belong_to_families() {
+        for (version, family) in [
+            ("3.4.3", "3.4"),
+            ("4.0", "3.4"),
+            ("4.0.2", "3.4"),
+            ("4.0.3", "4.0.3"),
+            ("4.1.3", "4.1"),
+            ("4.3.2", "4.2"),
+            ("5.0.1", "5.0"),
+            ("5.0.2", "5.0.2"),
+            ("Intel", "intel"),
+        ] {
+            assert_eq!(version.parse::<Family>().unwrap().name(), family, "{version}");
+        }
+        for unknown in ["", "3.3", "5.1.0a1", "six"] {
+            let error = unknown.parse::<Family>().unwrap_err().to_string();
+            assert!(error.contains("5.0.2 (MPICH 5.0.2)"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Bytes of the control protocol of MPICH's Hydra. No I/O.
+//!
+//! A connection carries an unframed record of the proxy's own ([`Init`]), and then frames in both directions: a header
+//! of `int` fields in the byte order of the host, and a body.
+
+use super::family::{Family, Header, Init};
+use super::record::{Address, BODY_MAX, CodecError, Received, Upward};
+use super::vector::Launch;
+
+/// First bytes of the init record, where it has any of that kind.
+const TAG: [u8; 4] = *b"HYD\0";
+
+/// Numbers of the commands that go down.
+mod down {
+    pub(super) const PROC_INFO: i32 = 1;
+    pub(super) const PMI_RESPONSE: i32 = 2;
+    pub(super) const STDIN: i32 = 4;
+}
+
+/// A message that fills a proxy's cache is ended when it has this many bytes.
+const CACHE_MAX: usize = 32 * 1024;
+
+/// Reads what one proxy sends.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    init: Init,
+    header: Header,
+    /// Processes that it was told to start: wide headers leave out the length of lists about them.
+    processes: usize,
+    begun: bool,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+fn int(bytes: &[u8]) -> i32 {
+    bytes.first_chunk().map_or(0, |four| i32::from_ne_bytes(*four))
+}
+
+fn ints(bytes: &[u8]) -> Vec<i32> {
+    bytes.chunks_exact(4).map(int).collect()
+}
+
+impl Decoder {
+    pub(super) fn new(family: Family, processes: usize) -> Self {
+        let (init, header) = (family.init(), family.header());
+        Self { init, header, processes, begun: false, buffer: Vec::new(), at: 0 }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    pub(super) fn partial(&self) -> &[u8] {
+        &self.buffer[self.at..]
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
+        if !self.begun {
+            return self.init();
+        }
+        let rest = &self.buffer[self.at..];
+        let head = match self.header {
+            Header::Wide => 32,
+            Header::Grouped => 24,
+        };
+        if rest.len() < head {
+            return Ok(None);
+        }
+        let field = |at: usize| int(&rest[at..]);
+        let command = field(0);
+        let (group, route) = match self.header {
+            Header::Wide => (None, field(8)),
+            Header::Grouped => (Some(field(8)), field(20)),
+        };
+        let list = matches!(command, 5 | 6) && self.header == Header::Wide;
+        let length = match command {
+            5 | 6 if list => self.processes * 4,
+            5..=9 => usize::try_from(field(4))
+                .ok()
+                .filter(|n| *n <= BODY_MAX)
+                .ok_or(CodecError::Length { command, length: field(4) })?,
+            10 => 0,
+            _ => return Err(CodecError::Command(command)),
+        };
+        let Some(body) = rest.get(head..head + length) else { return Ok(None) };
+        let what = match command {
+            5 => Upward::Pids(ints(body)),
+            6 => Upward::Ended(ints(body)),
+            7 => Upward::Request { route, text: body.to_vec() },
+            8 | 9 => Upward::Output { stderr: command == 9, bytes: body.to_vec() },
+            _ => Upward::Terminated,
+        };
+        self.at += head + length;
+        Ok(Some(Received { group, what }))
+    }
+
+    fn init(&mut self) -> Result<Option<Received>, CodecError> {
+        let seen = &self.buffer[self.at..];
+        let wrong =
+            || CodecError::Init { expected: self.init.len(), seen: seen[..seen.len().min(64)].to_vec() };
+        if seen.len() < 4 {
+            return Ok(None);
+        }
+        // Nothing follows until the proxy is told what to do.
+        let tagged = self.init != Init::Id;
+        if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
+            return Err(wrong());
+        }
+        if seen.len() < self.init.len() {
+            return Ok(None);
+        }
+        let numbers = ints(if tagged { &seen[4..] } else { seen });
+        let group = (self.init == Init::TaggedGroupId).then(|| numbers[0]);
+        let proxy = *numbers.last().unwrap_or(&0);
+        self.at += self.init.len();
+        self.begun = true;
+        Ok(Some(Received { group, what: Upward::Init { proxy } }))
+    }
+}
+
+fn frame(to: Address, command: i32, length: usize, number: i32, route: i32) -> Vec<u8> {
+    let fields = match to.family.header() {
+        Header::Wide => {
+            let (length, pid, version) = match command {
+                down::PROC_INFO => (-1, -1, -1),
+                down::STDIN => (length as i32, -1, -1),
+                _ => (length as i32, route, number),
+            };
+            vec![command, length, pid, version, -1, -1, -1, -1]
+        }
+        Header::Grouped => vec![command, length as i32, to.group, to.proxy, number, route],
+    };
+    fields.into_iter().flat_map(i32::to_ne_bytes).collect()
+}
+
+/// Starts a process group. Its first process gets an empty standard input.
+pub(super) fn launch(to: Address, launch: &Launch) -> Vec<u8> {
+    let mut out = proc_info(to, &launch.options(to.family));
+    // Only the first process of all has a standard input that could be ended.
+    if (to.group, to.proxy) == (0, 0) {
+        out.extend(frame(to, down::STDIN, 0, 0, 0));
+    }
+    out
+}
+
+/// A list of options.
+fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = frame(to, down::PROC_INFO, 0, 0, 0);
+    out.extend((options.len() as i32).to_ne_bytes());
+    for option in options {
+        out.extend((option.len() as i32 + 1).to_ne_bytes());
+        out.extend_from_slice(option);
+        out.push(0);
+    }
+    out
+}
+
+/// A PMI-1 message for the client that `route` names.
+pub(super) fn response(to: Address, route: i32, text: &[u8]) -> Vec<u8> {
+    let mut out = frame(to, down::PMI_RESPONSE, text.len(), 1, route);
+    out.extend_from_slice(text);
+    out
+}
+
+/// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
+pub(super) fn barrier_out(to: Address, name: Option<&[u8]>) -> Vec<u8> {
+    let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
+    response(to, 0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
+}
+
+/// Pairs for the proxy's cache, in as many messages as it takes.
+pub(super) fn cache(to: Address, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut text = Vec::new();
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        if text.is_empty() {
+            text.extend_from_slice(b"cmd=keyval_cache");
+        }
+        text.push(b' ');
+        text.extend_from_slice(key);
+        text.push(b'=');
+        for byte in value {
+            if to.family.unescapes() && matches!(byte, b' ' | b'\\') {
+                text.push(b'\\');
+            }
+            text.push(*byte);
+        }
+        if text.len() > CACHE_MAX || at + 1 == pairs.len() {
+            text.push(b'\n');
+            out.extend(response(to, 0, &text));
+            text.clear();
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_written_as_recorded() {
+        let to = Address { family: Family::Mpich4_2, group: 1, proxy: 2 };
+        let mut expected: Vec<u8> =
+            [1_i32, 0, 1, 2, 0, 0, 2, 7].into_iter().flat_map(i32::to_ne_bytes).collect();
+        expected.extend(b"--exec\0");
+        expected.extend(1_i32.to_ne_bytes());
+        expected.push(0);
+        assert_eq!(proc_info(to, &[b"--exec".to_vec(), Vec::new()]), expected);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a proxy is told to start: the option list of MPICH's Hydra.
+
+use super::family::{Family, Header};
+
+/// A process group's part at one proxy. Ranks are numbered through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Processes of the group.
+    pub size: u32,
+    /// The name of its keyval space.
+    pub kvsname: Vec<u8>,
+    /// Of the group that asked for it, if it was spawned.
+    pub parent: Option<Vec<u8>>,
+    /// Its process mapping.
+    pub mapping: Vec<u8>,
+    /// The working directory of programs that ask for none, for proxies that do not pass on their own.
+    pub dir: Option<Vec<u8>>,
+    /// At least one.
+    pub blocks: Vec<Block>,
+}
+
+/// Processes of one program at one proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The number of the program in the request.
+    pub appnum: u32,
+    /// First rank.
+    pub first: u32,
+    /// How many processes it gets here.
+    pub count: u32,
+    /// Processes of this program at all proxies.
+    pub in_all: u32,
+    /// What they run.
+    pub program: Program,
+}
+
+/// A program and how to start it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Program {
+    /// The program and its arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Its working directory, if one was asked for.
+    pub dir: Option<Vec<u8>>,
+}
+
+impl Launch {
+    /// Processes at this proxy.
+    pub fn count(&self) -> u32 {
+        self.blocks.iter().map(|b| b.count).sum()
+    }
+
+    /// The list in the family's form.
+    pub(super) fn options(&self, family: Family) -> Vec<Vec<u8>> {
+        let mut list: Vec<Vec<u8>> = Vec::new();
+        let count = self.count();
+        let mut add = |name: &str, value: &[u8]| {
+            list.push(format!("--{name}").into_bytes());
+            list.push(value.to_vec());
+        };
+        if !family.names_ranks() {
+            // No filler processes; one round that holds all of ours.
+            add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
+            add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
+        }
+        add("global-process-count", self.size.to_string().as_bytes());
+        if family.header() == Header::Wide {
+            add("proxy-core-count", count.to_string().as_bytes());
+        }
+        add("auto-cleanup", b"1");
+        add("pmi-kvsname", &self.kvsname);
+        if let Some(parent) = &self.parent {
+            add("pmi-spawner-kvsname", parent);
+        }
+        add("pmi-process-mapping", &self.mapping);
+        for block in &self.blocks {
+            list.push(b"--exec".to_vec());
+            let mut add = |name: &str, values: &[&[u8]]| {
+                list.push(format!("--{name}").into_bytes());
+                list.extend(values.iter().map(|v| v.to_vec()));
+            };
+            add("exec-appnum", &[block.appnum.to_string().as_bytes()]);
+            if family.names_ranks() {
+                add("exec-rank", &[block.first.to_string().as_bytes()]);
+            }
+            add("exec-proc-count", &[block.count.to_string().as_bytes()]);
+            if self.parent.is_some() {
+                add("exec-local-env", &[b"1", b"'PMI_SPAWNED=1'"]);
+            }
+            if let Some(dir) = &block.program.dir {
+                add("exec-wdir", &[dir]);
+            }
+            let argc = block.program.argv.len().to_string();
+            add("exec-args", &[argc.as_bytes()]);
+            list.extend(block.program.argv.iter().cloned());
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(parent: Option<Vec<u8>>) -> Launch {
+        let program = Program { argv: vec![b"prog".to_vec(), b"a b".to_vec()], dir: None };
+        Launch {
+            size: 4,
+            kvsname: b"kvs".to_vec(),
+            parent,
+            mapping: b"(vector,(0,2,2))".to_vec(),
+            dir: None,
+            blocks: vec![Block { appnum: 0, first: 2, count: 2, in_all: 4, program }],
+        }
+    }
+
+    fn shown(launch: &Launch, family: Family) -> String {
+        let options = launch.options(family);
+        options.iter().map(|o| String::from_utf8_lossy(o).into_owned()).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn each_family_gets_its_form() {
+        assert_eq!(
+            shown(&launch(None), Family::Mpich3_4),
+            "--global-core-map|0,2,4|--pmi-id-map|0,2|--global-process-count|4|--proxy-core-count|2|\
+             --auto-cleanup|1|--pmi-kvsname|kvs|--pmi-process-mapping|(vector,(0,2,2))|--exec|--exec-appnum|0|\
+             --exec-proc-count|2|--exec-args|2|prog|a b"
+        );
+        assert_eq!(
+            shown(&launch(Some(b"up".to_vec())), Family::Mpich5_0_2),
+            "--global-process-count|4|--auto-cleanup|1|--pmi-kvsname|kvs|--pmi-spawner-kvsname|up|\
+             --pmi-process-mapping|(vector,(0,2,2))|--exec|--exec-appnum|0|--exec-rank|2|--exec-proc-count|2|\
+             --exec-local-env|1|'PMI_SPAWNED=1'|--exec-args|2|prog|a b"
+        );
+    }
+}

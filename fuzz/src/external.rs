@@ -24,7 +24,7 @@ use pmi_fuzzer::store::{Origin, TRIES, store};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target};
 use pmi_fuzzer::transition::{Transition, transitions};
-use pmi_runner::launch::{Environment, Implementation};
+use pmi_runner::party::server::{Environment, Implementation};
 use pmi_scenario::ast::Need;
 
 use crate::counters;

@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
 use pmi_judge::event::{Bytes, Event, SilenceProof, What};
-use pmi_judge::{Finding, Monitor, Party};
+use pmi_judge::{Finding, Monitor, Side};
 use pmi_reference::Action;
 use pmi_wire::Proc;
 
@@ -102,7 +102,7 @@ fn operations(data: &[u8]) {
         if play.watch.spawned {
             return;
         }
-        let wrong = findings.iter().find(|finding| finding.party == Party::Server);
+        let wrong = findings.iter().find(|finding| finding.party == Side::Server);
         assert_eq!(wrong, None, "a finding about a server that does what it must");
     }
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Bytes, SilenceProof, What};
-use pmi_judge::{Judge, Party};
-use pmi_runner::play::{Incoming, Memory, Peer, Recorder};
+use pmi_judge::{Judge, Side};
+use pmi_runner::interpret::Recorder;
+use pmi_runner::party::{Incoming, Party};
+use pmi_runner::process::Memory;
 use pmi_scenario::ast::{Piece, Template, UpstreamAction};
 use pmi_scenario::scope::fill;
 use pmi_wire::{Body, LineFramer, Maxes, Operation, Proc, Response, ValueReading};
@@ -52,7 +54,7 @@ impl Link {
 }
 
 struct Driver<'a> {
-    peer: &'a mut dyn Peer,
+    party: &'a mut dyn Party,
     recorder: Recorder<'a>,
     links: BTreeMap<Proc, Link>,
     kvs: Option<Vec<u8>>,
@@ -76,7 +78,7 @@ struct Stop;
 /// Plays a case. No step takes longer than `wait`, and the end of the job no longer than `ending`.
 pub(crate) fn drive(
     case: &Case,
-    peer: &mut dyn Peer,
+    party: &mut dyn Party,
     command: Vec<String>,
     wait: Duration,
     ending: Duration,
@@ -84,8 +86,8 @@ pub(crate) fn drive(
     let mut sink = ();
     let ranks = case.ranks();
     let mut driver = Driver {
-        peer,
-        recorder: Recorder::new(&mut sink, Judge::watching(Party::Server)),
+        party,
+        recorder: Recorder::new(&mut sink, Judge::watching(Side::Server)),
         links: BTreeMap::new(),
         kvs: None,
         maxes: None,
@@ -100,11 +102,11 @@ pub(crate) fn drive(
         seen: Observation::default(),
     };
     if case.needs_upstream() {
-        driver.peer.hold(case.scenario.answers());
+        driver.party.hold(case.scenario.answers());
     }
     driver.recorder.record(What::Launched { command, ranks, nodes: 1 });
     if driver.start(ranks).is_ok() {
-        driver.before = driver.peer.memory();
+        driver.before = driver.party.memory();
         for (index, stmt) in case.scenario.body.iter().enumerate() {
             driver.recorder.line = index;
             let done = match ServerStep::of(stmt) {
@@ -122,7 +124,7 @@ pub(crate) fn drive(
     let mut seen = driver.seen;
     seen.events = driver.recorder.events;
     seen.findings = driver.recorder.judge.take_watched();
-    seen.findings.retain(|f| f.party == Party::Server && driver.upstream.judges(f));
+    seen.findings.retain(|f| f.party == Side::Server && driver.upstream.judges(f));
     seen
 }
 
@@ -141,7 +143,7 @@ impl Driver<'_> {
         let procs: Vec<Proc> = (0..ranks).map(|rank| Proc { group: 0, rank }).collect();
         while !procs.iter().all(|p| self.links.get(p).is_some_and(|l| l.started)) {
             let ended = self.seen.exit.is_some();
-            match self.peer.next(deadline, true) {
+            match self.party.next(deadline, true) {
                 Incoming::Event(what) if !ended => self.take(what)?,
                 Incoming::Event(what) => drop(self.take(what)),
                 Incoming::Interrupted => return self.unjudged("interrupted"),
@@ -179,12 +181,12 @@ impl Driver<'_> {
             }
             ServerStep::Exit { rank, status } => {
                 self.dismiss(proc(rank));
-                self.peer.exit(proc(rank), *status);
+                self.party.exit(proc(rank), *status);
                 Ok(())
             }
             ServerStep::Kill { rank, signal } => {
                 self.dismiss(proc(rank));
-                self.peer.kill(proc(rank), *signal);
+                self.party.kill(proc(rank), *signal);
                 Ok(())
             }
             ServerStep::PassedOn => self.until(|state| state.take_passed() || state.is_over()),
@@ -197,7 +199,7 @@ impl Driver<'_> {
                 };
                 self.sent += text.len() as u64;
                 let Some(command) = self.upstream.command(action, text) else { return Ok(()) };
-                self.peer.upstream(command);
+                self.party.upstream(command);
                 if matches!(action, UpstreamAction::Usual { .. }) {
                     return Ok(());
                 }
@@ -249,7 +251,7 @@ impl Driver<'_> {
                     Piece::Var(name) if name == "kvs" => out.extend_from_slice(self.kvs.as_deref()?),
                     Piece::Var(_) => {
                         let group = self.groups + u32::from(!self.spawning);
-                        out.extend(self.peer.agent(group));
+                        out.extend(self.party.agent(group));
                     }
                     Piece::Fill(expr) => {
                         let (limit, plus) = length(expr)?;
@@ -313,13 +315,13 @@ impl Driver<'_> {
         let what = What::ToServer { proc, bytes: Bytes(bytes.clone()) };
         self.upstream.observe(self.recorder.events.len() as u64, &what);
         self.recorder.record(what);
-        self.peer.send(proc, &bytes);
+        self.party.send(proc, &bytes);
     }
 
     fn close(&mut self, proc: Proc) {
         if !self.link(proc).is_over() {
             self.recorder.record(What::ClosedByClient { proc });
-            self.peer.close(proc);
+            self.party.close(proc);
             self.link(proc).dismissed = true;
         }
     }
@@ -428,7 +430,7 @@ impl Driver<'_> {
     /// Waits for what comes next until a time limit, or until the server holds more than is good.
     fn hear(&mut self, deadline: Instant) -> Incoming {
         loop {
-            match self.peer.next(deadline.min(Instant::now() + LOOK), true) {
+            match self.party.next(deadline.min(Instant::now() + LOOK), true) {
                 Incoming::Deadline => {
                     self.look_at_memory();
                     if self.seen.grows_dangerously() || Instant::now() >= deadline {
@@ -447,7 +449,7 @@ impl Driver<'_> {
             let then = self.before.iter().find(|then| then.pid == now.pid)?;
             Some(Growth { name: now.name, bytes: now.bytes.saturating_sub(then.bytes), sent })
         };
-        let grown: Vec<Growth> = self.peer.memory().into_iter().filter_map(growth).collect();
+        let grown: Vec<Growth> = self.party.memory().into_iter().filter_map(growth).collect();
         self.seen.growth = self.seen.growth.take().into_iter().chain(grown).max_by_key(|g| g.bytes);
     }
 
@@ -456,7 +458,7 @@ impl Driver<'_> {
         let procs: Vec<Proc> = self.links.iter().filter(|(_, l)| l.started).map(|(p, _)| *p).collect();
         for proc in procs {
             self.close(proc);
-            self.peer.exit(proc, 0);
+            self.party.exit(proc, 0);
         }
         let deadline = Instant::now() + ending.max(2 * SETTLED);
         let mut last = Instant::now();
@@ -466,7 +468,7 @@ impl Driver<'_> {
                     last = Instant::now();
                     if let What::Started { proc, .. } = what {
                         // A spawned process that came late.
-                        self.peer.exit(proc, 0);
+                        self.party.exit(proc, 0);
                     }
                     if self.take(what).is_err() {
                         return;
@@ -485,7 +487,7 @@ impl Driver<'_> {
             return;
         }
         // What follows the launcher's end: that it died of a signal.
-        while let Incoming::Event(what) = self.peer.next(Instant::now(), false) {
+        while let Incoming::Event(what) = self.party.next(Instant::now(), false) {
             if self.take(what).is_err() {
                 return;
             }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use pmi_runner::launch::Implementation;
+use pmi_runner::party::server::Implementation;
 
 /// Begins the line that tells of a proxy's death.
 const MARK: &str = "pmi-conform-proxy-status: ";

@@ -7,7 +7,7 @@ use pmi_wire::{Operation, Response, ValueReading};
 
 use pmi_judge::Finding;
 use pmi_judge::event::{Bytes, What};
-use pmi_runner::hydra::UpstreamCommand;
+use pmi_runner::party::proxy::UpstreamCommand;
 use pmi_scenario::ast::UpstreamAction;
 use pmi_wire::Proc;
 
@@ -138,7 +138,7 @@ fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmi_judge::Party;
+    use pmi_judge::Side;
 
     fn passed(id: u64, text: &str) -> What {
         What::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
@@ -151,7 +151,7 @@ mod tests {
     fn finding(seq: u64) -> Finding {
         Finding {
             requirement: "hydra.upstream.replies-kept".into(),
-            party: Party::Server,
+            party: Side::Server,
             proc: Some(Proc::proxy(0)),
             seq,
             line: 0,

@@ -5,18 +5,18 @@ use pmi_scenario::suite::Suite;
 use crate::deviations::Deviations;
 use crate::event::Event;
 use crate::verdict::{RunHeader, ScenarioResult};
-use crate::{Judge, Party, result};
+use crate::{Judge, Side, result};
 
 /// Why a log cannot be judged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotFromEvents(Option<Party>);
+pub struct NotFromEvents(Option<Side>);
 
 impl std::fmt::Display for NotFromEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let what = match self.0 {
-            Some(Party::Server) => "the log of a process manager",
-            Some(Party::Client) => "the log of a program",
-            Some(Party::Library) => "the log of a library",
+            Some(Side::Server) => "the log of a process manager",
+            Some(Side::Client) => "the log of a program",
+            Some(Side::Library) => "the log of a library",
             None => "the log of a recording",
         };
         write!(
@@ -41,7 +41,7 @@ pub fn scenario(
     deviations: &mut Deviations,
     strict: bool,
 ) -> Result<ScenarioResult, NotFromEvents> {
-    let Some(party @ Party::Server) = header.under_test else {
+    let Some(party @ Side::Server) = header.under_test else {
         return Err(NotFromEvents(header.under_test));
     };
     if events.is_empty() {

@@ -10,7 +10,7 @@ use pmi_wire::Proc;
 /// Who broke it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Party {
+pub enum Side {
     /// The process manager.
     Server,
     /// The process.
@@ -25,7 +25,7 @@ pub struct Finding {
     /// Id of the requirement.
     pub requirement: String,
     /// Who broke it.
-    pub party: Party,
+    pub party: Side,
     /// At whose connection; `None` for the job as a whole.
     pub proc: Option<Proc>,
     /// Sequence number of the event that showed it.

@@ -11,7 +11,7 @@ use pmi_wire::Proc;
 use crate::conversation::{Conversation, Line};
 use crate::event::{Abandoned, Event, Exit, SilenceProof, What};
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
-use crate::{Finding, Monitor, Party, Severity, UpstreamMonitor};
+use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
 
 /// Most findings of one scenario: after so many the rest says nothing new.
 const FINDINGS: usize = 1000;
@@ -90,7 +90,7 @@ pub struct Outcome {
     /// What the party under test broke, in order.
     pub findings: Vec<Finding>,
     /// Whom the run is about.
-    pub under_test: Party,
+    pub under_test: Side,
     /// Whether an expected answer never came.
     pub hung: bool,
     /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
@@ -108,7 +108,7 @@ pub struct Outcome {
 
 /// See the module's documentation.
 pub struct Judge {
-    party: Party,
+    party: Side,
     monitor: Monitor,
     upstream: UpstreamMonitor,
     conversation: Conversation,
@@ -150,7 +150,7 @@ fn silence(proof: SilenceProof, waited: Duration) -> String {
 
 impl Judge {
     /// A judge who has seen nothing. `requires` is what the scenario tests.
-    pub fn new(party: Party, requires: Vec<String>) -> Self {
+    pub fn new(party: Side, requires: Vec<String>) -> Self {
         Self {
             party,
             monitor: Monitor::focused(requires),
@@ -172,7 +172,7 @@ impl Judge {
     }
 
     /// A judge without a scenario, whose monitors report everything.
-    pub fn watching(party: Party) -> Self {
+    pub fn watching(party: Side) -> Self {
         Self { monitor: Monitor::new(), ..Self::new(party, Vec::new()) }
     }
 

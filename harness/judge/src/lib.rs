@@ -19,7 +19,7 @@ mod seen;
 pub mod upstream;
 pub mod verdict;
 
-pub use finding::{Finding, Party};
+pub use finding::{Finding, Side};
 pub use judge::{Awaited, Judge, Outcome, Standing, Unjudged};
 pub use monitor::Monitor;
 pub use pmi_scenario::requirement::Severity;

@@ -11,7 +11,7 @@ use pmi_wire::place;
 use pmi_wire::{LineFramer, Message, ValueReading, grammar};
 
 use crate::event::{Event, What};
-use crate::finding::{Finding, Party};
+use crate::finding::{Finding, Side};
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, show};
 use pmi_scenario::vocabulary::COMMANDS;
@@ -189,7 +189,7 @@ impl UpstreamMonitor {
             let seen = seen.into();
             self.findings.push(Finding {
                 requirement: requirement.to_owned(),
-                party: Party::Server,
+                party: Side::Server,
                 proc: Some(proc),
                 seq: self.seq,
                 line: 0,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Exit};
-use crate::{Finding, Party, Severity};
+use crate::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 
 /// Version of the log's format.
@@ -136,7 +136,7 @@ pub struct RunHeader {
     pub dialect: String,
     /// Who is under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub under_test: Option<Party>,
+    pub under_test: Option<Side>,
     /// Scenarios that were selected.
     pub selected: usize,
     /// Whether a broken SHOULD is red.

@@ -16,7 +16,7 @@ use pmi_reference::fault::{Fault, Variation};
 use serde::Serialize;
 
 use crate::interpret::play;
-use crate::play::{Limits, MemoryPeer};
+use crate::party::{Limits, MemoryParty};
 use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::UnderTest;
@@ -111,8 +111,8 @@ pub fn needs_fault(requirement: &Requirement) -> bool {
 /// Plays one scenario against a server that behaves like this.
 fn one(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
     let config = Config { nodes: scenario.nodes, behaviour: behaviour.clone(), ..Config::default() };
-    let mut peer = MemoryPeer::launch(config, scenario.ranks);
-    play(scenario, &|name| suite.fragment(name), Vec::new(), &mut peer, limits, &mut ())
+    let mut party = MemoryParty::launch(config, scenario.ranks);
+    play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ())
 }
 
 fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {

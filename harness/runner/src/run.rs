@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::Config;
 
-use crate::client::{self, Program};
+use crate::interpret::EventSink;
+use crate::interpret::library::play as play_library;
 use crate::interpret::play;
-use crate::launch::{Environment, Implementation, ProcessPeer};
-use crate::library::Library;
-use crate::play::library::play as play_library;
-use crate::play::{EventSink, Limits, MemoryPeer};
+use crate::interpret::program::{self, Program};
+use crate::party::library::Library;
+use crate::party::server::{Environment, Implementation, ServerParty};
+use crate::party::{Limits, MemoryParty};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
-use pmi_judge::{Outcome, Party, Unjudged};
+use pmi_judge::{Outcome, Side, Unjudged};
 use pmi_scenario::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step};
 use pmi_scenario::suite::Suite;
 
@@ -123,9 +124,9 @@ pub fn run(
         server: label,
         dialect: "pmi-1.1".into(),
         under_test: match target {
-            Target::Memory(_) | Target::Processes(..) => Some(Party::Server),
-            Target::Library(..) => Some(Party::Library),
-            Target::Client(_) => Some(Party::Client),
+            Target::Memory(_) | Target::Processes(..) => Some(Side::Server),
+            Target::Library(..) => Some(Side::Library),
+            Target::Client(_) => Some(Side::Client),
         },
         selected: selected.len(),
         strict: options.strict,
@@ -291,11 +292,11 @@ fn one(
     let outcome = match target {
         Target::Memory(config) => {
             let config = Config { nodes: scenario.nodes, ..config.clone() };
-            let mut peer = MemoryPeer::launch(config, scenario.ranks);
-            play(scenario, &fragment, Vec::new(), &mut peer, options.limits, sink)
+            let mut party = MemoryParty::launch(config, scenario.ranks);
+            play(scenario, &fragment, Vec::new(), &mut party, options.limits, sink)
         }
         Target::Client(program) => {
-            client::play(program, scenario, &fragment, options.limits, interrupted, sink)?
+            program::play(program, scenario, &fragment, options.limits, interrupted, sink)?
         }
         Target::Processes(implementation, environment) => {
             if !implementation.can_span(scenario.nodes) {
@@ -305,9 +306,9 @@ fn one(
                 );
                 return Err((Verdict::NotApplicable, why));
             }
-            match ProcessPeer::launch(implementation, scenario.ranks, scenario.nodes, environment) {
-                Ok((mut peer, command)) => {
-                    play(scenario, &fragment, command, &mut peer, options.limits, sink)
+            match ServerParty::launch(implementation, scenario.ranks, scenario.nodes, environment) {
+                Ok((mut party, command)) => {
+                    play(scenario, &fragment, command, &mut party, options.limits, sink)
                 }
                 Err(error) => return Err((Verdict::Unjudged, error.to_string())),
             }

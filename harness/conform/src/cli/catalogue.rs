@@ -15,7 +15,7 @@ use pmi_reference::fault::client::{FAULTS, UNSEEN};
 use pmi_reference::fault::faults;
 use pmi_runner::mutants::client::needs_client_fault;
 use pmi_runner::mutants::{self, needs_fault};
-use pmi_runner::play::Limits;
+use pmi_runner::party::Limits;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::requirement::{Binds, Level, Requirement};

@@ -21,9 +21,9 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target};
-use pmi_runner::client::Program;
-use pmi_runner::launch::{Environment, Implementation, need};
-use pmi_runner::library::Library;
+use pmi_runner::interpret::program::Program;
+use pmi_runner::party::library::Library;
+use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_scenario::ast::Need;
 use serde_json::json;
 

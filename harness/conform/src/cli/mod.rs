@@ -18,8 +18,8 @@ use clap::{CommandFactory, Parser};
 use pmi_judge::again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::result::{self, Ran};
-use pmi_runner::hydra;
-use pmi_runner::launch::UnknownProxy;
+use pmi_runner::party::proxy as upstream;
+use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, ServeOptions};
 use pmi_scenario::suite::SuiteError;
 
@@ -111,10 +111,10 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
 
 fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     let HydraUpstream { proxy, family, ranks, nodes, patience, command } = upstream;
-    let end = hydra::run(hydra::Options { proxy, family, ranks, nodes, patience, command })?;
+    let end = upstream::run(upstream::Options { proxy, family, ranks, nodes, patience, command })?;
     match end {
-        hydra::End::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
-        hydra::End::Signal(signal) => {
+        upstream::End::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
+        upstream::End::Signal(signal) => {
             // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
             for _ in 0..2 {
                 let _ = signal_hook::low_level::raise(signal);

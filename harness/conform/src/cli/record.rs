@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::report::{LogWriter, Look, Terminal, Verbosity};
 use anyhow::Context;
-use pmi_judge::Party;
+use pmi_judge::Side;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
 use pmi_runner::agent;
@@ -110,7 +110,7 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
         count(messages, "message", "s"),
         session.exit
     )?;
-    for (party, name) in [(Party::Server, "process manager"), (Party::Client, "program")] {
+    for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
         let told =
             match (result::broken(judged, party), judged.findings.iter().any(|f| f.finding.party == party)) {
                 (0, false) => "nothing found".to_owned(),

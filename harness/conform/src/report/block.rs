@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiffConfig};
 use super::{tally, text};
 use pmi_judge::event::{Event, SilenceProof, What};
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
-use pmi_judge::{Party, Severity};
+use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
 /// An implementation can break the same rule without end; the log has the rest.
@@ -108,12 +108,12 @@ pub(super) fn headline(judged: &Judged) -> String {
 pub(super) fn who(judged: &Judged) -> String {
     let rank = |p: Proc| if p.group == 0 { format!("rank {p}") } else { p.to_string() };
     match (judged.finding.party, judged.finding.proc) {
-        (Party::Server, None) => "the server".to_owned(),
-        (Party::Server, Some(p)) => format!("the server, to {}", rank(p)),
-        (Party::Client, None) => "the client".to_owned(),
-        (Party::Client, Some(p)) => format!("the client, {}", rank(p)),
-        (Party::Library, None) => "the library".to_owned(),
-        (Party::Library, Some(p)) => format!("the library, at {}", rank(p)),
+        (Side::Server, None) => "the server".to_owned(),
+        (Side::Server, Some(p)) => format!("the server, to {}", rank(p)),
+        (Side::Client, None) => "the client".to_owned(),
+        (Side::Client, Some(p)) => format!("the client, {}", rank(p)),
+        (Side::Library, None) => "the library".to_owned(),
+        (Side::Library, Some(p)) => format!("the library, at {}", rank(p)),
     }
 }
 

@@ -6,7 +6,7 @@ use super::log::LogError;
 use super::*;
 use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, Verdict};
-use pmi_judge::{Finding, Party, Severity};
+use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 use pmi_wire::Proc;
 
@@ -47,7 +47,7 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
     Judged {
         finding: Finding {
             requirement: requirement.to_owned(),
-            party: Party::Server,
+            party: Side::Server,
             proc: Some(proc(0, 1)),
             seq: 5,
             line: 12,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_runner::play::library::KVS_PREFIX;
+use pmi_runner::interpret::library::KVS_PREFIX;
 use pmi_scenario::ast::{Action, Arg, BinOp, Call, Expr, Piece, Role, Step, Stmt, Template, UnderTest};
 use pmi_wire::Operation;
 

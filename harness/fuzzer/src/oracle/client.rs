@@ -6,7 +6,7 @@
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::own::HANG;
 use pmi_judge::{Finding, Outcome, SeenKind, Severity};
-use pmi_runner::play::KEPT;
+use pmi_runner::interpret::KEPT;
 use pmi_scenario::ast::{Action, Piece, Role, Step, Stmt, Template, UnderTest};
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::{Body, LineFramer, Operation, Proc, Request, Response, ValueReading};
@@ -307,7 +307,7 @@ mod tests {
     use crate::client_steps::{asks as answers, says};
     use crate::fields::text;
     use crate::mutate::Said;
-    use pmi_judge::Party;
+    use pmi_judge::Side;
     use pmi_judge::event::Bytes;
 
     const ZERO: Proc = Proc { group: 0, rank: 0 };
@@ -339,7 +339,7 @@ mod tests {
     fn hang(proc: Proc, events: &[Event]) -> Finding {
         Finding {
             requirement: HANG.to_owned(),
-            party: Party::Client,
+            party: Side::Client,
             proc: Some(proc),
             seq: events.len() as u64,
             line: 1,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use pmi_judge::Outcome;
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::verdict::Verdict;
-use pmi_runner::client::{self, Program};
-use pmi_runner::library::Library;
-use pmi_runner::play::Limits;
-use pmi_runner::play::library::play as play_library;
+use pmi_runner::interpret::library::play as play_library;
+use pmi_runner::interpret::program::{self, Program};
+use pmi_runner::party::Limits;
+use pmi_runner::party::library::Library;
 use pmi_scenario::UnderTest;
 use pmi_scenario::suite::Suite;
 use pmi_wire::Proc;
@@ -125,7 +125,7 @@ impl Client {
         let interrupted = &*self.interrupted;
         let outcome = match &self.subject {
             Subject::Program(program) => {
-                client::play(program, &case.scenario, &fragment, limits, interrupted, &mut ()).map_err(
+                program::play(program, &case.scenario, &fragment, limits, interrupted, &mut ()).map_err(
                     |(verdict, why)| match verdict {
                         Verdict::NotApplicable => Unplayed::NotApplicable(why),
                         _ => Unplayed::Unjudged(why),

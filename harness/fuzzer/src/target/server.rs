@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pmi_reference::Config;
-use pmi_runner::launch::{Environment, Implementation, Patience, ProcessPeer};
-use pmi_runner::play::MemoryPeer;
+use pmi_runner::party::MemoryParty;
+use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::process::tree::left_over;
 use pmi_scenario::requirement::Catalogue;
 
@@ -94,20 +94,20 @@ impl Target for Server {
         }
         let (seen, left) = match &self.access {
             Access::Memory(config) => {
-                let mut peer = MemoryPeer::launch(config.clone(), case.ranks());
-                (drive(case, &mut peer, Vec::new(), wait, ending), Vec::new())
+                let mut party = MemoryParty::launch(config.clone(), case.ranks());
+                (drive(case, &mut party, Vec::new(), wait, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
-                let (mut peer, command) = ProcessPeer::launch(implementation, case.ranks(), 1, environment)?;
+                let (mut party, command) = ServerParty::launch(implementation, case.ranks(), 1, environment)?;
                 if pace == Pace::Fast {
-                    peer.set_patience(FAST);
+                    party.set_patience(FAST);
                 }
-                let mut seen = drive(case, &mut peer, command, wait, ending);
+                let mut seen = drive(case, &mut party, command, wait, ending);
                 // Who was told to end, or wrote to one that had died, did not die first.
-                seen.crashed = peer.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
+                seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
                 // A launcher that ends its proxies by force ends the shell around them instead.
                 let looks = seen.exit.is_some() && self.proxy_status.is_none();
-                let left = if looks { left_over(|| peer.leftovers()) } else { Vec::new() };
+                let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
                 (seen, left)
             }
         };

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::Severity;
     use crate::event::{Bytes, SilenceProof};
-    use crate::finding::{Finding, Party};
+    use crate::finding::{Finding, Side};
     use crate::seen::SeenKind;
 
     /// What is found in these lines: rank, whether the server says it, and what is said.
@@ -77,7 +77,7 @@ mod tests {
             if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
         });
         let found = judged(std::iter::once(launched).chain(events));
-        found.into_iter().filter(|f| f.party == Party::Server).map(|f| f.requirement).collect()
+        found.into_iter().filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
     }
 
     fn judged(events: impl IntoIterator<Item = What>) -> Vec<Finding> {

@@ -6,7 +6,7 @@ use pmi_wire::{
 
 use super::state::{COMPLETE, LINE_LIMIT, Monitor, Pending, request_rule};
 use crate::Severity;
-use crate::finding::Party;
+use crate::finding::Side;
 use crate::kvs::{Expected, is_ambiguous};
 use crate::seen::{Seen, SeenKind, show};
 use pmi_wire::Proc;
@@ -578,7 +578,7 @@ impl Monitor {
         // RFC 13 makes the server answer, but not before it has heard the other processes out.
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
         let expected = format!("an answer to {}", op.request_cmd());
-        self.find(Party::Server, p, &id, at_most, expected, how.into());
+        self.find(Side::Server, p, &id, at_most, expected, how.into());
     }
 
     fn all_in(&mut self, p: Proc) -> bool {

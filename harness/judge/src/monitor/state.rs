@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use pmi_wire::{LineFramer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
 use crate::Severity;
-use crate::finding::{Finding, Party};
+use crate::finding::{Finding, Side};
 use crate::kvs::Kvs;
 use crate::seen::Seen;
 
@@ -272,7 +272,7 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<Seen>,
     ) {
-        self.find(Party::Server, p, requirement, None, expected.into(), seen.into());
+        self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
     }
 
     /// Reports a breach of the client's, after which the server may abort.
@@ -295,20 +295,20 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<Seen>,
     ) {
-        self.find(Party::Client, p, requirement, None, expected.into(), seen.into());
+        self.find(Side::Client, p, requirement, None, expected.into(), seen.into());
     }
 
     /// Makes a finding, unless there are too many already.
     pub(super) fn find(
         &mut self,
-        party: Party,
+        party: Side,
         p: Proc,
         requirement: &str,
         at_most: Option<Severity>,
         expected: String,
         seen: Seen,
     ) {
-        if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Party::Server) {
+        if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Side::Server) {
             return;
         }
         self.findings.push(Finding {

@@ -1,6 +1,9 @@
 //! What makes a conversation of a scenario: the steps are taken in the order of the file, for every rank. What is ours to do is
 //! done when its step is reached; what is expected is told to the judge and waited for.
 
+pub mod library;
+pub mod program;
+mod recorder;
 pub mod walk;
 
 use std::collections::HashSet;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Abandoned, Bytes, SilenceProof, What};
 use pmi_judge::expectation::{Choice, Expectation, Expected, Matcher, Pattern};
-use pmi_judge::{Awaited, Judge, Outcome, Party, Standing};
+use pmi_judge::{Awaited, Judge, Outcome, Side, Standing};
 use pmi_scenario::ast::{
     Action, Alternative, ProcessAction, RankSet, Role, Scenario, Source, Step, Template, UpstreamAction, Who,
     WriteMode,
@@ -17,8 +20,9 @@ use pmi_scenario::ast::{
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-use crate::hydra::UpstreamCommand;
-use crate::play::{EventSink, Incoming, Limits, Peer, Recorder};
+use crate::party::proxy::UpstreamCommand;
+use crate::party::{Incoming, Limits, Party};
+pub use recorder::{EventSink, KEPT, Recorder};
 use walk::{Fragments, Place, Steps, walk};
 
 /// How long an implementation that has hung gets to end by itself.
@@ -27,28 +31,28 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Playing ends early. The judge knows why.
 struct Stop;
 
-/// Plays one scenario whose fragments `fragments` finds. The peer has been launched; `Launched` is recorded here.
+/// Plays one scenario whose fragments `fragments` finds. The party has been launched; `Launched` is recorded here.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
     command: Vec<String>,
-    peer: &mut dyn Peer,
+    party: &mut dyn Party,
     limits: Limits,
     sink: &mut dyn EventSink,
 ) -> Outcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut interpreter = Interpreter {
         scenario,
-        peer,
+        party,
         limits,
-        recorder: Recorder::new(sink, Judge::new(Party::Server, requires)),
+        recorder: Recorder::new(sink, Judge::new(Side::Server, requires)),
         scope: Scope::default(),
         source: Arc::clone(&scenario.source),
         cited: String::new(),
         dismissed: HashSet::new(),
         released: false,
     };
-    interpreter.peer.hold(scenario.answers());
+    interpreter.party.hold(scenario.answers());
     let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
     interpreter.recorder.record(launched);
     // The judge knows why it ended early, if it did.
@@ -60,7 +64,7 @@ pub fn play(
 
 struct Interpreter<'a> {
     scenario: &'a Scenario,
-    peer: &'a mut dyn Peer,
+    party: &'a mut dyn Party,
     limits: Limits,
     recorder: Recorder<'a>,
     scope: Scope,
@@ -160,7 +164,7 @@ impl Interpreter<'_> {
         let hung = self.recorder.judge.is_hung();
         let deadline = Instant::now() + if hung { self.limits.step.min(GRACE) } else { self.limits.step };
         while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
-            match self.peer.next(deadline, true) {
+            match self.party.next(deadline, true) {
                 Incoming::Event(what) => drop(self.recorder.record(what)),
                 Incoming::Idle | Incoming::Deadline | Incoming::Interrupted => break,
             }
@@ -174,7 +178,7 @@ impl Interpreter<'_> {
         for p in self.recorder.judge.started() {
             if self.dismissed.insert(p) {
                 self.close(p);
-                self.peer.exit(p, 0);
+                self.party.exit(p, 0);
             }
         }
     }
@@ -220,11 +224,11 @@ impl Interpreter<'_> {
     fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), Ended> {
         if lines.iter().any(|line| self.scope.names_agent(line)) {
             let group = self.recorder.judge.next_group();
-            self.scope.set_agent(self.peer.agent(group));
+            self.scope.set_agent(self.party.agent(group));
         }
         for bytes in self.scope.message(mode, lines)? {
             self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
-            self.peer.send(p, &bytes);
+            self.party.send(p, &bytes);
         }
         Ok(())
     }
@@ -232,7 +236,7 @@ impl Interpreter<'_> {
     fn close(&mut self, p: Proc) {
         if !self.recorder.judge.is_closed(p) {
             self.recorder.record(What::ClosedByClient { proc: p });
-            self.peer.close(p);
+            self.party.close(p);
         }
     }
 
@@ -251,13 +255,13 @@ impl Interpreter<'_> {
                     None => self.asked(p, None),
                     some => Some(self.named(p, *some)?),
                 };
-                self.peer.upstream(UpstreamCommand::Answer { proxy: p.rank, to, text });
+                self.party.upstream(UpstreamCommand::Answer { proxy: p.rank, to, text });
             }
             UpstreamAction::Usual { to } => {
                 let id = self.named(p, *to)?;
-                self.peer.upstream(UpstreamCommand::Usual(id));
+                self.party.upstream(UpstreamCommand::Usual(id));
             }
-            UpstreamAction::Close => self.peer.upstream(UpstreamCommand::Close(p.rank)),
+            UpstreamAction::Close => self.party.upstream(UpstreamCommand::Close(p.rank)),
         }
         Ok(())
     }
@@ -308,7 +312,7 @@ impl Interpreter<'_> {
         let wait = if silence { self.limits.silence } else { self.limits.step };
         let deadline = Instant::now() + wait;
         while self.recorder.judge.standing() == Standing::Open {
-            let proof = match self.peer.next(deadline, !silence) {
+            let proof = match self.party.next(deadline, !silence) {
                 Incoming::Event(what) => {
                     self.recorder.record(what);
                     self.bounded()?;
@@ -361,11 +365,11 @@ impl Interpreter<'_> {
             ProcessAction::Ended => self.expect(Some(p), Expected::Ended)?,
             ProcessAction::Exit(status) => {
                 self.dismiss(p);
-                self.peer.exit(p, *status);
+                self.party.exit(p, *status);
             }
             ProcessAction::Kill(signal) => {
                 self.dismiss(p);
-                self.peer.kill(p, *signal);
+                self.party.kill(p, *signal);
             }
             ProcessAction::Ends(_)
             | ProcessAction::Over

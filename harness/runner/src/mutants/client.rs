@@ -10,9 +10,10 @@ use pmi_reference::Config;
 use pmi_reference::fault::client::{Act, ClientFault, ClientVariation, Session, UNSEEN};
 use serde::Serialize;
 
-use crate::play::{Incoming, MemoryPeer, Peer, Recorder};
+use crate::interpret::Recorder;
+use crate::party::{Incoming, MemoryParty, Party};
 use pmi_judge::event::{Bytes, SilenceProof, What};
-use pmi_judge::{Finding, Judge, Party};
+use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::Proc;
@@ -100,7 +101,7 @@ struct State {
 
 /// A session that is being played.
 struct Playing<'a> {
-    peer: MemoryPeer,
+    party: MemoryParty,
     recorder: Recorder<'a>,
     procs: BTreeMap<Proc, State>,
     /// The names of the keyval spaces that groups have been told.
@@ -110,7 +111,7 @@ struct Playing<'a> {
 impl Playing<'_> {
     /// Takes in what the server did.
     fn drain(&mut self) {
-        while let Incoming::Event(what) = self.peer.next(Instant::now(), false) {
+        while let Incoming::Event(what) = self.party.next(Instant::now(), false) {
             match &what {
                 What::Started { proc, .. } => {
                     self.procs.insert(*proc, State { waits: false });
@@ -142,7 +143,7 @@ impl Playing<'_> {
         self.procs.remove(&proc);
         self.recorder.record(What::ClosedByClient { proc });
         self.recorder.record(What::Ended { proc, ours: true });
-        self.peer.exit(proc, 0);
+        self.party.exit(proc, 0);
         self.drain();
     }
 
@@ -164,8 +165,8 @@ fn judged(session: &Session) -> Vec<Finding> {
     let config = Config { behaviour: session.server.clone(), ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
-        peer: MemoryPeer::launch(config, session.ranks),
-        recorder: Recorder::new(&mut sink, Judge::watching(Party::Client)),
+        party: MemoryParty::launch(config, session.ranks),
+        recorder: Recorder::new(&mut sink, Judge::watching(Side::Client)),
         procs: BTreeMap::new(),
         names: BTreeMap::new(),
     };
@@ -180,7 +181,7 @@ fn judged(session: &Session) -> Vec<Finding> {
                 state.waits = true;
                 for piece in play.fill(proc.group, bytes).chunks(session.piece) {
                     play.recorder.record(What::ToServer { proc, bytes: Bytes(piece.to_vec()) });
-                    play.peer.send(proc, piece);
+                    play.party.send(proc, piece);
                     play.drain();
                 }
             }
@@ -202,7 +203,7 @@ fn told(finding: &Finding) -> String {
 
 fn try_fault(fault: &ClientFault) -> ClientFaultResult {
     let findings = judged(&Session::changed(fault.effect));
-    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == Party::Client).collect();
+    let against: Vec<&Finding> = findings.iter().filter(|f| f.party == Side::Client).collect();
     let right = against.iter().find(|f| fault.breaks.contains(&f.requirement.as_str()));
     ClientFaultResult {
         name: fault.name,

@@ -14,7 +14,7 @@ use super::session::{self, Mode};
 use crate::process::stop::StopSignals;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{Judged, Verdict};
-use pmi_judge::{Party, Severity};
+use pmi_judge::{Severity, Side};
 use pmi_scenario::suite::Suite;
 
 const RANKS: &str = "{ranks}";
@@ -195,8 +195,8 @@ pub fn run(
                 manager: manager.label.clone(),
                 exit: session.exit,
                 verdict: result.verdict,
-                by_manager: result::broken(&result, Party::Server),
-                by_program: result::broken(&result, Party::Client),
+                by_manager: result::broken(&result, Side::Server),
+                by_program: result::broken(&result, Side::Client),
                 reason: result.reason,
                 findings: result.findings,
             });
@@ -273,7 +273,7 @@ impl Matrix {
 
     /// Each requirement once, with the cells in which it was broken.
     fn blame(&self, rows: &[&[Cell]], text: &mut String) {
-        for (party, name) in [(Party::Server, "process manager"), (Party::Client, "program")] {
+        for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
             let all = || {
                 let cells = rows.iter().flat_map(|row| row.iter().enumerate());
                 cells.flat_map(|(i, cell)| cell.findings.iter().map(move |f| (i, cell, f)))

@@ -10,7 +10,7 @@ use super::notice::{Head, Notice};
 use super::tap::FIRST;
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Bytes, Event, Exit, What};
-use pmi_judge::{Finding, Monitor, Party};
+use pmi_judge::{Finding, Monitor, Side};
 use pmi_wire::Proc;
 
 /// Most bytes of a session that are kept for the scenario; the log and the monitor get all.
@@ -178,7 +178,7 @@ impl Recording {
             })
         };
         let excused = |f: &Finding| {
-            f.party == Party::Client
+            f.party == Side::Client
                 && f.proc.is_some_and(killed)
                 && ["rfc13.abnf.c-finalize", "rfc13.wire.newline", "rfc13.abnf.c-spawn"]
                     .contains(&&*f.requirement)
@@ -307,7 +307,7 @@ impl Recording {
             self.monitor.observe(&event);
         }
         for finding in self.monitor.take_findings() {
-            self.trouble |= finding.party == Party::Client;
+            self.trouble |= finding.party == Side::Client;
             if self.findings.len() < FINDINGS {
                 self.findings.push(finding);
             }
@@ -379,7 +379,7 @@ mod tests {
         "1 S: cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
     ];
 
-    fn blamed(steps: &[&str]) -> Vec<(Party, String, u32)> {
+    fn blamed(steps: &[&str]) -> Vec<(Side, String, u32)> {
         let recording = recording(&[&INIT[..], steps].concat());
         recording
             .findings()
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn who_leaves_is_blamed_and_not_who_is_killed_for_it() {
         let finalize = "rfc13.abnf.c-finalize".to_owned();
-        let first = vec![(Party::Client, finalize, 0)];
+        let first = vec![(Side::Client, finalize, 0)];
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
         // A tap that was killed with its program tells no status.
@@ -404,9 +404,9 @@ mod tests {
     #[test]
     fn both_sides_are_judged() {
         let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
-        assert_eq!(blamed(&early), [(Party::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
+        assert_eq!(blamed(&early), [(Side::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
         let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
-        assert_eq!(blamed(&twice), [(Party::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
+        assert_eq!(blamed(&twice), [(Side::Client, "rfc13.wire.lock-step".to_owned(), 1)]);
     }
 
     #[test]

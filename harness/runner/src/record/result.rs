@@ -4,7 +4,7 @@ use super::session::Session;
 use pmi_judge::event::Exit;
 use pmi_judge::result::{LAST_EVENTS, judged, same};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
-use pmi_judge::{Party, Severity};
+use pmi_judge::{Severity, Side};
 use pmi_scenario::suite::Suite;
 
 /// The name of a session in reports.
@@ -86,7 +86,7 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
 }
 
 /// Number of MUSTs that a party broke.
-pub fn broken(result: &ScenarioResult, party: Party) -> usize {
+pub fn broken(result: &ScenarioResult, party: Side) -> usize {
     result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail).count()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::hydra;
+use crate::party::proxy::{choices, detect};
 use pmi_scenario::ast::Need;
 use pmi_wire::hydra::{Family, parse_version};
 
@@ -282,7 +282,7 @@ impl Implementation {
         Ok(this)
     }
 
-    /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::hydra`]).
+    /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl Implementation {
         self.version = self.version.take().or_else(|| said.as_deref().and_then(version_in));
         let family = match family {
             Some(family) => family,
-            None => hydra::detect(proxy, said.as_deref()).map_err(|e| UnknownProxy(e.to_string()))?,
+            None => detect(proxy, said.as_deref()).map_err(|e| UnknownProxy(e.to_string()))?,
         };
         self.family = Some(family);
         // MPICH's catch alarms as its mpiexec does, and set none.
@@ -325,7 +325,7 @@ impl Implementation {
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), UnknownProxy> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |what: String| {
-            UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), hydra::choices()))
+            UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), choices()))
         };
         let command = self.command(1, 1, Path::new("true"));
         let run =

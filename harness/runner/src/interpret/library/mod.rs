@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 use pmi_reference::Config;
 use pmi_wire::{LineFramer, Request, Response, ValueReading};
 
-use super::Limits;
-use super::memory::MemoryPeer;
-use super::peer::{Incoming, Peer};
-use super::recorder::{EventSink, Recorder};
+use super::{EventSink, Recorder};
 use crate::agent::protocol::Argument;
 use crate::interpret::walk::{Fragments, Place, Steps, walk};
-use crate::library::Library;
-use crate::library::launch::{Awaited, Processes, RankEvent};
-use crate::library::object::Shared;
+use crate::party::Limits;
+use crate::party::MemoryParty;
+use crate::party::library::Library;
+use crate::party::library::launch::{Awaited, Processes, RankEvent};
+use crate::party::library::object::Shared;
+use crate::party::{Incoming, Party};
 use pmi_judge::api::{self, CALLERS};
 use pmi_judge::api::{Held, Returned};
 use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
 use pmi_judge::expectation::SHOWN;
 use pmi_judge::pattern::{Misfit, fits, value_fits};
-use pmi_judge::{Finding, Judge, Outcome, Party, Severity, Unjudged};
+use pmi_judge::{Finding, Judge, Outcome, Severity, Side, Unjudged};
 use pmi_scenario::ast::{
     Action, Alternative, Arg, Call, Grade, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Source, Step,
     Stmt, Template, Who, WriteMode,
@@ -60,14 +60,14 @@ pub fn play(
 ) -> Outcome {
     let requires: Vec<String> = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
-    let mut server = MemoryPeer::launch(config, scenario.ranks);
+    let mut server = MemoryParty::launch(config, scenario.ranks);
     let agent = server.agent(1);
     let mut player = Player {
         scenario,
         fragment,
         library,
         limits,
-        recorder: Recorder::new(sink, Judge::new(Party::Client, requires.clone())),
+        recorder: Recorder::new(sink, Judge::new(Side::Client, requires.clone())),
         processes: Processes::new(interrupted),
         server,
         scope: Scope::default(),
@@ -94,8 +94,8 @@ pub fn play(
     let events = &player.recorder.events;
     // Whether a process ends with or without PMI_Finalize is for its caller to say, too.
     let ends = |f: &Finding| matches!(events[f.seq as usize].what, What::ClosedByClient { .. });
-    findings.retain(|f| f.party == Party::Client && !CALLERS.contains(&f.requirement.as_str()) && !ends(f));
-    findings.iter_mut().for_each(|f| f.party = Party::Library);
+    findings.retain(|f| f.party == Side::Client && !CALLERS.contains(&f.requirement.as_str()) && !ends(f));
+    findings.iter_mut().for_each(|f| f.party = Side::Library);
     findings.append(&mut player.own);
     findings.sort_by_key(|f| f.seq);
     Outcome {
@@ -104,7 +104,7 @@ pub fn play(
         lifeless: player.unloadable,
         crashed: player.crashed.take(),
         left: Vec::new(),
-        under_test: Party::Library,
+        under_test: Side::Library,
         unjudged,
         scenario_error,
         events: std::mem::take(&mut player.recorder.events),
@@ -218,7 +218,7 @@ struct Player<'a> {
     recorder: Recorder<'a>,
     processes: Processes<'a>,
     /// Answers what the scenario does not.
-    server: MemoryPeer,
+    server: MemoryParty,
     scope: Scope,
     source: Arc<Source>,
     ranks: Vec<Rank>,
@@ -323,7 +323,7 @@ impl Player<'_> {
             if let Some(Err(fault)) = shared.judge(id) {
                 let finding = Finding {
                     requirement: id.clone(),
-                    party: Party::Library,
+                    party: Side::Library,
                     proc: None,
                     seq: 0,
                     line: 0,
@@ -503,7 +503,7 @@ impl Player<'_> {
     ) {
         self.own.push(Finding {
             requirement: requirement.to_owned(),
-            party: Party::Library,
+            party: Side::Library,
             proc: rank.map(proc),
             seq: self.recorder.events.last().map_or(0, |e| e.seq),
             line: self.recorder.line,

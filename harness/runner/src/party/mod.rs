@@ -1,11 +1,20 @@
-//! What the player needs of whatever is at the other end.
+//! Who is at the other end of the conversation: one room for each kind of implementation under test, and our own reference in
+//! memory.
 
-use std::time::Instant;
+pub mod library;
+mod memory;
+pub mod proxy;
+pub mod server;
 
-use crate::hydra::UpstreamCommand;
-use crate::process::Memory;
+use std::time::{Duration, Instant};
+
 use pmi_judge::event::What;
 use pmi_wire::Proc;
+
+use crate::process::Memory;
+use proxy::UpstreamCommand;
+
+pub use memory::MemoryParty;
 
 /// What came of waiting.
 #[derive(Debug)]
@@ -23,8 +32,8 @@ pub enum Incoming {
 
 /// The implementation under test with its connections, and the processes that it started for us.
 ///
-/// Nothing here judges: a peer carries bytes and facts.
-pub trait Peer {
+/// Nothing here judges: a party carries bytes and facts.
+pub trait Party {
     /// Writes bytes, in one write if the connection takes them. A connection that is closed swallows them; the end
     /// of the connection arrives as an event.
     fn send(&mut self, to: Proc, bytes: &[u8]);
@@ -37,7 +46,7 @@ pub trait Peer {
     /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
     /// seems to wait gets some time more.
     fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
-    /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Peers without an
+    /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Parties without an
     /// upstream are never asked for one.
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Tells the upstream of a proxy what to do.
@@ -49,4 +58,21 @@ pub trait Peer {
     }
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
+}
+
+/// Bounds of one scenario.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest wait for what a step expects.
+    pub step: Duration,
+    /// Wait after which silence is believed where the server's state cannot be read.
+    pub silence: Duration,
+    /// Most bytes that the implementation may send on all connections together.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { step: Duration::from_secs(5), silence: Duration::from_millis(250), bytes: 16 << 20 }
+    }
 }

@@ -15,8 +15,9 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, RankHello};
 use crate::agent::reception::Reception;
-use crate::hydra::{UpstreamCommand, script};
-use crate::play::{Incoming, Memory, Peer};
+use crate::party::proxy::{UpstreamCommand, script};
+use crate::party::{Incoming, Party};
+use crate::process::Memory;
 use crate::process::child::{Launch, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::foreign::{self, Foreign};
@@ -74,7 +75,7 @@ impl Environment {
     }
 }
 
-/// What a peer waits for.
+/// What is waited for.
 #[derive(Clone, Copy)]
 enum Source {
     /// Agents that come.
@@ -129,7 +130,7 @@ impl Rank {
 }
 
 /// A launched implementation.
-pub struct ProcessPeer {
+pub struct ServerParty {
     reactor: Reactor<Source>,
     reception: Reception,
     agent: PathBuf,
@@ -179,7 +180,7 @@ impl Default for Patience {
     }
 }
 
-impl ProcessPeer {
+impl ServerParty {
     /// Starts the implementation with our agent as its program; the command line comes back as well.
     ///
     /// # Errors
@@ -206,7 +207,7 @@ impl ProcessPeer {
         let launcher = Launch::start(&mut command, reception.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
-        let peer = Self {
+        let party = Self {
             reactor,
             reception,
             agent: environment.agent.clone(),
@@ -231,7 +232,7 @@ impl ProcessPeer {
             wrote: None,
             exit_told: false,
         };
-        Ok((peer, words))
+        Ok((party, words))
     }
 
     /// Changes how long a proven silence must last: who tries again where it counts can do with less.
@@ -494,7 +495,7 @@ fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
     }
 }
 
-impl Peer for ProcessPeer {
+impl Party for ServerParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         self.await_turn(to);
         self.quiet_since = Instant::now();
@@ -594,7 +595,7 @@ impl Peer for ProcessPeer {
     }
 }
 
-impl ProcessPeer {
+impl ServerParty {
     fn dismiss(&mut self, proc: Proc, order: &Order) {
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
@@ -606,7 +607,7 @@ impl ProcessPeer {
     }
 }
 
-impl Drop for ProcessPeer {
+impl Drop for ServerParty {
     fn drop(&mut self) {
         for rank in self.ranks.values_mut() {
             rank.hang_up(&mut self.reactor);

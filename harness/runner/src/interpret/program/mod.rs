@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::interpret::walk::Fragments;
-use crate::play::{EventSink, Limits, Recorder};
+use crate::interpret::{EventSink, Recorder};
+use crate::party::Limits;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::Program as Executable;
 use pmi_judge::event::{Exit, What};
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Judge, Outcome, Party};
+use pmi_judge::{Judge, Outcome, Side};
 use pmi_scenario::ast::Scenario;
 use pmi_wire::Proc;
 
@@ -160,7 +161,7 @@ impl Program {
     ) -> Result<BTreeMap<Proc, Vec<u8>>, (Verdict, String)> {
         let script = Script::plain();
         let mut sink = ();
-        let recorder = Recorder::new(&mut sink, Judge::watching(Party::Client));
+        let recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
         let played = self.start(&script, ranks, limits, interrupted, recorder);
         played.done.map_err(|e| (Verdict::Unjudged, e.to_string()))?;
         if !played.spoke {
@@ -216,7 +217,7 @@ pub fn play(
         return Err(why);
     }
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let recorder = Recorder::new(sink, Judge::new(Party::Client, requires));
+    let recorder = Recorder::new(sink, Judge::new(Side::Client, requires));
     let played = program.start(&script, ranks, limits, interrupted, recorder);
     let reached = played.actors.values().any(|actor| actor.fired > 0);
     if let Some(line) = script.first_trigger().filter(|_| !reached && played.done.is_ok())

@@ -6,11 +6,11 @@ use std::time::Instant;
 use pmi_reference::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
 
-use super::peer::{Incoming, Peer};
+use super::{Incoming, Party};
 use pmi_judge::event::{Bytes, Exit, What};
 
 /// A reference server with the processes that a launcher would have started.
-pub struct MemoryPeer {
+pub struct MemoryParty {
     server: Server,
     queue: VecDeque<What>,
     /// Processes that have not ended.
@@ -19,17 +19,17 @@ pub struct MemoryPeer {
     over: bool,
 }
 
-impl MemoryPeer {
+impl MemoryParty {
     /// Starts `ranks` processes on as many nodes as the configuration says.
     pub fn launch(config: Config, ranks: u32) -> Self {
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
-        let mut peer =
+        let mut party =
             Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
         for rank in 0..ranks {
-            peer.start(Proc { group: 0, rank }, Vec::new());
+            party.start(Proc { group: 0, rank }, Vec::new());
         }
-        peer
+        party
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
@@ -113,7 +113,7 @@ impl MemoryPeer {
     }
 }
 
-impl Peer for MemoryPeer {
+impl Party for MemoryParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         if self.alive.contains_key(&to) {
             self.server.receive(to, bytes);

@@ -12,7 +12,8 @@ use pmi_wire::{LineFramer, SpawnAssembler, SpawnCollector, SpawnLimits};
 
 use super::actor::{Actor, Out, Why};
 use super::script::{Act, Script};
-use crate::play::{Limits, Recorder};
+use crate::interpret::Recorder;
+use crate::party::Limits;
 use crate::process::idle::IdleCheck;
 use crate::process::output::LINES_MAX;
 use crate::process::tree;

@@ -11,7 +11,7 @@ pub(crate) mod object;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::launch::Implementation;
+use crate::party::server::Implementation;
 
 /// A library under test.
 pub struct Library {

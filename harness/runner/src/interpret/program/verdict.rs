@@ -8,7 +8,7 @@ use super::{Plain, Played, Why, silent};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::Exit;
 use pmi_judge::own::{ENDS_WELL, HANG};
-use pmi_judge::{Finding, Outcome, Party, Unjudged};
+use pmi_judge::{Finding, Outcome, Side, Unjudged};
 use pmi_scenario::ast::ExitPattern;
 use pmi_wire::Proc;
 
@@ -34,7 +34,7 @@ pub(super) fn wrong(error: (usize, String)) -> Outcome {
     Outcome {
         events: Vec::new(),
         findings: Vec::new(),
-        under_test: Party::Client,
+        under_test: Side::Client,
         hung: false,
         lifeless: false,
         crashed: None,
@@ -71,7 +71,7 @@ pub(super) fn outcome(
             && OF_WHAT_IT_WAS_TOLD.contains(&f.requirement.as_str())
             && f.proc.is_some_and(reached)
     };
-    findings.retain(|f| f.party == Party::Client && !leaves(f) && !misled(f));
+    findings.retain(|f| f.party == Side::Client && !leaves(f) && !misled(f));
     let seq = recorder.events.len() as u64;
     let mut judging = Judging { script, plain, seq, findings };
     let mut crashed = None;
@@ -97,7 +97,7 @@ pub(super) fn outcome(
     Outcome {
         events,
         findings,
-        under_test: Party::Client,
+        under_test: Side::Client,
         hung,
         lifeless: !spoke && plain.is_none(),
         crashed,
@@ -121,7 +121,7 @@ impl Judging<'_> {
     fn find(&mut self, p: Proc, id: &str, line: usize, expected: &str, seen: String) {
         self.findings.push(Finding {
             requirement: id.to_owned(),
-            party: Party::Client,
+            party: Side::Client,
             proc: Some(p),
             seq: self.seq,
             line,

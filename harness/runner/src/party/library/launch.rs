@@ -18,7 +18,7 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Argument, Hello, Order, Report};
 use crate::agent::reception::Reception;
-use crate::launch::Implementation;
+use crate::party::server::Implementation;
 use crate::process::child::{Launch, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::idle::IdleCheck;

@@ -4,4 +4,4 @@ mod implementation;
 pub(crate) mod process;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
-pub use process::{Environment, Patience, ProcessPeer};
+pub use process::{Environment, Patience, ServerParty};

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arbitrary::{Result as Decided, Unstructured};
+use pmi_runner::suite::{self, FilesError};
 use pmi_scenario::ast::{Expr, Piece, UnderTest};
-use pmi_scenario::suite::{self, SuiteError};
 use serde::{Deserialize, Serialize};
 
 use super::case::{Case, agent, sent};
@@ -60,15 +60,8 @@ pub enum CorpusError {
     #[error(transparent)]
     Case(#[from] ReadError),
     /// What is given is no scenario.
-    #[error("{}", shown(.0))]
-    Scenario(SuiteError),
-}
-
-fn shown(error: &SuiteError) -> String {
-    match error {
-        SuiteError::Other(text) => text.clone(),
-        SuiteError::Diagnostics(all) => all.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"),
-    }
+    #[error(transparent)]
+    Scenario(#[from] FilesError),
 }
 
 impl Corpus {
@@ -107,7 +100,7 @@ impl Corpus {
     /// A file cannot be read or is no scenario.
     pub fn import(&mut self, folder: &Path) -> Result<usize, CorpusError> {
         let mut others = 0;
-        let files = suite::scenario_files(&[folder.to_owned()]).map_err(CorpusError::Scenario)?;
+        let files = suite::scenario_files(&[folder.to_owned()])?;
         for (number, (name, source)) in files.into_iter().enumerate() {
             let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
             match Case::from_scenario(scenario) {
@@ -361,7 +354,7 @@ mod tests {
     #[test]
     fn the_suite_holds_cases() {
         let folder = tempfile::tempdir().unwrap();
-        suite::Suite::export(folder.path()).unwrap();
+        suite::export(folder.path()).unwrap();
         let mut corpus = Corpus::default();
         let others = corpus.import(folder.path()).unwrap();
         assert!(corpus.len() > 10 && others > 10, "{} {others}", corpus.len());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use pmi_judge::deviations::glob;
+use pmi_scenario::names::NamePattern;
 
 /// A file of known buckets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -67,13 +67,13 @@ impl Known {
 
     /// Whether a failure is known, by its key as it is shown.
     pub fn has(&self, bucket: &str) -> bool {
-        self.known.iter().any(|k| glob(&k.bucket, bucket))
+        self.known.iter().any(|k| NamePattern::new(&k.bucket).fits(bucket))
     }
 
     /// Whether a case with these ingredients is to be left out.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
-        ingredients.iter().any(|i| patterns().any(|p| glob(p, i)))
+        ingredients.iter().any(|i| patterns().any(|p| NamePattern::new(p).fits(i)))
     }
 }
 

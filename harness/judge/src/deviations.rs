@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
+pub use semver::Version;
+
 use crate::verdict::{Judged, ScenarioResult};
+use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 /// A deviations file:
@@ -60,35 +63,28 @@ pub struct Deviations {
 struct Expected {
     /// In the file.
     line: usize,
-    scenario: String,
+    scenario: NamePattern,
     entry: Entry,
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything.
-pub fn glob(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut last = None;
-    for part in parts {
-        last = Some(part);
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    match last {
-        None => rest.is_empty(),
-        Some(last) => name.len() >= last.len() && name.ends_with(last),
-    }
+/// A file of deviations says something else.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", file.display())]
+pub struct DeviationsError {
+    file: PathBuf,
+    /// With line and column.
+    error: Box<toml::de::Error>,
 }
 
 impl Deviations {
-    /// Reads a file. Entries whose `versions` leave out `version` do not count.
+    /// Reads the text of the file `path`. Entries whose `versions` leave out `version` do not count.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, with path and line.
-    pub fn read(path: &Path, version: Option<&semver::Version>) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let file: File = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    /// See [`DeviationsError`].
+    pub fn parse(path: &Path, text: &str, version: Option<&Version>) -> Result<Self, DeviationsError> {
+        let wrong = |error| DeviationsError { file: path.to_owned(), error: Box::new(error) };
+        let file: File = toml::from_str(text).map_err(wrong)?;
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
         let entries: Vec<Expected> = file
             .deviation
@@ -100,7 +96,11 @@ impl Deviations {
             })
             .flat_map(|(line, entry)| {
                 let scenarios = entry.scenarios.clone();
-                scenarios.into_iter().map(move |scenario| Expected { line, scenario, entry: entry.clone() })
+                scenarios.into_iter().map(move |scenario| Expected {
+                    line,
+                    scenario: NamePattern::new(&scenario),
+                    entry: entry.clone(),
+                })
             })
             .collect();
         let none = vec![false; entries.len()];
@@ -110,7 +110,7 @@ impl Deviations {
     /// Marks the findings that are known.
     pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
         for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
-            if !glob(pattern, scenario) {
+            if !pattern.fits(scenario) {
                 continue;
             }
             self.could_happen[i] = true;
@@ -127,12 +127,12 @@ impl Deviations {
     pub fn stale(&self, suite: &Suite) -> Vec<String> {
         let mut stale = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
-            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario);
+            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario.text());
             if suite.catalogue.get(&entry.requirement).is_none()
                 && !crate::own::OWN.iter().any(|(id, _)| *id == entry.requirement)
             {
                 stale.push(format!("{at}: there is no such requirement"));
-            } else if !suite.has(|name| glob(scenario, name)) {
+            } else if !suite.has(|name| scenario.fits(name)) {
                 stale.push(format!("{at}: there is no such scenario"));
             } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
                 stale.push(format!("{at}: no longer happens; delete the entry"));
@@ -181,25 +181,4 @@ pub fn draft(results: &[ScenarioResult]) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glob;
-
-    #[test]
-    fn stars_stand_for_anything() {
-        for (pattern, name, fits) in [
-            ("*", "a/b", true),
-            ("kvs/*", "kvs/x", true),
-            ("kvs/*", "akvs/x", false),
-            ("kvs/x", "kvs/x", true),
-            ("kvs/x", "kvs/xy", false),
-            ("*x*z", "axyz", true),
-            ("*x*z", "axyzb", false),
-            ("a*a", "a", false),
-        ] {
-            assert_eq!(glob(pattern, name), fits, "{pattern} {name}");
-        }
-    }
 }

@@ -1,10 +1,32 @@
-//! The suite as the reference server can play it.
+//! The suite as the reference server can play it, and the files that it is in.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pmi_reference::fault::{faults, variations};
 use pmi_scenario::Behaviours;
-use pmi_scenario::suite::{Suite, SuiteError};
+use pmi_scenario::ast::Source;
+use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
+
+/// Why scenarios cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// What is in the files.
+    #[error(transparent)]
+    Suite(#[from] SuiteError),
+    /// A file that cannot be read.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A folder without scenarios.
+    #[error("{}: no file that ends in .{ENDING}", .0.display())]
+    Empty(PathBuf),
+}
 
 fn behaviours() -> Behaviours {
     Behaviours {
@@ -17,16 +39,77 @@ fn behaviours() -> Behaviours {
 ///
 /// # Errors
 ///
-/// See [`Suite::embedded`].
-pub fn embedded() -> Result<Suite, SuiteError> {
-    Suite::embedded(behaviours())
+/// Never for a binary that passed its own tests.
+pub fn embedded() -> Result<Suite, FilesError> {
+    Ok(Suite::embedded(behaviours())?)
 }
 
 /// The scenarios of these files and folders.
 ///
 /// # Errors
 ///
-/// See [`Suite::of_paths`].
-pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, SuiteError> {
-    Suite::of_paths(paths, behaviours())
+/// See [`FilesError`].
+pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, FilesError> {
+    Ok(Suite::of_files(scenario_files(paths)?, behaviours())?)
+}
+
+/// Writes the embedded suite into a folder; returns the number of files.
+///
+/// # Errors
+///
+/// The folder cannot be written.
+pub fn export(folder: &Path) -> io::Result<usize> {
+    let all = suite::embedded_files();
+    for (path, bytes) in &all {
+        let target = folder.join(path);
+        if let Some(parent) = target.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(target, bytes)?;
+    }
+    Ok(all.len())
+}
+
+/// The scenario files among these files and below these folders, with the names that they have in a suite.
+///
+/// # Errors
+///
+/// What cannot be read, or a folder without scenarios.
+pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, FilesError> {
+    let mut all = Vec::new();
+    for path in paths {
+        let at = |file: &Path| {
+            let file = file.to_owned();
+            |error| FilesError::File { file, error }
+        };
+        let mut found = Vec::new();
+        find(path, &mut found).map_err(at(path))?;
+        if found.is_empty() {
+            return Err(FilesError::Empty(path.clone()));
+        }
+        let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
+        for file in found {
+            let text = std::fs::read_to_string(&file).map_err(at(&file))?;
+            let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
+            all.push((name, Arc::new(Source { path: file.display().to_string(), text })));
+        }
+    }
+    Ok(all)
+}
+
+fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !path.is_dir() {
+        std::fs::metadata(path)?;
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() || entry.extension().is_some_and(|e| e == ENDING) {
+            find(&entry, found)?;
+        }
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ mod diag;
 mod equal;
 mod expr;
 mod layout;
+pub mod names;
 mod parser;
 mod print;
 pub mod requirement;

@@ -135,6 +135,17 @@ struct File {
     requirement: Vec<Requirement>,
 }
 
+/// Why a file of requirements cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// It says something else; with line and column.
+    #[error(transparent)]
+    Text(Box<toml::de::Error>),
+    /// This id is there already.
+    #[error("the id {0} is there twice")]
+    Twice(String),
+}
+
 /// All requirements, in the order of the files.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
@@ -147,12 +158,12 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, with line and column; or the id that is there twice.
-    pub fn add(&mut self, text: &str) -> Result<(), String> {
-        let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+    /// See [`CatalogueError`].
+    pub fn add(&mut self, text: &str) -> Result<(), CatalogueError> {
+        let file: File = toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
         for requirement in file.requirement {
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
-                return Err(format!("the id {} is there twice", requirement.id));
+                return Err(CatalogueError::Twice(requirement.id));
             }
             self.list.push(requirement);
         }

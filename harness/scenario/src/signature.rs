@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn requirements_exist() {
-        let suite = crate::suite::Suite::of_paths(&[], crate::Behaviours::default()).unwrap();
+        let suite = crate::suite::Suite::of_files(Vec::new(), crate::Behaviours::default()).unwrap();
         for f in FUNCTIONS {
             assert!(suite.catalogue.get(f.does).is_some(), "{}", f.does);
             assert!(f.errors.is_empty() || suite.catalogue.get(f.errors).is_some(), "{}", f.errors);

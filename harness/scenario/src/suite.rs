@@ -1,28 +1,34 @@
 //! The suite: scenarios, fragments and requirements, embedded in the binary or the user's own.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use include_dir::{Dir, include_dir};
 
 use crate::ast::{Scenario, Source, Step, Stmt};
-use crate::requirement::Catalogue;
+use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
 /// Ending of scenario files.
-const ENDING: &str = "pmi";
+pub const ENDING: &str = "pmi";
 
 /// Why a suite cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
     /// Files that are no scenarios, with their places.
+    #[error("{}", .0.iter().map(|mistake| mistake.render(false)).collect::<Vec<_>>().join("\n"))]
     Diagnostics(Vec<Diagnostic>),
-    /// A file that cannot be read, or a catalogue that is wrong.
-    Other(String),
+    /// A catalogue that is wrong.
+    #[error("{}: {error}", file.display())]
+    Catalogue {
+        /// Its file.
+        file: PathBuf,
+        /// What is wrong.
+        error: CatalogueError,
+    },
 }
 
 /// Scenarios with what they refer to.
@@ -38,7 +44,11 @@ pub struct Suite {
     behaviours: Behaviours,
 }
 
-/// All files below an embedded folder.
+/// The files of the embedded suite, by their paths in it.
+pub fn embedded_files() -> Vec<(PathBuf, &'static [u8])> {
+    files(&EMBEDDED)
+}
+
 fn files<'a>(dir: &'a Dir<'a>) -> Vec<(PathBuf, &'a [u8])> {
     let mut all: Vec<_> = dir.files().map(|f| (f.path().to_owned(), f.contents())).collect();
     all.extend(dir.dirs().flat_map(files));
@@ -55,7 +65,7 @@ impl Suite {
     pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios(behaviours)?;
         let mut scenarios = Vec::new();
-        for (path, bytes) in files(&EMBEDDED) {
+        for (path, bytes) in embedded_files() {
             if path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments") {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 scenarios.push((
@@ -68,14 +78,15 @@ impl Suite {
         Ok(suite)
     }
 
-    /// The embedded fragments and requirements with the scenarios of these files and folders.
+    /// The embedded fragments and requirements with the scenarios of these files, which come with their names. A file in a
+    /// folder `fragments` is a fragment.
     ///
     /// # Errors
     ///
     /// See [`SuiteError`].
-    pub fn of_paths(paths: &[PathBuf], behaviours: Behaviours) -> Result<Self, SuiteError> {
+    pub fn of_files(files: Vec<(String, Arc<Source>)>, behaviours: Behaviours) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios(behaviours)?;
-        let (fragments, scenarios): (Vec<_>, Vec<_>) = scenario_files(paths)?
+        let (fragments, scenarios): (Vec<_>, Vec<_>) = files
             .into_iter()
             .partition(|(name, _)| name.rsplit('/').nth(1).is_some_and(|folder| folder == "fragments"));
         let fragments = fragments
@@ -90,10 +101,10 @@ impl Suite {
     fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
         let mut suite = Self { behaviours, ..Self::default() };
         let mut fragments = Vec::new();
-        for (path, bytes) in files(&EMBEDDED) {
+        for (path, bytes) in embedded_files() {
             let text = String::from_utf8_lossy(bytes).into_owned();
             if path.extension().is_some_and(|e| e == "toml") {
-                let at = |e| SuiteError::Other(format!("{}: {e}", path.display()));
+                let at = |error| SuiteError::Catalogue { file: path.clone(), error };
                 suite.catalogue.add(&text).map_err(at)?;
             } else if path.starts_with("fragments") {
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -174,66 +185,8 @@ impl Suite {
     pub fn steps<'a>(&'a self, body: &'a [Stmt]) -> impl Iterator<Item = &'a Step> {
         visit::steps_with(body, |name| self.fragments.get(name).map_or(&[], |fragment| &fragment.body))
     }
-
-    /// Writes the embedded suite into a folder; returns the number of files.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be written.
-    pub fn export(folder: &Path) -> io::Result<usize> {
-        let all = files(&EMBEDDED);
-        for (path, bytes) in &all {
-            let target = folder.join(path);
-            if let Some(parent) = target.parent() {
-                std::fs::create_dir_all(parent)?;
-            }
-            std::fs::write(target, bytes)?;
-        }
-        Ok(all.len())
-    }
 }
 
 fn source(path: &Path, root: &Path, text: String) -> Arc<Source> {
     Arc::new(Source { path: root.join(path).display().to_string(), text })
-}
-
-/// The scenario files among these files and below these folders, with the names that they have in a suite.
-///
-/// # Errors
-///
-/// What cannot be read, or a folder without scenarios.
-pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, SuiteError> {
-    let mut all = Vec::new();
-    for path in paths {
-        let mut found = Vec::new();
-        find(path, &mut found).map_err(|e| SuiteError::Other(format!("{}: {e}", path.display())))?;
-        if found.is_empty() {
-            return Err(SuiteError::Other(format!("{}: no file that ends in .{ENDING}", path.display())));
-        }
-        let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
-        for file in found {
-            let text = std::fs::read_to_string(&file)
-                .map_err(|e| SuiteError::Other(format!("{}: {e}", file.display())))?;
-            let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
-            all.push((name, source(&file, Path::new(""), text)));
-        }
-    }
-    Ok(all)
-}
-
-fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    if !path.is_dir() {
-        std::fs::metadata(path)?;
-        found.push(path.to_owned());
-        return Ok(());
-    }
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
-    entries.sort();
-    for entry in entries {
-        if entry.is_dir() || entry.extension().is_some_and(|e| e == ENDING) {
-            find(&entry, found)?;
-        }
-    }
-    Ok(())
 }

@@ -1,4 +1,5 @@
-use std::{path::Path, sync::Arc};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use insta::assert_snapshot;
 use rstest::rstest;
@@ -510,7 +511,14 @@ fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
 
 /// Every file of the suite, fragments too, with the name that it has there.
 fn suite() -> Vec<(String, Arc<Source>)> {
-    suite::scenario_files(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")]).unwrap()
+    let file = |(path, bytes): (PathBuf, &[u8])| {
+        let name = path.with_extension("").display().to_string();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        path.extension()
+            .is_some_and(|e| e == suite::ENDING)
+            .then(|| (name, Arc::new(Source { path: path.display().to_string(), text })))
+    };
+    suite::embedded_files().into_iter().filter_map(file).collect()
 }
 
 #[test]

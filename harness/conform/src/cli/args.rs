@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::report::{Format, ReportSpec};
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use pmi_wire::hydra::Family;
 
@@ -406,11 +407,11 @@ pub(super) enum FuzzFormat {
     Sarif,
 }
 
-fn fuzz_report(text: &str) -> Result<(FuzzFormat, PathBuf), String> {
+fn fuzz_report(text: &str) -> anyhow::Result<(FuzzFormat, PathBuf)> {
     match text.split_once('=') {
         Some(("json", file)) if !file.is_empty() => Ok((FuzzFormat::Json, file.into())),
         Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
-        _ => Err("write json=FILE or sarif=FILE".into()),
+        _ => bail!("write json=FILE or sarif=FILE"),
     }
 }
 
@@ -452,22 +453,20 @@ pub(super) struct Compare {
     pub(super) json: bool,
 }
 
-fn shard(text: &str) -> Result<(usize, usize), String> {
+fn shard(text: &str) -> anyhow::Result<(usize, usize)> {
     let parse = || {
         let (k, n) = text.split_once('/')?;
         let (k, n) = (k.parse().ok()?, n.parse().ok()?);
         (1 <= k && k <= n).then_some((k, n))
     };
-    parse().ok_or_else(|| "write K/N with K from 1 to N, for example 1/3".to_owned())
+    parse().context("write K/N with K from 1 to N, for example 1/3")
 }
 
-fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "write a number from 1".to_owned())
+fn positive(text: &str) -> anyhow::Result<usize> {
+    text.parse().ok().filter(|n| *n > 0).context("write a number from 1")
 }
 
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     let number = text.parse::<f64>().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    number
-        .map(std::time::Duration::from_secs_f64)
-        .ok_or_else(|| "write seconds, from 0.01 to 86400".to_owned())
+    number.map(std::time::Duration::from_secs_f64).context("write seconds, from 0.01 to 86400")
 }

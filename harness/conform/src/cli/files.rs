@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use pmi_runner::suite::{embedded, of_paths, scenario_files};
 use pmi_scenario::Diagnostic;
-use pmi_scenario::suite::scenario_files;
+use pmi_scenario::suite::SuiteError;
 
 use super::{say, told};
 
 pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
-    let suite =
-        if paths.is_empty() { pmi_runner::suite::embedded() } else { pmi_runner::suite::of_paths(paths) }
-            .map_err(told)?;
+    let suite = if paths.is_empty() { embedded() } else { of_paths(paths) }.map_err(told)?;
     let warnings: Vec<Diagnostic> = suite.diagnose();
     for warning in &warnings {
         say(&format!("{}\n", warning.render(false)))?;
@@ -24,7 +23,7 @@ pub(super) fn fmt(check: bool, paths: &[PathBuf]) -> anyhow::Result<u8> {
     let mut changed = 0;
     for (name, source) in scenario_files(paths).map_err(told)? {
         let scenario = pmi_scenario::parse(source.clone(), &name)
-            .map_err(|e| told(pmi_scenario::suite::SuiteError::Diagnostics(e)))?;
+            .map_err(|e| told(SuiteError::Diagnostics(e).into()))?;
         let text = pmi_scenario::print(&scenario);
         if text != source.text {
             changed += 1;

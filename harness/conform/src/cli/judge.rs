@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, draft, glob};
+use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
 use pmi_runner::interpret::program::Program;
@@ -18,14 +18,15 @@ use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Need, Scenario};
+use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::Judge;
-use super::{say, told};
+use super::{read_deviations, say, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
-        let files = Suite::export(folder).with_context(|| folder.display().to_string())?;
+        let files = pmi_runner::suite::export(folder).with_context(|| folder.display().to_string())?;
         say(&format!("{files} files written to {}\n", folder.display()))?;
         return Ok(0);
     }
@@ -87,7 +88,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         }
     };
     let mut deviations = match &deviations_file {
-        Some(path) => Deviations::read(path, version.as_ref()).map_err(anyhow::Error::msg)?,
+        Some(path) => read_deviations(path, version.as_ref())?,
         None => Deviations::default(),
     };
     let options = Options {
@@ -144,7 +145,7 @@ fn first_sentence(text: &str) -> &str {
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('=') {
         Some(exact) => exact == name,
-        None if pattern.contains('*') => glob(pattern, name),
+        None if pattern.contains('*') => NamePattern::new(pattern).fits(name),
         None => name.contains(pattern),
     }
 }
@@ -155,12 +156,13 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
         (None, Some(_)) => UnderTest::Library,
         (None, None) => UnderTest::Server,
     };
+    let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
-            args.requirement.is_empty()
-                || args.requirement.iter().any(|id| s.requires.iter().any(|r| glob(id, &r.value)))
+            requirements.is_empty()
+                || requirements.iter().any(|id| s.requires.iter().any(|r| id.fits(&r.value)))
         })
         .cloned()
         .collect();

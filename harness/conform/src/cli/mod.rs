@@ -16,11 +16,12 @@ use crate::report::{Comparison, Format, Run, read_log, render};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::again;
-use pmi_judge::deviations::Deviations;
+use pmi_judge::deviations::{Deviations, Version};
 use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, ServeOptions};
+use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::SuiteError;
 
 use args::{Again, Cli, Command, Compare, HydraUpstream, Report, Serve};
@@ -83,15 +84,21 @@ fn say(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A suite that cannot be used, with everything that is wrong in it.
-fn told(error: SuiteError) -> anyhow::Error {
+/// Scenarios that cannot be used, with everything that is wrong in them.
+fn told(error: FilesError) -> anyhow::Error {
     match error {
-        SuiteError::Other(what) => anyhow::anyhow!(what),
-        SuiteError::Diagnostics(all) => {
+        FilesError::Suite(SuiteError::Diagnostics(all)) => {
             let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
             anyhow::anyhow!(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n"))
         }
+        other => other.into(),
     }
+}
+
+/// Reads what an implementation of a version is known to do differently.
+fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Deviations> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Deviations::parse(path, &text, version)?)
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
@@ -135,7 +142,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     let Run { header, results, mut events, cut, .. } = read_run(&args.log, true)?;
     let suite = pmi_runner::suite::embedded().map_err(told)?;
     let mut deviations = match &args.deviations {
-        Some(path) => Deviations::read(path, None).map_err(anyhow::Error::msg)?,
+        Some(path) => read_deviations(path, None)?,
         None => Deviations::default(),
     };
     let mut judged = Vec::new();

@@ -1,0 +1,55 @@
+//! Patterns of names: of scenarios, requirements and buckets.
+
+use globset::{Glob, GlobMatcher};
+
+/// A name, or a pattern in which `*` stands for anything, `/` included. Nothing else has a meaning of its own: the names of
+/// rows have brackets.
+#[derive(Debug, Clone)]
+pub struct NamePattern {
+    text: String,
+    /// `None` for a pattern beyond what the library takes, which fits nothing but itself.
+    matcher: Option<GlobMatcher>,
+}
+
+impl NamePattern {
+    /// A pattern.
+    pub fn new(text: &str) -> Self {
+        let escaped: Vec<String> = text.split('*').map(globset::escape).collect();
+        let matcher = Glob::new(&escaped.join("*")).ok().map(|glob| glob.compile_matcher());
+        Self { text: text.to_owned(), matcher }
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a name is meant.
+    pub fn fits(&self, name: &str) -> bool {
+        self.text == name || self.matcher.as_ref().is_some_and(|matcher| matcher.is_match(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::NamePattern;
+
+    #[rstest]
+    #[case("*", "a/b", true)]
+    #[case("kvs/*", "kvs/x", true)]
+    #[case("kvs/*", "akvs/x", false)]
+    #[case("kvs/x", "kvs/x", true)]
+    #[case("kvs/x", "kvs/xy", false)]
+    #[case("*x*z", "axyz", true)]
+    #[case("*x*z", "axyzb", false)]
+    #[case("a*a", "a", false)]
+    #[case("kvs/a[size=*]", "kvs/a[size=3]", true)]
+    #[case("kvs/a[size=*]", "kvs/as", false)]
+    #[case("a?{b,c}", "a?{b,c}", true)]
+    #[case("a?{b,c}", "axb", false)]
+    fn a_star_stands_for_anything(#[case] pattern: &str, #[case] name: &str, #[case] fits: bool) {
+        assert_eq!(NamePattern::new(pattern).fits(name), fits);
+    }
+}

@@ -455,6 +455,27 @@ fn serve_runs_a_program() {
     assert_eq!(ran.status, 1);
 }
 
+#[rstest]
+#[case("spawn-starts-nothing", "spawn/kvs-separate")]
+#[case("spawn-no-answer", "spawn/kvs-separate")]
+#[case("names-publish-no-answer", "names/own-name")]
+fn what_is_promised_or_not_answered_is_not_lacking(#[case] fault: &str, #[case] scenario: &str) {
+    let server =
+        format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let ran = here(&["--server", &server, "--timeout", "1", "-f", &format!("={scenario}")]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(!ran.out.contains("not applicable"), "{}", ran.whole());
+}
+
+#[test]
+fn what_is_refused_is_lacking() {
+    let server =
+        format!("{} serve --vary names-refused -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let ran = here(&["--server", &server, "-f", "=names/own-name"]);
+    assert_eq!(ran.status, 4, "{}", ran.whole());
+    assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
+}
+
 /// One line for each event of a scenario, without what differs from run to run.
 fn transcript(name: &str) -> String {
     let told = |what: &Value| -> String {

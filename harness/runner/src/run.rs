@@ -20,7 +20,9 @@ use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
 use pmi_judge::{Outcome, Side, Unjudged};
 use pmi_scenario::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step};
+use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
+use pmi_wire::{Response, ValueReading};
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
@@ -368,7 +370,7 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
     offers
 }
 
-/// Asks for an optional operation; what came instead of success.
+/// Asks for an optional operation; how it was refused, if it was.
 fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
     let text = match (target, need) {
         // Known without asking.
@@ -379,7 +381,45 @@ fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Opt
         (_, Need::Names) => include_str!("probes/names.pmi"),
         (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
     };
-    probe(suite, text, target, options)
+    // What cannot be asked is told by the scenarios themselves.
+    let (outcome, _) = play_probe(suite, text, target, options)?.ok()?;
+    match target {
+        Target::Library(..) => failed_call(&outcome),
+        _ => refusal(&outcome, if need == Need::Spawn { b"mcmd=spawn" } else { b"cmd=publish_name" }),
+    }
+}
+
+/// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.
+/// Silence, a crash, and a promise that is not kept are no refusals.
+fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
+    let mut asked = None;
+    let mut answer = Vec::new();
+    for event in &outcome.events {
+        match &event.what {
+            What::ToServer { proc, bytes } if bytes.0.starts_with(request) => asked = Some(*proc),
+            What::FromServer { proc, bytes } if asked == Some(*proc) => answer.extend_from_slice(&bytes.0),
+            What::ClosedByServer { proc } | What::Ended { proc, ours: false }
+                if asked == Some(*proc) && answer.is_empty() && outcome.crashed.is_none() =>
+            {
+                return Some("the end of the connection".to_owned());
+            }
+            _ => {}
+        }
+    }
+    let line = &answer[..memchr::memchr(b'\n', &answer)?];
+    let granted =
+        Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(|response| response.is_success());
+    (!granted).then(|| format!("\"{}\"", line.escape_ascii()))
+}
+
+/// What the last call returned, if that was an error.
+fn failed_call(outcome: &Outcome) -> Option<String> {
+    let returned = outcome.events.iter().rev().find_map(|event| match &event.what {
+        What::Returned { function, result, .. } => Some((function, *result)),
+        _ => None,
+    });
+    let (function, result) = returned.filter(|(_, result)| *result != 0)?;
+    Some(format!("{} from {function}", signature::code_name(result)))
 }
 
 /// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
@@ -401,19 +441,6 @@ fn play_probe(
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = pmi_scenario::parse(source, "probe").ok()?;
     Some(one(suite, &scenario, target, &Offers::default(), options, &AtomicBool::new(false), &mut ()))
-}
-
-/// What came instead of what a scenario of our own expects.
-fn probe(suite: &Suite, text: &str, target: &Target, options: &Options) -> Option<String> {
-    match play_probe(suite, text, target, options)? {
-        Err((_, why)) => Some(why),
-        Ok((outcome, _)) => match (outcome.findings.last(), outcome.unjudged) {
-            // Only a refusal of the operation itself counts, not what is wrong besides.
-            (Some(finding), _) if finding.line > 0 => Some(finding.seen.clone()),
-            (_, Some(why)) => Some(why.to_string()),
-            _ => None,
-        },
-    }
 }
 
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,

@@ -173,11 +173,11 @@ impl Channel {
         if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// The same with a descriptor, as the first message.
+    /// The same with a descriptor, as the first message that way.
     pub(crate) fn send_with_descriptor(
         &mut self,
         message: &impl Serialize,
-        descriptor: Option<&OwnedFd>,
+        descriptor: Option<&impl AsFd>,
     ) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
@@ -250,7 +250,8 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut here, mut there) = (Channel::new(a), Channel::new(b));
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        here.send_with_descriptor(&1, Some(&theirs.into())).unwrap();
+        here.send_with_descriptor(&1, Some(&theirs)).unwrap();
+        drop(theirs);
         here.send(&2);
         assert_eq!(there.messages::<u32>(), [1, 2]);
         let received = UnixStream::from(there.take_descriptor().unwrap());

@@ -2,7 +2,7 @@
 //!
 //! It finds the runner's socket beside the path it was started by (a symbolic link in the run's scratch folder),
 //! hands over the descriptor that PMI_FD names, tells its environment and arguments, and then waits to be told how to
-//! end. It knows nothing of PMI.
+//! end, with which the descriptor comes back. It knows nothing of PMI.
 
 use std::ffi::OsString;
 use std::io;
@@ -59,7 +59,8 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
 /// Waits for the order to end.
 fn obey(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
-        Some(Order::Exit(status)) => Ok(status),
+        // Nothing is closed before: the descriptor that came with the order is the kernel's to close.
+        Some(Order::Exit(status)) => std::process::exit(status.into()),
         Some(Order::Kill(signal)) => die(signal),
         Some(Order::Call { .. }) | None => Ok(RUNNER_GONE),
     }

@@ -114,18 +114,12 @@ impl Rank {
         self.control_key.is_none()
     }
 
-    /// Closes our end.
+    /// Gives up our end. A connection that is dropped is closed, as a process closes it; a wrapper between the process manager
+    /// and the agent may still hold it open, as it would that of any process.
     fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<Connection> {
         let Pmi { connection, key } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
         Some(connection)
-    }
-
-    /// Ends the connection, also for a wrapper between the process manager and the agent that holds it open.
-    fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
-        if let Some(connection) = self.close(reactor) {
-            connection.shut_down();
-        }
     }
 }
 
@@ -510,7 +504,7 @@ impl Party for ServerParty {
     fn close(&mut self, proc: Proc) {
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
-            rank.hang_up(&mut self.reactor);
+            rank.close(&mut self.reactor);
         }
     }
 
@@ -600,9 +594,11 @@ impl ServerParty {
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
-            rank.hang_up(&mut self.reactor);
+            // The process gets its descriptor back, so that the connection ends as that of any process does that exits or dies:
+            // with it, and by the kernel.
+            let pmi = rank.close(&mut self.reactor);
             // If the process is gone already, there is nobody to tell.
-            rank.control.send(order);
+            let _ = rank.control.send_with_descriptor(order, pmi.as_ref());
         }
     }
 }
@@ -610,7 +606,7 @@ impl ServerParty {
 impl Drop for ServerParty {
     fn drop(&mut self) {
         for rank in self.ranks.values_mut() {
-            rank.hang_up(&mut self.reactor);
+            rank.close(&mut self.reactor);
         }
         self.launcher.end(&self.agents);
     }

@@ -632,6 +632,21 @@ impl Case {
         Some(joined)
     }
 
+    /// The same with a start in good order instead of what ranks say of their own at the start.
+    pub(crate) fn joined_instead(&self) -> Option<Self> {
+        let starts = |stmt: &Stmt| match stmt {
+            Stmt::Step(Step { action: action @ Action::Message { .. }, role: Role::Client, .. }) => {
+                let op = command(action).and_then(|word| Operation::from_request_cmd(word.as_bytes()));
+                matches!(op, Some(Operation::Init | Operation::Maxes | Operation::Kvsname))
+            }
+            _ => false,
+        };
+        let mut joined = self.joined()?;
+        joined.scenario.body.retain(|stmt| !starts(stmt));
+        joined.realign();
+        Some(joined)
+    }
+
     /// The same with a wait for what its last words lead to, if it has none and a server is under test: a scenario ends with
     /// its last step.
     pub(crate) fn awaited(&self) -> Option<Self> {
@@ -899,6 +914,26 @@ mod tests {
             optional(),
         ];
         assert_eq!(case.scenario.body, expected);
+    }
+
+    #[test]
+    fn a_start_in_good_order_takes_the_place_of_what_ranks_say_of_their_own() {
+        let says = |rank, line: &str| write(rank, vec![text(line)], false);
+        let get = || says(1, "cmd=get kvsname=a key=b");
+        let case = server(
+            2,
+            vec![
+                says(1, "cmd=init pmi_version=1 pmi_subversion=1"),
+                wait(1, Answer::Due(Operation::Init)),
+                says(0, "cmd=get_my_kvsname"),
+                get(),
+                wait(0, Answer::Due(Operation::Kvsname)),
+                wait(1, Answer::Due(Operation::Get)),
+            ],
+        );
+        let joined = case.joined_instead().unwrap();
+        assert_eq!(joined.scenario.body, [join(), get(), wait(1, Answer::Due(Operation::Get))]);
+        assert!(joined.joined_instead().is_none() && joined.joined().is_none());
     }
 
     #[test]

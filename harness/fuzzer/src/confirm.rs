@@ -108,7 +108,7 @@ impl Examiner<'_> {
             (best.case, best.again) = (case.clone(), again);
         }
         // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
-        for fitted in [Case::joined, Case::awaited] {
+        for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
             if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, key) >= best.again) {
                 best.case = fitted;
             }

@@ -41,8 +41,10 @@ const STARVED: Duration = Duration::from_millis(400);
 /// How often silence is looked into within the time in which most servers answer; less often after it.
 const FIRST: Duration = Duration::from_micros(100);
 const MOST_ANSWER: Duration = Duration::from_millis(1);
-/// Longest time that a write waits for the one before it to be read.
-const TURN: Duration = Duration::from_millis(20);
+/// Longest time that what we do waits for what another rank wrote before to be read, as long as the server works ...
+const TURN: Duration = Duration::from_millis(250);
+/// ... and once it has left bytes unread for that long.
+const SHORT_TURN: Duration = Duration::from_millis(20);
 
 /// What all launches of a run share.
 pub struct Environment {
@@ -155,6 +157,8 @@ pub struct ServerParty {
     patience: Patience,
     /// Who wrote last, and when.
     wrote: Option<(Proc, Instant)>,
+    /// How long what comes next may wait for that to be read.
+    turn: Duration,
     /// The end of the job has been told.
     exit_told: bool,
 }
@@ -224,6 +228,7 @@ impl ServerParty {
             quiet_since: Instant::now(),
             patience: Patience::default(),
             wrote: None,
+            turn: TURN,
             exit_told: false,
         };
         Ok((party, words))
@@ -434,22 +439,44 @@ impl ServerParty {
         }
     }
 
-    /// Order in a scenario is order in time: gives the server a moment to read what another rank has just written. One
-    /// that reads ranks in an order of its own would otherwise see both at once.
-    fn await_turn(&mut self, next: Proc) {
-        let Some((before, at)) = self.wrote.filter(|(before, _)| *before != next) else { return };
-        let Some(pmi) = self.ranks.get(&before).and_then(|r| r.pmi.as_ref()) else { return };
-        let is_unread = |pmi: &Pmi| pmi.key.is_some() && pmi.connection.unread_bytes().is_some_and(|n| n > 0);
-        while at.elapsed() < TURN && is_unread(pmi) {
-            std::thread::sleep(Duration::from_micros(20));
+    /// Order in a scenario is order in time: gives the server time to read what another rank has just written, before
+    /// `next` does something. One that reads ranks in an order of its own would otherwise meet both at once. Nothing is
+    /// waited for once the server waits for something else itself.
+    fn await_turn(&mut self, next: Option<Proc>) {
+        let Some((before, at)) = self.wrote.filter(|(before, _)| Some(*before) != next) else { return };
+        let mut slice = Duration::from_micros(20);
+        while self.has_unread(before) {
+            let waited = at.elapsed();
+            if waited >= self.turn {
+                self.turn = SHORT_TURN;
+                return;
+            }
+            if waited >= MOST_ANSWER {
+                if self.servers_wait(false) {
+                    return;
+                }
+                slice = (slice * 2).min(MOST_ANSWER);
+            }
+            std::thread::sleep(slice);
         }
+    }
+
+    /// Whether the server has not read all that a rank wrote, and still may.
+    fn has_unread(&self, proc: Proc) -> bool {
+        let pmi = self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()).filter(|pmi| pmi.key.is_some());
+        pmi.is_some_and(|pmi| pmi.connection.unread_bytes().is_some_and(|n| n > 0))
     }
 
     /// Whether the server's processes show that nothing will come.
     fn is_idle(&mut self, patient: bool) -> bool {
-        if self.exit.is_some() || !self.is_read(patient) {
-            return false;
-        }
+        self.exit.is_none()
+            && self.is_read(patient)
+            && self.servers_wait(patient && self.alarms)
+            && !self.poll(Duration::ZERO)
+    }
+
+    /// Whether every process of the server's waits for what only we can do. With `alarms`, one that catches alarms may not.
+    fn servers_wait(&mut self, alarms: bool) -> bool {
         // Who made a connection of ours is the one to answer.
         let makers = self.connected().map(tree::maker).collect::<Option<BTreeSet<i32>>>();
         let Some(makers) = makers else { return false };
@@ -459,7 +486,7 @@ impl ServerParty {
         };
         let mut friends = self.agents.clone();
         friends.insert(rustix::process::getpid().as_raw_nonzero().get());
-        self.idle.all_waiting(list, &friends, patient && self.alarms) && !self.poll(Duration::ZERO)
+        self.idle.all_waiting(list, &friends, alarms)
     }
 
     /// The processes whose connections neither side has ended.
@@ -491,7 +518,7 @@ fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
 
 impl Party for ServerParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
-        self.await_turn(to);
+        self.await_turn(Some(to));
         self.quiet_since = Instant::now();
         self.wrote = Some((to, self.quiet_since));
         let Some(pmi) = self.ranks.get_mut(&to).and_then(|rank| rank.pmi.as_mut()) else { return };
@@ -502,6 +529,7 @@ impl Party for ServerParty {
     }
 
     fn close(&mut self, proc: Proc) {
+        self.await_turn(Some(proc));
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
@@ -565,6 +593,7 @@ impl Party for ServerParty {
     }
 
     fn upstream(&mut self, command: UpstreamCommand) {
+        self.await_turn(None);
         self.quiet_since = Instant::now();
         if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
             upstream.send(&command);
@@ -591,6 +620,8 @@ impl Party for ServerParty {
 
 impl ServerParty {
     fn dismiss(&mut self, proc: Proc, order: &Order) {
+        // Its end may be met before the last that it wrote, too.
+        self.await_turn(None);
         self.quiet_since = Instant::now();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;

@@ -12,8 +12,11 @@ use crate::own::{CRASH, CRASH_TEXT, OWN};
 use crate::verdict::{Judged, RunEnd, ScenarioResult, Verdict};
 use crate::{Finding, Outcome, Severity, Unjudged};
 
-/// Events of a failed scenario that go into its result.
+/// Events of a failed scenario that go into its result, besides output.
 pub const LAST_EVENTS: usize = 40;
+
+/// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
+pub const OUTPUT_LINES: usize = 20;
 
 /// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took.
 pub fn of_scenario(
@@ -76,13 +79,24 @@ pub fn of_scenario(
         _ => None,
     });
     if !matches!(result.verdict, Verdict::Pass) {
-        let shown = |e: &Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
-        let events: Vec<Event> = outcome.events.into_iter().filter(shown).collect();
-        let from = events.len().saturating_sub(LAST_EVENTS);
-        result.last_events = events.into_iter().skip(from).collect();
+        result.last_events = last(outcome.events);
     }
     result.findings = findings;
     result
+}
+
+/// What a result shows of what happened.
+fn last(events: Vec<Event>) -> Vec<Event> {
+    let shown = |e: &Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+    let (output, events): (Vec<Event>, Vec<Event>) =
+        events.into_iter().filter(shown).partition(|e| matches!(e.what, What::Output { .. }));
+    let (first, last) = (OUTPUT_LINES, output.len().saturating_sub(OUTPUT_LINES));
+    let edge = |(i, line): (usize, Event)| (i < first || i >= last).then_some(line);
+    let from = events.len().saturating_sub(LAST_EVENTS);
+    let mut kept: Vec<Event> = output.into_iter().enumerate().filter_map(edge).collect();
+    kept.extend(events.into_iter().skip(from));
+    kept.sort_by_key(|event| event.seq);
+    kept
 }
 
 /// Whether a finding says no more than another.
@@ -154,5 +168,25 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
         interrupted: ran.interrupted,
         exit_code,
         time_us: ran.time.as_micros() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_wire::Proc;
+
+    use super::*;
+    use crate::event::Bytes;
+
+    #[test]
+    fn output_never_takes_the_place_of_what_was_said() {
+        let line = || What::Output { stderr: true, line: Bytes(b"noise".to_vec()) };
+        let said = || What::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
+        let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));
+        let kept = last((0..).zip(all).map(|(seq, what)| Event::new(seq, what)).collect());
+        let is_output = |e: &&Event| matches!(e.what, What::Output { .. });
+        assert_eq!(kept.iter().filter(is_output).count(), 2 * OUTPUT_LINES);
+        assert_eq!(kept.len(), LAST_EVENTS + 2 * OUTPUT_LINES);
+        assert_eq!((kept[0].seq, kept[kept.len() - 1].seq), (1, 50 * 301 - 1));
     }
 }

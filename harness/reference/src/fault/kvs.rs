@@ -79,7 +79,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "put-lost-under-load",
-        &[VISIBLE],
+        &["de-facto.request.ahead"],
         "puts that come together are forgotten",
         Effect::Put(PutEffect::Lost),
         When::Burst,

@@ -12,7 +12,7 @@ pub type GroupId = u32;
 pub struct Config {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
-    /// Longest message, in bytes with the newline; a longer one is a protocol error.
+    /// Longest message, in bytes with the newline, if the limits need no longer one; beyond, it is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
     pub universe_size: Option<u64>,
@@ -24,6 +24,15 @@ pub struct Config {
     pub kvs_prefix: String,
     /// In which ways it differs from the reference; in none by default.
     pub behaviour: Behaviour,
+}
+
+impl Config {
+    /// Longest message that is read: whoever announces limits has room for a put or get that uses them.
+    pub fn longest_message(&self) -> usize {
+        let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
+        let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
+        self.line_max.max(usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024))
+    }
 }
 
 impl Default for Config {

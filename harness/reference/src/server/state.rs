@@ -109,7 +109,7 @@ impl Server {
             kvs,
             procs: (0..size)
                 .map(|_| Process {
-                    framer: LineFramer::new(self.config.line_max),
+                    framer: LineFramer::new(self.config.longest_message()),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
                     spawn: None,
@@ -187,12 +187,7 @@ impl Server {
         let behaviour = config.behaviour.clone();
         for (effect, _) in behaviour.effects() {
             match effect {
-                Effect::Maxes(maxes) => {
-                    config.maxes = maxes;
-                    // A message must have room for the longest value that is announced.
-                    let room = usize::try_from(maxes.vallen_max).unwrap_or(usize::MAX).saturating_mul(16);
-                    config.line_max = config.line_max.max(room);
-                }
+                Effect::Maxes(maxes) => config.maxes = maxes,
                 Effect::Universe(size) => config.universe_size = Some(size),
                 _ => {}
             }

@@ -1,5 +1,6 @@
 //! What processes write to their standard output and error: in lines, and no more of it than anybody reads.
 
+use std::collections::VecDeque;
 use std::io::{self, PipeReader, Read};
 use std::process::Command;
 
@@ -9,8 +10,10 @@ use pmi_judge::event::Bytes;
 
 /// Longest line that is kept; the rest of it is dropped.
 pub(crate) const LINE_MAX: usize = 1024;
-/// Most lines that are kept; the rest is read and dropped.
+/// Most lines that are told as they come.
 pub(crate) const LINES_MAX: usize = 400;
+/// Of the lines beyond, so many of the last are told when nothing more comes: a process that says why it ends says it last.
+const LAST_LINES: usize = 50;
 /// Most bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -53,6 +56,32 @@ pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
 struct Stream {
     pipe: Option<(PipeReader, Option<Key>)>,
     lines: Lines,
+    last: Last,
+}
+
+/// The last of the lines that were too many to be told.
+#[derive(Debug, Default)]
+struct Last {
+    lines: VecDeque<Vec<u8>>,
+    dropped: usize,
+}
+
+impl Last {
+    fn keep(&mut self, line: Vec<u8>) {
+        if self.lines.len() == LAST_LINES {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+        self.lines.push_back(line);
+    }
+
+    fn tell(&mut self, tell: &mut dyn FnMut(Bytes)) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            tell(Bytes(format!("({dropped} lines are left out here)").into_bytes()));
+        }
+        self.lines.drain(..).for_each(|line| tell(Bytes(line)));
+    }
 }
 
 /// Standard output and error of a process, in lines; or of nobody.
@@ -65,8 +94,7 @@ pub(crate) struct Output {
 impl Output {
     /// That of the processes of a command.
     pub(crate) fn of(command: &mut Command) -> io::Result<Self> {
-        let streams =
-            capture(command)?.map(|pipe| Stream { pipe: Some((pipe, None)), lines: Lines::default() });
+        let streams = capture(command)?.map(|pipe| Stream { pipe: Some((pipe, None)), ..Stream::default() });
         Ok(Self { streams, kept: 0 })
     }
 
@@ -84,7 +112,7 @@ impl Output {
         Ok(())
     }
 
-    /// Reads once, and tells the lines that are complete and to be kept.
+    /// Reads once, and tells the lines that are complete, as long as there are not too many.
     pub(crate) fn read<S: Copy>(
         &mut self,
         stderr: bool,
@@ -92,12 +120,14 @@ impl Output {
         tell: &mut dyn FnMut(Bytes),
     ) {
         let Self { streams, kept } = self;
-        let Stream { pipe: open, lines } = &mut streams[usize::from(stderr)];
+        let Stream { pipe: open, lines, last } = &mut streams[usize::from(stderr)];
         let Some((pipe, key)) = open else { return };
         let mut keep = |line: Vec<u8>| {
             if *kept < LINES_MAX {
                 *kept += 1;
                 tell(Bytes(line));
+            } else {
+                last.keep(line);
             }
         };
         let mut buffer = [0; CHUNK];
@@ -116,6 +146,7 @@ impl Output {
             }
             _ => {
                 lines.finish().into_iter().for_each(keep);
+                last.tell(tell);
                 if let Some(key) = key {
                     reactor.remove(*key);
                 }
@@ -134,6 +165,7 @@ impl Output {
         for _ in 0..LINES_MAX {
             self.read(stderr, reactor, tell);
         }
+        self.streams[usize::from(stderr)].last.tell(tell);
     }
 }
 
@@ -155,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_so_many_lines_are_kept() {
+    fn of_a_flood_the_first_and_the_last_lines_are_told() {
         let mut command = Command::new("yes");
         let mut output = Output::of(&mut command).unwrap();
         let mut reactor = Reactor::new().unwrap();
@@ -172,6 +204,10 @@ mod tests {
             }
         }
         assert_eq!(told, LINES_MAX);
+        let mut rest = Vec::new();
+        output.read_rest(false, &mut reactor, &mut |line| rest.push(line.to_string()));
+        assert_eq!(rest.len(), 1 + LAST_LINES);
+        assert!(rest[0].ends_with(" lines are left out here)") && rest[1..].iter().all(|line| line == "y"));
         child.kill().unwrap();
         child.wait().unwrap();
     }

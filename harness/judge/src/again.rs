@@ -41,7 +41,7 @@ pub fn scenario(
     deviations: &mut Deviations,
     strict: bool,
 ) -> Result<ScenarioResult, NotFromEvents> {
-    let Some(party @ Side::Server) = header.under_test else {
+    let Some(party @ (Side::Server | Side::Client)) = header.under_test else {
         return Err(NotFromEvents(header.under_test));
     };
     if events.is_empty() {

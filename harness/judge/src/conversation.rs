@@ -40,6 +40,8 @@ pub(crate) struct Link {
     /// We have closed it.
     pub(crate) ours_closed: bool,
     pub(crate) ended: bool,
+    /// It has asked to be ended with its process group.
+    pub(crate) wants_abort: bool,
     /// Requests of a proxy that steps have taken.
     pub(crate) taken: Vec<u64>,
 }
@@ -148,7 +150,9 @@ impl Conversation {
                 let mut framer = self.link(*proc).asked.take().unwrap_or_else(|| LineFramer::new(LINE_LIMIT));
                 framer.push(&bytes.0);
                 while let Some(line) = framer.next_line() {
-                    self.asked(line.unwrap_or(b""));
+                    let line = line.unwrap_or(b"");
+                    self.link(*proc).wants_abort |= line.starts_with(b"cmd=abort");
+                    self.asked(line);
                 }
                 self.link(*proc).asked = Some(framer);
             }

@@ -291,6 +291,157 @@ pub enum What {
         /// The signal.
         signal: i32,
     },
+    /// The program was run where nothing is unusual, since that is what it is measured by.
+    PlainRun(PlainRun),
+    /// A program's process has come, for the first time, to what this line of the scenario has for it.
+    Reached {
+        /// Which.
+        proc: Proc,
+    },
+    /// The server ends a process group.
+    Aborted {
+        /// Who brought it about.
+        by: Proc,
+        /// Why.
+        reason: String,
+    },
+    /// These processes of a program do not end, so that they are ended now.
+    StillRunning {
+        /// All that have not ended.
+        procs: Vec<Proc>,
+        /// How that is known.
+        proof: HangProof,
+    },
+    /// The C library said in a process of a program that memory is broken.
+    BrokenMemory {
+        /// In which.
+        proc: Proc,
+        /// What it said.
+        text: String,
+    },
+    /// The standard output of a program's process was compared with that of a plain run.
+    OutputCompared {
+        /// Whose.
+        proc: Proc,
+        /// What differs; `None` if it is the same.
+        difference: Option<Difference>,
+    },
+    /// Processes are left although all of a program have ended by themselves: they are of no rank's process group, with
+    /// which they would have been ended.
+    LeftBehind {
+        /// Their command names.
+        names: Vec<String>,
+    },
+}
+
+/// What a program came to where nothing is unusual.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlainRun {
+    /// All of its processes ended with status 0.
+    EndedWell,
+    /// A process did not.
+    EndedBadly(ProcessEnd),
+    /// No process wrote anything to its connection; what became of the first.
+    Silent(Option<ProcessEnd>),
+    /// It could not be run.
+    Failed(String),
+}
+
+/// What became of a process of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessEnd {
+    /// Which process.
+    pub proc: Proc,
+    /// How it ended.
+    pub how: End,
+}
+
+/// How a process of a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// By itself.
+    Itself(Exit),
+    /// With its process group, which the server ended.
+    Group,
+    /// The scenario killed it.
+    Killed,
+    /// It did not end, by this proof; or by none, if it waited for another process.
+    Never(Option<HangProof>),
+    /// It was not waited for.
+    Unknown,
+}
+
+impl fmt::Display for ProcessEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} ", self.proc)?;
+        match self.how {
+            End::Itself(exit) => write!(f, "ended with {exit}"),
+            End::Group => f.write_str("was ended with its program"),
+            End::Killed => f.write_str("was killed"),
+            End::Never(Some(proof)) => write!(f, "did not end: {proof}"),
+            End::Never(None) => f.write_str("did not end: it waited for another process"),
+            End::Unknown => f.write_str("was not waited for"),
+        }
+    }
+}
+
+/// How it is known that a process does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HangProof {
+    /// All processes of the program wait without a time limit, and nothing is on its way to them.
+    Idle,
+    /// None has done anything that can be seen for so many seconds.
+    Quiet(u64),
+    /// They go on, far longer than is allowed.
+    Endless,
+}
+
+impl fmt::Display for HangProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("it waits, and nothing is to come"),
+            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s"),
+            Self::Endless => f.write_str("it goes on and on"),
+        }
+    }
+}
+
+/// What differs between the output of a plain run and that of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Difference {
+    /// The first line that is another, cut if long.
+    Line {
+        /// In the plain run.
+        plain: Bytes,
+        /// In the other.
+        seen: Bytes,
+    },
+    /// One is the beginning of the other; numbers of bytes.
+    Length {
+        /// In the plain run.
+        plain: usize,
+        /// In the other.
+        seen: usize,
+    },
+}
+
+impl Difference {
+    /// Compares two outputs.
+    pub fn between(plain: &[u8], seen: &[u8]) -> Option<Self> {
+        if plain == seen {
+            return None;
+        }
+        let mut pairs = plain.split(|b| *b == b'\n').zip(seen.split(|b| *b == b'\n'));
+        let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
+        Some(match pairs.find(|(a, b)| a != b) {
+            Some((a, b)) => Self::Line { plain: cut(a), seen: cut(b) },
+            None => Self::Length { plain: plain.len(), seen: seen.len() },
+        })
+    }
 }
 
 #[cfg(test)]

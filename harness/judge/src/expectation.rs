@@ -57,6 +57,29 @@ pub enum Expected {
     JobExits(ExitPattern),
     /// The job says something on stderr or stdout.
     Logs,
+    /// A program's process, or any of them, makes a request that fits this line of the scenario, which is not answered as
+    /// the server would answer it; without a line, it starts.
+    Request(Option<String>),
+    /// A program's process ends by itself, with such a status.
+    Exits(ExitPattern),
+    /// A program's process ends somehow, by itself or with its program.
+    EndsSomehow,
+    /// A program's process ends by itself, with status 0 only if its output is that of a plain run.
+    Copes,
+    /// The output of a program's process is that of a plain run.
+    SameOutput,
+}
+
+impl Expected {
+    /// Whether it is expected of a program, whose processes come to it in any order, so that it is weighed in the end.
+    pub fn is_of_a_program(&self) -> bool {
+        matches!(self, Self::Request(_) | Self::Exits(_) | Self::EndsSomehow | Self::Copes | Self::SameOutput)
+    }
+
+    /// Whether a program's process must end by itself, also when its program is aborted.
+    pub fn is_an_end_by_itself(&self) -> bool {
+        matches!(self, Self::Exits(pattern) if *pattern != ExitPattern::Code(0))
+    }
 }
 
 /// One of several outcomes.

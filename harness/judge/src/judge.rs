@@ -9,8 +9,10 @@ use pmi_scenario::ast::{ExitPattern, Grade};
 use pmi_wire::Proc;
 
 use crate::conversation::{Conversation, Line};
-use crate::event::{Abandoned, Event, Exit, SilenceProof, What};
+use crate::event::{Abandoned, Event, Exit, PlainRun, ProcessEnd, SilenceProof, What};
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
+use crate::program::ProgramState;
+use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
 
 /// Most findings of one scenario: after so many the rest says nothing new.
@@ -39,7 +41,7 @@ pub enum Awaited {
     Silence,
 }
 
-/// Why nothing can be said about the implementation.
+/// Why nothing is said about the implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unjudged {
     /// The user wanted the run to end.
@@ -57,6 +59,22 @@ pub enum Unjudged {
     },
     /// It could not be played.
     Unplayable(String),
+    /// No process of a program wrote anything to its connection; what became of the first.
+    Silent(Option<ProcessEnd>),
+    /// The program does not end well where nothing is unusual, so that it does not apply.
+    EndsBadly(ProcessEnd),
+    /// The program does not make the request that the scenario is about, so that it does not apply.
+    NoSuchRequest(String),
+}
+
+impl Unjudged {
+    /// What the scenario comes to.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::EndsBadly(_) | Self::NoSuchRequest(_) => Verdict::NotApplicable,
+            _ => Verdict::Unjudged,
+        }
+    }
 }
 
 impl fmt::Display for Unjudged {
@@ -78,6 +96,18 @@ impl fmt::Display for Unjudged {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
             }
             Self::Unplayable(why) => f.write_str(why),
+            Self::Silent(end) => {
+                let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
+                write!(
+                    f,
+                    "no process wrote anything to PMI_FD ({end}): is it a program that speaks PMI-1, as MPICH's do?"
+                )
+            }
+            Self::EndsBadly(end) => write!(
+                f,
+                "the program does not end well where nothing is unusual ({end}), so nothing can be held against it here"
+            ),
+            Self::NoSuchRequest(request) => write!(f, "the program makes no such request: {request}"),
         }
     }
 }
@@ -112,6 +142,7 @@ pub struct Judge {
     monitor: Monitor,
     upstream: UpstreamMonitor,
     conversation: Conversation,
+    program: ProgramState,
     /// The monitors' findings.
     watched: Vec<Finding>,
     /// Findings of the scenario's own expectations.
@@ -156,6 +187,7 @@ impl Judge {
             monitor: Monitor::focused(requires),
             upstream: UpstreamMonitor::default(),
             conversation: Conversation::default(),
+            program: ProgramState::default(),
             watched: Vec::new(),
             own: Vec::new(),
             expectation: None,
@@ -193,7 +225,9 @@ impl Judge {
             }
         }
         self.conversation.observe(event);
+        self.program.observe(event, &self.conversation);
         match &event.what {
+            What::Expected(expectation) if expectation.what.is_of_a_program() => {}
             What::Expected(expectation) => {
                 self.expectation = Some((**expectation).clone());
                 self.standing = Standing::Open;
@@ -310,8 +344,16 @@ impl Judge {
         Some(if expectation.what == Expected::Silence { Awaited::Silence } else { Awaited::Due })
     }
 
+    /// What a plain run of a program came to.
+    pub fn plain_run(&self) -> PlainRun {
+        self.program.plain_run()
+    }
+
     /// What it all came to.
     pub fn finish(self, events: Vec<Event>) -> Outcome {
+        if self.party == Side::Client {
+            return self.finish_program(events);
+        }
         let mut findings = self.watched;
         findings.extend(self.own);
         findings.retain(|f| f.party == self.party);
@@ -325,6 +367,28 @@ impl Judge {
             crashed: self.conversation.crashed,
             left: Vec::new(),
             unjudged: self.unjudged,
+            scenario_error: self.mistake,
+        }
+    }
+
+    fn finish_program(self, events: Vec<Event>) -> Outcome {
+        let Self { program, conversation, watched, party, .. } = self;
+        let unjudged = self.unjudged.or_else(|| program.unjudged());
+        let (mut findings, mut crashed, mut hung) = (Vec::new(), None, false);
+        if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
+            findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
+            findings.extend(program.weigh(&conversation, events.len() as u64));
+            (crashed, hung) = (program.crashed(), program.is_hung());
+        }
+        Outcome {
+            events,
+            findings,
+            under_test: party,
+            hung,
+            lifeless: program.is_silent(),
+            crashed,
+            left: program.left,
+            unjudged,
             scenario_error: self.mistake,
         }
     }
@@ -403,8 +467,8 @@ impl Judge {
                 let expected = format!("arguments \"{expected}\"");
                 self.broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
             }
-            // Those of the job have no process.
-            Expected::JobExits(_) | Expected::Logs => {}
+            // Those of the job have no process, and those of a program are weighed in the end.
+            _ => {}
         }
     }
 

@@ -14,6 +14,7 @@ mod kvs;
 pub mod monitor;
 pub mod own;
 pub mod pattern;
+mod program;
 pub mod result;
 mod seen;
 pub mod upstream;

@@ -52,19 +52,25 @@ pub fn of_scenario(
             deviation: None,
         });
     }
-    deviations.apply(&result.scenario, &mut findings);
+    // What was not judged does not show that a deviation no longer happens.
+    if outcome.unjudged.is_none() || !findings.is_empty() {
+        deviations.apply(&result.scenario, &mut findings);
+    }
     let worst = findings.iter().map(|f| f.severity).max();
-    result.verdict = match worst {
-        _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
-        _ if outcome.unjudged == Some(Unjudged::Interrupted) => Verdict::Unjudged,
-        // A launcher that dies before it starts anything is no mystery.
-        _ if outcome.crashed.is_some() => Verdict::Crashed,
-        _ if outcome.unjudged.is_some() => Verdict::Unjudged,
+    let found = match worst {
         Some(Severity::Fail) if outcome.hung => Verdict::Hung,
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
         None => Verdict::Pass,
+    };
+    result.verdict = match &outcome.unjudged {
+        _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
+        Some(Unjudged::Interrupted) => Verdict::Unjudged,
+        // A launcher that dies before it starts anything is no mystery.
+        _ if outcome.crashed.is_some() => Verdict::Crashed,
+        Some(why) => why.verdict(),
+        None => found,
     };
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
@@ -78,7 +84,7 @@ pub fn of_scenario(
         What::JobExited { exit } => Some(exit),
         _ => None,
     });
-    if !matches!(result.verdict, Verdict::Pass) {
+    if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
         result.last_events = last(outcome.events);
     }
     result.findings = findings;

@@ -10,8 +10,9 @@ use pmi_reference::Config;
 use crate::interpret::EventSink;
 use crate::interpret::library::play as play_library;
 use crate::interpret::play;
-use crate::interpret::program::{self, Program};
+use crate::interpret::program;
 use crate::party::library::Library;
+use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
 use pmi_judge::deviations::Deviations;
@@ -298,7 +299,7 @@ fn one(
             play(scenario, &fragment, Vec::new(), &mut party, options.limits, sink)
         }
         Target::Client(program) => {
-            program::play(program, scenario, &fragment, options.limits, interrupted, sink)?
+            program::play(program, scenario, &fragment, options.limits, interrupted, sink)
         }
         Target::Processes(implementation, environment) => {
             if !implementation.can_span(scenario.nodes) {

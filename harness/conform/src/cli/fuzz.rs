@@ -21,8 +21,8 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target};
-use pmi_runner::interpret::program::Program;
 use pmi_runner::party::library::Library;
+use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_scenario::ast::Need;
 use serde_json::json;
@@ -49,8 +49,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
 fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let subject = match (&args.client, &args.library) {
         (Some(command), _) => {
-            let program = Program::new(command, args.ranks);
-            Subject::Program(Box::new(program.map_err(|what| anyhow::anyhow!("--client: {what}"))?))
+            Subject::Program(Box::new(Program::new(command, args.ranks).context("--client")?))
         }
         (None, Some(path)) => Subject::Library(Box::new(library_at(path)?)),
         (None, None) => anyhow::bail!("--client or --library"),

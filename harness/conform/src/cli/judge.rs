@@ -11,9 +11,9 @@ use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
-use pmi_runner::interpret::program::Program;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
+use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
@@ -61,7 +61,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let mut version = None;
     let (mut setup, mut teardown) = (None, None);
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
-    let client = client.transpose().map_err(|what| anyhow::anyhow!("--client: {what}"))?;
+    let client = client.transpose().context("--client")?;
     let target = match (client, implementation) {
         (Some(program), _) => Target::Client(Box::new(program)),
         (None, implementation) if args.library.is_some() => {

@@ -268,7 +268,24 @@ fn told(event: &Event) -> Option<Told> {
         What::ProxyEnded { proxy, exit, .. } => {
             told(Some(&Proc::proxy(*proxy)), "  ", format!("ended: {exit}"))
         }
-        What::Output { .. } | What::Expected(_) | What::Nothing { .. } | What::Abandoned(_) => None,
+        What::Output { .. }
+        | What::Expected(_)
+        | What::Nothing { .. }
+        | What::Abandoned(_)
+        | What::PlainRun(_)
+        | What::BrokenMemory { .. }
+        | What::OutputCompared { .. } => None,
+        What::Reached { proc } => told(Some(proc), "  ", format!("(line {} of the scenario)", event.line)),
+        What::Aborted { by, reason } => {
+            told(Some(by), "  ", format!("makes the server end its group: {}", text::clean(reason)))
+        }
+        What::StillRunning { procs, proof } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(None, "  ", format!("still running, and ended now ({proof}): rank {}", procs.join(", ")))
+        }
+        What::LeftBehind { names } => {
+            told(None, "  ", format!("left behind: {}", text::clean(&names.join(", "))))
+        }
         What::Flooded { limit } => {
             told(None, "<-", format!("(more than {limit} bytes: nothing more was read)"))
         }

@@ -9,9 +9,10 @@ use pmi_judge::Outcome;
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::verdict::Verdict;
 use pmi_runner::interpret::library::play as play_library;
-use pmi_runner::interpret::program::{self, Program};
+use pmi_runner::interpret::program;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
+use pmi_runner::party::program::Program;
 use pmi_scenario::UnderTest;
 use pmi_scenario::suite::Suite;
 use pmi_wire::Proc;
@@ -125,20 +126,18 @@ impl Client {
         let interrupted = &*self.interrupted;
         let outcome = match &self.subject {
             Subject::Program(program) => {
-                program::play(program, &case.scenario, &fragment, limits, interrupted, &mut ()).map_err(
-                    |(verdict, why)| match verdict {
-                        Verdict::NotApplicable => Unplayed::NotApplicable(why),
-                        _ => Unplayed::Unjudged(why),
-                    },
-                )?
+                program::play(program, &case.scenario, &fragment, limits, interrupted, &mut ())
             }
             Subject::Library(library) => {
                 play_library(&case.scenario, &fragment, library, limits, interrupted, &mut ())
             }
         };
-        match outcome.scenario_error {
-            Some((line, what)) => Err(Unplayed::Case(line, what)),
-            None => Ok(outcome),
+        match (outcome.scenario_error, &outcome.unjudged) {
+            (Some((line, what)), _) => Err(Unplayed::Case(line, what)),
+            (None, Some(why)) if why.verdict() == Verdict::NotApplicable => {
+                Err(Unplayed::NotApplicable(why.to_string()))
+            }
+            (None, _) => Ok(Outcome { scenario_error: None, ..outcome }),
         }
     }
 }

@@ -54,7 +54,14 @@ impl Monitor {
             | What::Nothing { .. }
             | What::Flooded { .. }
             | What::Abandoned(_)
-            | What::Crashed { .. } => {}
+            | What::Crashed { .. }
+            | What::PlainRun(_)
+            | What::Reached { .. }
+            | What::Aborted { .. }
+            | What::StillRunning { .. }
+            | What::BrokenMemory { .. }
+            | What::OutputCompared { .. }
+            | What::LeftBehind { .. } => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod library;
 mod memory;
+pub mod program;
 pub mod proxy;
 pub mod server;
 

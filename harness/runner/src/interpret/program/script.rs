@@ -9,47 +9,22 @@ use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_wire::Proc;
 
 use crate::interpret::walk::{Fragments, Place, Steps, walk};
+use crate::party::program::{Act, Mistake, Part, PartOf, Rule, Serving};
 use crate::serve::unique_prefix;
+use pmi_judge::expectation::{Expectation, Expected, Pattern};
+use pmi_judge::own::ENDS_WELL;
 use pmi_scenario::ast::{
-    Action, ExitPattern, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, Template, Who,
-    WriteMode,
+    Action, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Source, Step, Template, Who,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 
 /// Most steps with all repetitions written out.
 const STEPS: usize = 100_000;
 
-/// What the server does.
-#[derive(Debug, Clone)]
-pub(super) enum Act {
-    /// It sends these lines.
-    Send(WriteMode, Vec<Template>),
-    /// It sends a bare newline.
-    Empty,
-    /// It gives its own answer.
-    Right,
-    /// It closes the connection.
-    Close,
-    /// The process is killed.
-    Kill,
-}
-
-/// What a process is to come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
-    /// It ends by itself, with such a status.
-    Exit(ExitPattern),
-    /// It ends somehow, by itself or with its program.
-    Over,
-    /// It ends by itself, with status 0 only if its output is that of a plain run.
-    Copes,
-    /// Its output is that of a plain run.
-    SameOutput,
-}
-
 #[derive(Debug, Clone)]
 enum Entry {
-    Trigger(Template, bool),
+    /// A request, as the scenario writes it, and whether it is every one that fits.
+    Trigger(Template, String, bool),
     Act(Act),
     Expect(Expected),
     /// A variable of the environment, absent if `None`.
@@ -66,34 +41,12 @@ struct Expanded {
     scope: Scope,
 }
 
-/// What the server does at a request of one process.
-#[derive(Debug, Clone)]
-pub(super) struct Rule {
-    /// The request, and whether it is every one that fits; `None` for what is done at the start.
-    pub(super) trigger: Option<(Template, bool)>,
-    /// Nothing for the right answer.
-    pub(super) acts: Vec<Act>,
-    /// Of the scenario.
-    pub(super) line: usize,
-    pub(super) scope: Scope,
-}
-
-/// What is expected of one process.
-#[derive(Debug, Clone)]
-pub(super) struct Expectation {
-    pub(super) what: Expected,
-    /// Of the scenario.
-    pub(super) line: usize,
-    /// The requirement that is broken otherwise.
-    pub(super) cites: String,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Script {
-    pub(super) config: Config,
+    config: Config,
     /// What an answer waits.
-    pub(super) delay: Duration,
+    delay: Duration,
     places: Vec<Expanded>,
     /// The server is set up in some way of the scenario's.
     set_up: bool,
@@ -111,7 +64,7 @@ impl Script {
     /// # Errors
     ///
     /// A mistake that the checker cannot see, with its line.
-    pub(super) fn new(scenario: &Scenario, fragment: Fragments<'_>) -> Result<Self, (usize, String)> {
+    pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, Mistake> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
         let serving = &scenario.serving;
@@ -141,12 +94,13 @@ impl Script {
         }
         let first = scenario.requires.first().map(|r| r.value.clone()).unwrap_or_default();
         let mut writer = Writer { script: &mut script, first, scope: Scope::default(), line: 0 };
-        walk(&mut writer, scenario, fragment).map_err(|Mistake(what)| (writer.line, what))?;
+        walk(&mut writer, scenario, fragments).map_err(|what| Mistake { line: writer.line, what })?;
         Ok(script)
     }
 
-    fn of(&self, p: Proc) -> impl Iterator<Item = &Expanded> {
-        self.places.iter().filter(move |place| concerns(&place.who, p))
+    /// The server that the program is started under.
+    pub(super) fn serving<'a>(&self, part: &'a PartOf<'a>) -> Serving<'a> {
+        Serving { config: self.config.clone(), delay: self.delay, part }
     }
 
     /// The name of a group's keyval space, as the server gives it unless a variation or a fault makes it another.
@@ -154,75 +108,67 @@ impl Script {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }
 
-    /// What is done at the requests of a process, in order.
-    pub(super) fn rules(&self, p: Proc, size: u32) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = Vec::new();
-        for place in self.of(p) {
+    /// What there is for a process in a group of so many.
+    ///
+    /// # Errors
+    ///
+    /// A name has no value here, or a calculation comes to nothing.
+    pub(super) fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake> {
+        let mut part = Part::default();
+        for place in self.places.iter().filter(|place| concerns(&place.who, p)) {
+            let line = place.line;
+            let mistake = |what| Mistake { line, what };
             let mut scope = place.scope.clone();
             scope.enter(p.rank, size);
             if scope.var("kvs").is_err() {
                 scope.set("kvs", self.kvsname(p.group));
             }
-            let begin = |trigger| Rule { trigger, acts: Vec::new(), line: place.line, scope };
+            let mut expect = |what| part.expectations.push((line, self.expectation(place, Some(p), what)));
             match &place.entry {
-                Entry::Trigger(request, every) => rules.push(begin(Some((request.clone(), *every)))),
-                Entry::Act(act) => {
-                    if rules.is_empty() {
-                        rules.push(begin(None));
-                    }
-                    if let Some(rule) = rules.last_mut() {
-                        rule.acts.push(act.clone());
-                    }
+                Entry::Trigger(request, shown, every) => {
+                    expect(Expected::Request(Some(shown.clone())));
+                    let pattern = Pattern::new(&scope, request, shown).map_err(mistake)?;
+                    part.rules.push(Rule { trigger: Some((pattern, *every)), acts: Vec::new(), line, scope });
                 }
-                Entry::Expect(_) | Entry::Env(..) => {}
+                Entry::Act(act) => {
+                    if part.rules.is_empty() {
+                        expect(Expected::Request(None));
+                        part.rules.push(Rule { trigger: None, acts: Vec::new(), line, scope });
+                    }
+                    part.rules.last_mut().into_iter().for_each(|rule| rule.acts.push(act.clone()));
+                }
+                Entry::Expect(what) => expect(what.clone()),
+                Entry::Env(name, value) => {
+                    let text = value.as_ref().map(|text| scope.text(text)).transpose().map_err(mistake)?;
+                    let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+                    part.env.push((name.clone(), text));
+                }
             }
         }
-        rules
+        Ok(part)
     }
 
-    /// What is expected of a process, in order.
-    pub(super) fn expectations(&self, p: Proc) -> Vec<Expectation> {
-        let expectation = |place: &Expanded| match &place.entry {
-            Entry::Expect(what) => {
-                Some(Expectation { what: *what, line: place.line, cites: place.cites.clone() })
+    /// An expectation of a program that is measured by a plain run cites what its step cites; else it is about how it ends where
+    /// nothing is unusual.
+    fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
+        let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
+        Expectation { proc, cites: cites.to_owned(), what }
+    }
+
+    /// The first request that is answered otherwise, and its line: some process is expected to make it.
+    pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
+        self.places.iter().find_map(|place| match &place.entry {
+            Entry::Trigger(_, shown, _) => {
+                let what = Expected::Request(Some(shown.clone()));
+                Some((place.line, self.expectation(place, None, what)))
             }
             _ => None,
-        };
-        self.of(p).filter_map(expectation).collect()
-    }
-
-    /// The variables that a process finds changed.
-    pub(super) fn environment(&self, p: Proc, size: u32) -> Vec<(String, Option<String>)> {
-        let mut all = Vec::new();
-        for place in self.of(p) {
-            if let Entry::Env(name, value) = &place.entry {
-                let mut scope = place.scope.clone();
-                scope.enter(p.rank, size);
-                let text =
-                    |t: &Template| String::from_utf8_lossy(&scope.text(t).unwrap_or_default()).into_owned();
-                all.push((name.clone(), value.as_ref().map(text)));
-            }
-        }
-        all
-    }
-
-    /// The first request that is answered otherwise.
-    pub(super) fn first_trigger(&self) -> Option<usize> {
-        self.places.iter().find(|p| matches!(p.entry, Entry::Trigger(..))).map(|p| p.line)
+        })
     }
 
     /// Whether the program meets anything else than in a plain run.
     pub(super) fn is_unusual(&self) -> bool {
         self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
-    }
-
-    /// Whether some process is to do anything but end well.
-    pub(super) fn is_hostile(&self) -> bool {
-        let well = Expected::Exit(ExitPattern::Code(0));
-        self.places.iter().any(|place| match place.entry {
-            Entry::Expect(what) => what != well && what != Expected::SameOutput,
-            _ => false,
-        })
     }
 
     /// Whether the output of a plain run must be known.
@@ -256,17 +202,8 @@ struct Writer<'a> {
     scope: Scope,
 }
 
-/// Why a scenario cannot be written out.
-struct Mistake(String);
-
-impl From<ScenarioError> for Mistake {
-    fn from(error: ScenarioError) -> Self {
-        Self(error.0)
-    }
-}
-
 impl Steps for Writer<'_> {
-    type Stop = Mistake;
+    type Stop = ScenarioError;
 
     fn scope(&mut self) -> &mut Scope {
         &mut self.scope
@@ -276,10 +213,11 @@ impl Steps for Writer<'_> {
         self.line = line;
     }
 
-    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Mistake> {
-        let entry = entry(step).ok_or_else(|| Mistake("no step for a client under test".to_owned()))?;
+    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), ScenarioError> {
+        let entry = entry(step, place.source)
+            .ok_or_else(|| ScenarioError("no step for a client under test".to_owned()))?;
         if self.script.places.len() == STEPS {
-            return Err(Mistake(format!("more than {STEPS} steps")));
+            return Err(ScenarioError(format!("more than {STEPS} steps")));
         }
         self.script.places.push(Expanded {
             who: step.who.clone(),
@@ -292,17 +230,21 @@ impl Steps for Writer<'_> {
     }
 }
 
-fn entry(step: &Step) -> Option<Entry> {
+fn entry(step: &Step, source: &Source) -> Option<Entry> {
     Some(match (step.role, &step.action) {
-        (Role::Client, Action::Message { mode, lines }) => Entry::Trigger(lines.first()?.clone(), mode.every),
+        (Role::Client, Action::Message { mode, lines }) => {
+            let line = lines.first()?;
+            let shown = source.text.get(line.span.start..line.span.end).unwrap_or_default();
+            Entry::Trigger(line.clone(), shown.to_owned(), mode.every)
+        }
         (Role::Server, Action::Message { mode, lines }) => Entry::Act(Act::Send(*mode, lines.clone())),
         (Role::Server, Action::Empty) => Entry::Act(Act::Empty),
         (Role::Server, Action::Right) => Entry::Act(Act::Right),
         (Role::Server, Action::Close) => Entry::Act(Act::Close),
         (Role::Process, Action::Process(action)) => match action {
             ProcessAction::Kill(_) => Entry::Act(Act::Kill),
-            ProcessAction::Ends(pattern) => Entry::Expect(Expected::Exit(*pattern)),
-            ProcessAction::Over => Entry::Expect(Expected::Over),
+            ProcessAction::Ends(pattern) => Entry::Expect(Expected::Exits(*pattern)),
+            ProcessAction::Over => Entry::Expect(Expected::EndsSomehow),
             ProcessAction::Copes => Entry::Expect(Expected::Copes),
             ProcessAction::SameOutput => Entry::Expect(Expected::SameOutput),
             ProcessAction::Env(name, value) => {

@@ -5,11 +5,8 @@ use std::time::Instant;
 
 use pmi_wire::{LineFramer, SpawnCollector};
 
-use super::script::{Act, Expectation, Expected, Rule};
+use super::{Act, Part, Rule};
 use crate::process::output::Lines;
-use pmi_judge::crash::is_broken_memory;
-use pmi_judge::event::Exit;
-use pmi_scenario::ast::ExitPattern;
 
 /// Most bytes of standard output that are kept to be compared.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -42,12 +39,13 @@ pub(super) enum Why {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Actor {
+    /// What the scenario has for it.
+    pub(super) part: Part,
     pub(super) env: BTreeMap<String, String>,
     pub(super) framer: LineFramer,
     /// The request to spawn that has begun, and its bytes.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
-    pub(super) rules: Vec<Rule>,
-    /// Which have been played.
+    /// Which rules have been played.
     played: Vec<bool>,
     /// How often.
     pub(super) fired: usize,
@@ -59,84 +57,76 @@ pub(super) struct Actor {
     pub(super) released: Instant,
     /// It has written something.
     pub(super) spoke: bool,
-    /// A request of it has no answer.
-    pub(super) waits: bool,
-    /// It must end by itself, also when its program is aborted.
-    pub(super) must_end: bool,
     pub(super) closed_by_us: bool,
     /// Its end of the connection is closed.
     pub(super) left: bool,
     pub(super) wants_abort: bool,
     /// Why we ended it.
     pub(super) ended: Option<Why>,
-    /// How it ended, by itself or not.
-    pub(super) exit: Option<Exit>,
-    /// It did not end; what was seen.
-    pub(super) hung: Option<String>,
+    /// It has ended, by itself or not.
+    pub(super) exited: bool,
     /// Standard output, as far as it is kept, and whether that is all.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
     /// Lines of output that have no end yet.
     pub(super) lines: [Lines; 2],
-    /// What the run-time of C said of broken memory.
-    pub(super) broken_memory: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(rules: Vec<Rule>, expected: &[Expectation], env: BTreeMap<String, String>) -> Self {
-        let by_itself =
-            |e: &Expectation| matches!(e.what, Expected::Exit(pattern) if pattern != ExitPattern::Code(0));
+    pub(super) fn new(part: Part) -> Self {
         Self {
-            env,
+            played: vec![false; part.rules.len()],
+            part,
+            env: BTreeMap::new(),
             framer: LineFramer::new(LINE_MAX),
             spawn: None,
-            played: vec![false; rules.len()],
-            rules,
             fired: 0,
             behind: None,
             out: VecDeque::new(),
             loose: true,
             released: Instant::now(),
             spoke: false,
-            waits: false,
-            must_end: expected.iter().any(by_itself),
             closed_by_us: false,
             left: false,
             wants_abort: false,
             ended: None,
-            exit: None,
-            hung: None,
+            exited: false,
             output: Vec::new(),
             output_cut: false,
             lines: Default::default(),
-            broken_memory: None,
         }
+    }
+
+    /// Whether it must end by itself, also when its program is aborted.
+    pub(super) fn must_end(&self) -> bool {
+        self.part.expectations.iter().any(|(_, e)| e.what.is_an_end_by_itself())
     }
 
     /// The rule whose turn it is; those for every request have none.
     fn next_rule(&self) -> usize {
         let in_turn = |rule: &Rule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
-        let turn = |i: &usize| !self.played[*i] && in_turn(&self.rules[*i]);
-        (0..self.rules.len()).find(turn).unwrap_or(self.rules.len())
+        let turn = |i: &usize| !self.played[*i] && in_turn(&self.part.rules[*i]);
+        (0..self.part.rules.len()).find(turn).unwrap_or(self.part.rules.len())
     }
 
     /// Whether a request may be the one that a rule names: those for every request hold as soon as all before them were played.
     pub(super) fn is_on(&self, rule: usize) -> bool {
         let next = self.next_rule();
-        match &self.rules[rule].trigger {
-            Some((_, true)) => rule < next || next == self.rules.len(),
+        match &self.part.rules[rule].trigger {
+            Some((_, true)) => rule < next || next == self.part.rules.len(),
             _ => rule == next,
         }
     }
 
-    pub(super) fn fire(&mut self, rule: usize) {
-        self.played[rule] = true;
+    /// Plays a rule; whether that is the first time.
+    pub(super) fn fire(&mut self, rule: usize) -> bool {
         self.fired += 1;
+        !std::mem::replace(&mut self.played[rule], true)
     }
 
     /// Whether something that the scenario has for it is still to come.
     pub(super) fn is_due(&self) -> bool {
-        self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
+        !self.exited && self.ended.is_none() && self.played.iter().any(|played| !played)
     }
 
     /// Whether the connection is at its end, on either side.
@@ -154,14 +144,5 @@ impl Actor {
         let room = OUTPUT_MAX - self.output.len();
         self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.output_cut |= bytes.len() > room;
-    }
-
-    /// It wrote a line to standard error. The C run-time calls abort() where it finds broken memory, which must not be
-    /// taken for a program that ends itself.
-    pub(super) fn notice(&mut self, line: &[u8]) {
-        let text = String::from_utf8_lossy(line);
-        if is_broken_memory(&text) {
-            self.broken_memory.get_or_insert(text.into_owned());
-        }
     }
 }

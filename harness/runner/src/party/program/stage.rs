@@ -11,15 +11,14 @@ use pmi_wire::Proc;
 use pmi_wire::{LineFramer, SpawnAssembler, SpawnCollector, SpawnLimits};
 
 use super::actor::{Actor, Out, Why};
-use super::script::{Act, Script};
-use crate::interpret::Recorder;
+use super::{Act, Mistake, Part, Record, Serving};
 use crate::party::Limits;
 use crate::process::idle::IdleCheck;
 use crate::process::output::LINES_MAX;
 use crate::process::tree;
 use crate::serve::host::{Host, Pace, View};
-use pmi_judge::event::{Bytes, Exit, What};
-use pmi_judge::pattern::fits;
+use pmi_judge::crash::is_broken_memory;
+use pmi_judge::event::{Abandoned, Bytes, Exit, HangProof, What};
 
 /// How often it is looked whether what was written has been read, and how long at most that is waited for: a process that
 /// does not read just then would hold up everything.
@@ -41,8 +40,14 @@ const EVENTS: usize = 100_000;
 /// See the module's documentation.
 pub(super) struct Stage<'a> {
     server: Server,
-    script: &'a Script,
-    pub(super) recorder: Recorder<'a>,
+    serving: Serving<'a>,
+    record: Record<'a>,
+    /// Line of the scenario that is being played.
+    line: usize,
+    /// Number of events so far.
+    events: usize,
+    /// The scenario has a mistake, so that nothing can come of it.
+    wrong: bool,
     limits: Limits,
     interrupted: &'a AtomicBool,
     /// Marks everything that is started.
@@ -51,10 +56,8 @@ pub(super) struct Stage<'a> {
     pub(super) actors: BTreeMap<Proc, Actor>,
     /// Processes whose leaving the server is not told yet, since it would end others that have something before them.
     departed: Vec<Proc>,
-    /// Who made the server end a process group, and why.
-    pub(super) aborts: Vec<(Proc, String)>,
     /// Bytes from all processes.
-    pub(super) received: u64,
+    received: u64,
     kept_lines: usize,
     start: Instant,
     /// When something happened last.
@@ -67,30 +70,48 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
-        script: &'a Script,
-        recorder: Recorder<'a>,
+        serving: Serving<'a>,
+        record: Record<'a>,
         limits: Limits,
         interrupted: &'a AtomicBool,
         mark: String,
     ) -> Self {
         let now = Instant::now();
         Self {
-            server: Server::new(script.config.clone()),
-            script,
-            recorder,
+            server: Server::new(serving.config.clone()),
+            serving,
+            record,
+            line: 0,
+            events: 0,
+            wrong: false,
             limits,
             interrupted,
             mark,
             actions: VecDeque::new(),
             actors: BTreeMap::new(),
             departed: Vec::new(),
-            aborts: Vec::new(),
             received: 0,
             kept_lines: 0,
             start: now,
             last: now,
             look: (now, LOOKS[0]),
             idle: None,
+        }
+    }
+
+    pub(super) fn record(&mut self, what: What) {
+        self.record_at(self.line, what);
+    }
+
+    fn record_at(&mut self, line: usize, what: What) {
+        self.events += 1;
+        (self.record)(line, what);
+    }
+
+    /// The scenario cannot be played to its end.
+    fn give_up(&mut self, mistake: Mistake) {
+        if !std::mem::replace(&mut self.wrong, true) {
+            self.record_at(mistake.line, What::Abandoned(Abandoned::Mistake(mistake.what.0)));
         }
     }
 
@@ -104,7 +125,6 @@ impl<'a> Stage<'a> {
 
     fn line(&mut self, p: Proc, line: &[u8]) {
         let Some(actor) = self.actors.get_mut(&p) else { return };
-        actor.waits = true;
         let raw = [line, b"\n"].concat();
         if actor.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, &raw);
@@ -128,20 +148,21 @@ impl<'a> Stage<'a> {
     fn request(&mut self, p: Proc, line: &[u8], raw: &[u8]) {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         actor.wants_abort |= line.starts_with(b"cmd=abort");
-        let found = actor.rules.iter().enumerate().find_map(|(i, rule)| {
+        let found = actor.part.rules.iter().enumerate().find_map(|(i, rule)| {
             let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
-            let mut scope = rule.scope.clone();
-            fits(&mut scope, wanted, line).is_ok().then_some((i, scope))
+            Some((i, wanted.fits(line).ok()?))
         });
-        let Some((i, scope)) = found else {
+        let Some((i, captures)) = found else {
             self.server.receive(p, raw);
             return self.drain();
         };
-        let rule = &mut actor.rules[i];
-        rule.scope = scope;
+        let rule = &mut actor.part.rules[i];
+        rule.scope.bind(captures);
         let acts: VecDeque<Act> = rule.acts.clone().into();
-        self.recorder.line = rule.line;
-        actor.fire(i);
+        self.line = rule.line;
+        if actor.fire(i) {
+            self.record(What::Reached { proc: p });
+        }
         if acts.is_empty() {
             self.server.receive(p, raw);
             return self.drain();
@@ -164,37 +185,17 @@ impl<'a> Stage<'a> {
     }
 
     fn act(&mut self, p: Proc, rule: usize, act: &Act) {
-        let Some(actor) = self.actors.get_mut(&p) else { return };
-        let scope = &actor.rules[rule].scope;
-        let mut pieces: Vec<Vec<u8>> = Vec::new();
-        match act {
-            Act::Send(mode, lines) => {
-                pieces.push(Vec::new());
-                for (i, line) in lines.iter().enumerate() {
-                    for (j, part) in scope.writes(line).unwrap_or_default().into_iter().enumerate() {
-                        if j > 0 {
-                            pieces.push(Vec::new());
-                        }
-                        if let Some(last) = pieces.last_mut() {
-                            last.extend(part);
-                        }
-                    }
-                    let newline = i + 1 < lines.len() || !mode.partial;
-                    if let (Some(last), true) = (pieces.last_mut(), newline) {
-                        last.push(b'\n');
-                    }
-                }
-                if mode.bytewise {
-                    pieces = pieces.concat().chunks(1).map(<[u8]>::to_vec).collect();
-                }
-            }
-            Act::Empty => pieces.push(b"\n".to_vec()),
+        let Some(rule) = self.actors.get(&p).map(|actor| &actor.part.rules[rule]) else { return };
+        let writes = match act {
+            Act::Send(mode, lines) => rule.scope.message(*mode, lines),
+            Act::Empty => Ok(vec![b"\n".to_vec()]),
             Act::Close => return self.put(p, Out::Close),
             Act::Kill => return self.put(p, Out::Kill),
-            Act::Right => {}
-        }
-        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-            self.put(p, Out::Bytes(piece));
+            Act::Right => return,
+        };
+        match writes {
+            Ok(writes) => writes.into_iter().for_each(|bytes| self.put(p, Out::Bytes(bytes))),
+            Err(what) => self.give_up(Mistake { line: rule.line, what }),
         }
     }
 
@@ -220,15 +221,15 @@ impl<'a> Stage<'a> {
 
     /// Ends a process group as a process manager would; but whoever is to end by itself is left to do so.
     fn abort(&mut self, by: Proc, reason: String) {
-        self.aborts.push((by, reason));
+        self.record(What::Aborted { by, reason });
         let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
             let Some(actor) = self.actors.get_mut(&p) else { continue };
-            if actor.exit.is_some() {
+            if actor.exited {
                 continue;
             }
             let end =
-                if actor.must_end && actor.fired > 0 && !actor.wants_abort { Out::Close } else { Out::End };
+                if actor.must_end() && actor.fired > 0 && !actor.wants_abort { Out::Close } else { Out::End };
             self.flush(p);
             self.put(p, end);
         }
@@ -236,11 +237,8 @@ impl<'a> Stage<'a> {
 
     /// Queues something for a process, in the order of time.
     fn put(&mut self, p: Proc, out: Out) {
-        let delay = self.script.delay;
+        let delay = self.serving.delay;
         let Some(actor) = self.actors.get_mut(&p).filter(|actor| !actor.is_closed()) else { return };
-        if matches!(&out, Out::Bytes(bytes) if bytes.ends_with(b"\n")) {
-            actor.waits = false;
-        }
         actor.out.push_back((Instant::now() + delay, out));
         if actor.out.len() == 1 && actor.loose && delay.is_zero() {
             self.release(p);
@@ -268,7 +266,7 @@ impl<'a> Stage<'a> {
                 (What::Ended { proc, ours }, Action::Close { proc: p, end: true })
             }
         };
-        self.recorder.record(what);
+        self.record(what);
         self.actions.push_back(action);
         self.happened();
     }
@@ -293,27 +291,16 @@ impl<'a> Stage<'a> {
         self.drain();
     }
 
-    /// Nothing will happen any more: who is to blame is marked.
-    fn stuck(&mut self, how: &str) {
-        let alive: Vec<Proc> =
-            self.actors.iter().filter(|(_, actor)| actor.exit.is_none()).map(|(p, _)| *p).collect();
-        let scripted = self.actors.values().any(|actor| actor.ended == Some(Why::Script));
-        let excused = |actor: &Actor| actor.ended.is_some() || actor.is_due() && (actor.must_end || scripted);
-        let waits = |p: &Proc| self.actors.get(p).is_some_and(|actor| actor.waits && !actor.is_closed());
-        // Who waits for an answer that depends on others is not the one to blame.
-        let all_wait = alive.iter().all(waits);
-        let guilty: Vec<Proc> = alive
-            .iter()
-            .copied()
-            .filter(|p| all_wait || !waits(p))
-            .filter(|p| self.actors.get(p).is_some_and(|actor| !excused(actor)))
-            .collect();
-        for p in alive {
-            if let Some(actor) = self.actors.get_mut(&p) {
+    /// Nothing will happen any more.
+    fn stuck(&mut self, proof: HangProof) {
+        let procs: Vec<Proc> =
+            self.actors.iter().filter(|(_, actor)| !actor.exited).map(|(p, _)| *p).collect();
+        for p in &procs {
+            if let Some(actor) = self.actors.get_mut(p) {
                 actor.ended.get_or_insert(Why::Stuck);
-                actor.hung = guilty.contains(&p).then(|| how.to_owned());
             }
         }
+        self.record(What::StillRunning { procs, proof });
     }
 
     /// Whether no process of the job can do anything unless we do.
@@ -341,17 +328,17 @@ impl Host for Stage<'_> {
     }
 
     fn environment(&mut self, p: Proc, fd: &str) -> Vec<(String, String)> {
-        let size = self.server.size(p.group);
         let own = self.server.environment(p, fd);
         let mut env: BTreeMap<String, String> = own.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
-        for (name, value) in self.script.environment(p, size) {
-            match value {
-                Some(value) => drop(env.insert(name, value)),
-                None => drop(env.remove(&name)),
+        if let Some(actor) = self.actors.get_mut(&p) {
+            for (name, value) in &actor.part.env {
+                match value {
+                    Some(value) => drop(env.insert(name.clone(), value.clone())),
+                    None => drop(env.remove(name)),
+                }
             }
+            actor.env.clone_from(&env);
         }
-        let rules = self.script.rules(p, size);
-        self.actors.insert(p, Actor::new(rules, &self.script.expectations(p), env.clone()));
         env.insert(tree::MARK.to_owned(), self.mark.clone());
         env.into_iter().collect()
     }
@@ -361,20 +348,24 @@ impl Host for Stage<'_> {
     }
 
     fn descriptor(&mut self, p: Proc) -> Option<i32> {
-        let env = self.script.environment(p, self.server.size(p.group));
-        let fd = env.into_iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd);
+        let part = (self.serving.part)(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
+            self.give_up(mistake);
+            Part::default()
+        });
+        let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
+        self.actors.insert(p, Actor::new(part));
         // The first that is free in most programs, so that it is the same in every run.
         fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
 
     fn receive(&mut self, from: Proc, bytes: &[u8]) {
         self.received += bytes.len() as u64;
-        self.recorder.record(What::ToServer { proc: from, bytes: Bytes(bytes.to_vec()) });
+        self.record(What::ToServer { proc: from, bytes: Bytes(bytes.to_vec()) });
         self.happened();
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.loose = true;
         actor.spoke = true;
-        let limit = self.script.config.line_max;
+        let limit = self.serving.config.line_max;
         let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
@@ -397,7 +388,7 @@ impl Host for Stage<'_> {
         self.happened();
         let Some(actor) = self.actors.get_mut(&from) else { return };
         if !actor.is_closed() {
-            self.recorder.record(What::ClosedByClient { proc: from });
+            self.record(What::ClosedByClient { proc: from });
         }
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.left = true;
@@ -433,22 +424,28 @@ impl Host for Stage<'_> {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         let env = actor.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let expectations = actor.part.expectations.clone();
         // What is done at the start needs no request.
-        let first = actor.rules.first().filter(|rule| rule.trigger.is_none()).map(|rule| rule.acts.clone());
+        let first = actor.part.rules.first().filter(|rule| rule.trigger.is_none());
+        let first = first.map(|rule| (rule.line, rule.acts.clone()));
         let what = What::Started { proc: p, env, args: Vec::new(), bad_fd: None };
         if self.actors.keys().all(|other| *other == p) {
             self.happened();
         }
-        self.recorder.record(what);
-        if let (Some(acts), Some(actor)) = (first, self.actors.get_mut(&p)) {
+        self.record(what);
+        for (line, expectation) in expectations {
+            self.record_at(line, What::Expected(Box::new(expectation)));
+        }
+        if let (Some((line, acts)), Some(actor)) = (first, self.actors.get_mut(&p)) {
             actor.fire(0);
+            self.record_at(line, What::Reached { proc: p });
             self.perform(p, 0, acts.into(), b"");
         }
     }
 
     fn ended(&mut self, p: Proc, exit: Exit) {
         self.happened();
-        self.recorder.record(What::Exited { proc: p, exit });
+        self.record(What::Exited { proc: p, exit });
         for stderr in [false, true] {
             let rest = self.actors.get_mut(&p).and_then(|a| a.lines[usize::from(stderr)].finish());
             if let Some(rest) = rest {
@@ -456,7 +453,7 @@ impl Host for Stage<'_> {
             }
         }
         if let Some(actor) = self.actors.get_mut(&p) {
-            actor.exit = Some(exit);
+            actor.exited = true;
         }
     }
 
@@ -474,7 +471,7 @@ impl Host for Stage<'_> {
     }
 
     fn tick(&mut self, job: &dyn View) -> Pace {
-        if self.interrupted.load(Ordering::Relaxed) {
+        if self.wrong || self.interrupted.load(Ordering::Relaxed) {
             return Pace::End;
         }
         let now = Instant::now();
@@ -495,14 +492,14 @@ impl Host for Stage<'_> {
         if !self.departed.is_empty() && !self.departed.iter().any(|p| self.somebody_is_due(p.group)) {
             self.let_go();
         }
-        let flood = self.received > self.limits.bytes || self.recorder.events.len() > EVENTS;
+        let flood = self.received > self.limits.bytes || self.events > EVENTS;
         if flood || now - self.start > self.limits.step * WHOLE {
-            self.stuck("it goes on and on");
+            self.stuck(HangProof::Endless);
             return Pace::End;
         }
         let quiet = now - self.last;
         // Who has not spoken yet may still be loading its libraries.
-        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
+        let at_work = self.actors.values().any(|actor| !actor.exited && !actor.spoke);
         if now >= self.look.0 {
             let idle = quiet >= PATIENCE && !at_work && self.is_idle(job);
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
@@ -514,8 +511,7 @@ impl Host for Stage<'_> {
                 self.let_go();
                 return Pace::Again(LOOKS[0]);
             }
-            let time = format!("it has done nothing for {} s", quiet.as_secs());
-            self.stuck(if idle { "it waits, and nothing is to come" } else { &time });
+            self.stuck(if idle { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });
             return Pace::End;
         }
         Pace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))
@@ -523,18 +519,22 @@ impl Host for Stage<'_> {
 
     fn say(&mut self, line: fmt::Arguments<'_>) {
         let line = Bytes(line.to_string().into_bytes());
-        self.recorder.record(What::Output { stderr: true, line });
+        self.record(What::Output { stderr: true, line });
     }
 }
 
 impl Stage<'_> {
+    /// A process wrote a line. The C library calls abort() where it finds broken memory, which must not be taken for a program
+    /// that ends itself.
     fn told(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
-        if let Some(actor) = self.actors.get_mut(&p).filter(|_| stderr) {
-            actor.notice(&line);
+        let text = String::from_utf8_lossy(&line);
+        if stderr && is_broken_memory(&text) {
+            let text = text.into_owned();
+            self.record(What::BrokenMemory { proc: p, text });
         }
         if self.kept_lines < LINES_MAX {
             self.kept_lines += 1;
-            self.recorder.record(What::Output { stderr, line: Bytes(line) });
+            self.record(What::Output { stderr, line: Bytes(line) });
         }
     }
 }

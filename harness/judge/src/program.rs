@@ -1,0 +1,307 @@
+//! What the processes of a program under test come to, weighed when all are over.
+
+use std::collections::BTreeMap;
+
+use pmi_scenario::ast::ExitPattern;
+use pmi_wire::Proc;
+
+use crate::conversation::Conversation;
+use crate::crash::Cause;
+use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
+use crate::expectation::Expected;
+use crate::judge::Unjudged;
+use crate::own::HANG;
+use crate::{Finding, Side};
+
+/// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.
+const EXITS: &str = "de-facto.client.exits";
+
+/// Broken by a process that leaves without a word.
+const FINALIZE: &str = "rfc13.abnf.c-finalize";
+
+/// Broken by whoever makes no sense of the names and limits that it was told.
+const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
+
+/// What a process is expected to come to.
+#[derive(Debug)]
+struct Duty {
+    what: Expected,
+    cites: String,
+    line: usize,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    duties: Vec<Duty>,
+    /// Number of places at which the scenario has something for it, how many it has come to, and the line of the last.
+    places: usize,
+    reached: usize,
+    last_place: usize,
+    /// A request of it has no answer.
+    waits: bool,
+    /// How it was ended, if not by itself.
+    ended: Option<End>,
+    exit: Option<Exit>,
+    /// It does not end, and nobody else is to blame for that.
+    hung: Option<HangProof>,
+    broken_memory: Option<String>,
+    difference: Option<Difference>,
+}
+
+impl Process {
+    fn end(&self) -> End {
+        match (self.ended, self.exit) {
+            (Some(End::Never(_)), _) => End::Never(self.hung),
+            (Some(end), _) => end,
+            (None, Some(exit)) => End::Itself(exit),
+            (None, None) => End::Unknown,
+        }
+    }
+
+    fn ended_well(&self) -> bool {
+        self.end() == End::Itself(Exit::Code(0))
+    }
+
+    /// Whether the scenario still has something for it.
+    fn is_due(&self) -> bool {
+        self.exit.is_none() && self.ended.is_none() && self.reached < self.places
+    }
+
+    /// Whether it must end by itself, also when its program is aborted.
+    fn must_end(&self) -> bool {
+        self.duties.iter().any(|duty| duty.what.is_an_end_by_itself())
+    }
+
+    /// The signal of which it crashed.
+    fn crash(&self) -> Option<i32> {
+        match self.end() {
+            End::Itself(Exit::Signal(signal)) => {
+                (Cause::of(signal) == Cause::Fault || self.broken_memory.is_some()).then_some(signal)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramState {
+    processes: BTreeMap<Proc, Process>,
+    /// Who made the server end a process group, and why.
+    aborts: Vec<(Proc, String)>,
+    /// What it is measured by.
+    plain: Option<PlainRun>,
+    /// The first request that is not answered as usual.
+    request: Option<String>,
+    /// Some process has written something.
+    spoke: bool,
+    pub(crate) left: Vec<String>,
+}
+
+impl ProgramState {
+    fn process(&mut self, p: Proc) -> &mut Process {
+        self.processes.entry(p).or_default()
+    }
+
+    /// Reads the next event, which the conversation has read.
+    pub(crate) fn observe(&mut self, event: &Event, conversation: &Conversation) {
+        match &event.what {
+            What::Started { proc, .. } => drop(self.process(*proc)),
+            What::Expected(expectation) if expectation.what.is_of_a_program() => {
+                match (expectation.proc, &expectation.what) {
+                    (None, Expected::Request(request)) => self.request.clone_from(request),
+                    (None, _) => {}
+                    (Some(p), Expected::Request(_)) => {
+                        let process = self.process(p);
+                        process.places += 1;
+                        process.last_place = event.line;
+                    }
+                    (Some(p), what) => {
+                        let (what, cites) = (what.clone(), expectation.cites.clone());
+                        self.process(p).duties.push(Duty { what, cites, line: event.line });
+                    }
+                }
+            }
+            What::Reached { proc } => self.process(*proc).reached += 1,
+            What::ToServer { proc, bytes } => {
+                self.spoke = true;
+                self.process(*proc).waits |= bytes.0.contains(&b'\n');
+            }
+            What::FromServer { proc, bytes } => {
+                self.process(*proc).waits &= !bytes.0.ends_with(b"\n");
+            }
+            What::Ended { proc, ours } => {
+                self.process(*proc).ended = Some(if *ours { End::Killed } else { End::Group });
+            }
+            What::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
+            What::Aborted { by, reason } => self.aborts.push((*by, reason.clone())),
+            What::StillRunning { procs, proof } => self.still_running(procs, *proof, conversation),
+            What::BrokenMemory { proc, text } => {
+                self.process(*proc).broken_memory.get_or_insert_with(|| text.clone());
+            }
+            What::OutputCompared { proc, difference } => {
+                self.process(*proc).difference.clone_from(difference);
+            }
+            What::LeftBehind { names } => self.left.clone_from(names),
+            What::PlainRun(plain) => self.plain = Some(plain.clone()),
+            _ => {}
+        }
+    }
+
+    /// Nothing will happen any more: finds out who is to blame.
+    fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
+        let scripted = self.processes.values().any(|process| process.ended == Some(End::Killed));
+        let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
+        let waits: Vec<bool> = procs.iter().map(|p| self.process(*p).waits && !is_closed(*p)).collect();
+        // Who waits for an answer that depends on others is not the one to blame.
+        let all_wait = waits.iter().all(|waits| *waits);
+        for (p, waits) in procs.iter().zip(waits) {
+            let process = self.process(*p);
+            let excused = process.ended.is_some() || process.is_due() && (process.must_end() || scripted);
+            process.hung = Some(proof).filter(|_| (all_wait || !waits) && !excused);
+            process.ended.get_or_insert(End::Never(None));
+        }
+    }
+
+    fn first_end(&self) -> Option<ProcessEnd> {
+        self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, how: process.end() })
+    }
+
+    /// What it came to, if nothing was unusual.
+    pub(crate) fn plain_run(&self) -> PlainRun {
+        if !self.spoke {
+            return PlainRun::Silent(self.first_end());
+        }
+        let bad = self.processes.iter().find(|(_, process)| !process.ended_well());
+        bad.map_or(PlainRun::EndedWell, |(p, process)| {
+            PlainRun::EndedBadly(ProcessEnd { proc: *p, how: process.end() })
+        })
+    }
+
+    /// Whether there is no sign that it speaks PMI. Where a plain run is a measure, it has spoken in that.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.spoke && self.plain.is_none()
+    }
+
+    /// Whether some process does not end and is to blame for that.
+    pub(crate) fn is_hung(&self) -> bool {
+        self.processes.values().any(|process| process.hung.is_some())
+    }
+
+    /// The first process that crashed, with what was said of its memory, and the signal.
+    pub(crate) fn crashed(&self) -> Option<(String, i32)> {
+        self.processes.iter().find_map(|(p, process)| {
+            let said = process.broken_memory.as_ref().map(|said| format!(" ({said})"));
+            Some((format!("rank {p}{}", said.unwrap_or_default()), process.crash()?))
+        })
+    }
+
+    /// Why nothing is said about it.
+    pub(crate) fn unjudged(&self) -> Option<Unjudged> {
+        match (&self.plain, &self.request) {
+            (Some(PlainRun::Failed(why)), _) => Some(Unjudged::Unplayable(why.clone())),
+            (Some(PlainRun::Silent(end)), _) => Some(Unjudged::Silent(end.clone())),
+            (Some(PlainRun::EndedBadly(end)), _) => Some(Unjudged::EndsBadly(end.clone())),
+            (_, Some(request)) if self.processes.values().all(|process| process.reached == 0) => {
+                Some(Unjudged::NoSuchRequest(request.clone()))
+            }
+            _ => self.is_silent().then(|| Unjudged::Silent(self.first_end())),
+        }
+    }
+
+    /// Whether the monitor's finding is not to be held against the program.
+    pub(crate) fn excuses(&self, finding: &Finding) -> bool {
+        let process = |p: Proc| self.processes.get(&p);
+        // Who ends badly need not finalize: that is how a client aborts.
+        let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
+        let leaves = finding.requirement == FINALIZE && finding.proc.is_none_or(badly);
+        // Whoever was told names and limits that RFC 13 does not allow need not make sense of them.
+        let reached = |p: Proc| process(p).is_some_and(|process| process.reached > 0);
+        let misled = self.is_hostile()
+            && OF_WHAT_IT_WAS_TOLD.contains(&finding.requirement.as_str())
+            && finding.proc.is_some_and(reached);
+        leaves || misled
+    }
+
+    /// Whether some process is to do anything but end well.
+    fn is_hostile(&self) -> bool {
+        let well = [Expected::Exits(ExitPattern::Code(0)), Expected::SameOutput];
+        self.processes.values().flat_map(|process| &process.duties).any(|duty| !well.contains(&duty.what))
+    }
+
+    /// What the processes have not come to that they were to come to. `seq` is that of the findings.
+    pub(crate) fn weigh(&self, conversation: &Conversation, seq: u64) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (p, process) in &self.processes {
+            let mut find = |requirement: &str, line, expected: String, seen: String| {
+                let (requirement, party, proc) = (requirement.to_owned(), Side::Client, Some(*p));
+                let (at_most, kind) = (None, None);
+                findings.push(Finding { requirement, party, proc, seq, line, at_most, expected, seen, kind });
+            };
+            if let Some(proof) = process.hung {
+                let line = if process.reached > 0 { process.last_place } else { 0 };
+                find(HANG, line, "the process ends".to_owned(), proof.to_string());
+                continue;
+            }
+            // What it was to go through never came to it.
+            if process.places > 0 && process.reached == 0 {
+                continue;
+            }
+            let asked = conversation.find(*p).is_some_and(|link| link.wants_abort);
+            for duty in &process.duties {
+                let broken = match &duty.what {
+                    Expected::Exits(ExitPattern::NonZero) if asked => continue,
+                    Expected::Exits(pattern) => match process.end() {
+                        End::Itself(exit) => misfit(*pattern, exit),
+                        End::Unknown => continue,
+                        _ => self.was_aborted(*p, *pattern),
+                    },
+                    Expected::Copes | Expected::SameOutput => process.other_output(),
+                    // That processes do not end is looked for always.
+                    _ => continue,
+                };
+                match (broken, process.end()) {
+                    (Some((expected, seen)), _) => find(&duty.cites, duty.line, expected, seen),
+                    // A process that ends is to say so by an exit status.
+                    (None, End::Itself(exit @ Exit::Signal(_)))
+                        if process.crash().is_none() && duty.what != Expected::SameOutput =>
+                    {
+                        find(EXITS, duty.line, "an exit status".to_owned(), exit.to_string());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        findings
+    }
+
+    /// A program that is aborted is told of once, at the process that brought it about.
+    fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
+        let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
+        let failed = |process: &Process| matches!(process.end(), End::Itself(exit) if exit != Exit::Code(0));
+        let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
+        told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
+    }
+}
+
+/// What an exit status does not fit.
+fn misfit(pattern: ExitPattern, exit: Exit) -> Option<(String, String)> {
+    let (fits, expected) = match pattern {
+        ExitPattern::Any => return None,
+        ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status that is not 0".to_owned()),
+        ExitPattern::Code(code) => (exit == Exit::Code(code.into()), format!("exit status {code}")),
+    };
+    (!fits).then(|| (expected, exit.to_string()))
+}
+
+impl Process {
+    /// Output that is not that of a plain run. How it ended is told elsewhere; what was cut short cannot be the same.
+    fn other_output(&self) -> Option<(String, String)> {
+        let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
+        let (plain, seen) = match difference {
+            Difference::Line { plain, seen } => (format!("\"{plain}\""), format!("\"{seen}\"")),
+            Difference::Length { plain, seen } => (format!("{plain} bytes"), format!("{seen} bytes")),
+        };
+        Some((format!("the output of a plain run, {plain}"), seen))
+    }
+}

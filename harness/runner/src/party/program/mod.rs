@@ -1,0 +1,203 @@
+//! A program under test that speaks PMI, in processes of its own.
+//!
+//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. An arbitrary program
+//! cannot be told which requests to make: a scenario says what the server does at which request.
+
+mod actor;
+mod stage;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pmi_judge::event::{PlainRun, What};
+use pmi_judge::expectation::{Expectation, Pattern};
+use pmi_reference::Config;
+use pmi_scenario::ast::{Template, WriteMode};
+use pmi_scenario::scope::{ScenarioError, Scope};
+use pmi_wire::Proc;
+
+use super::Limits;
+use crate::process::{procfs, tree};
+use crate::serve::job::{Job, Manner};
+use crate::serve::launch::Program as Executable;
+use stage::Stage;
+
+/// A program under test.
+#[derive(Debug)]
+pub struct Program {
+    /// As the user gave it.
+    pub label: String,
+    /// The program and its arguments.
+    command: Vec<OsString>,
+    /// Number of processes where a scenario does not say how many.
+    pub(crate) ranks: u32,
+    /// Whether somebody asks what is left of it, which takes time to tell.
+    finds_left: bool,
+    /// What plain runs came to, by number of processes.
+    plain: Mutex<HashMap<u32, Arc<OnceLock<Arc<Plain>>>>>,
+}
+
+/// Why there is no program to judge.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The command line cannot be split into words.
+    #[error("\"{0}\" cannot be split into words: {1}")]
+    Words(String, shell_words::ParseError),
+    /// It is empty, or there is no such program.
+    #[error(transparent)]
+    NotFound(#[from] io::Error),
+}
+
+/// What a program does where nothing is unusual.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) run: PlainRun,
+    /// Standard output of each process; `None` if it is not the same each time.
+    pub(crate) output: Option<Output>,
+}
+
+/// Standard output of each process.
+pub(crate) type Output = BTreeMap<Proc, Vec<u8>>;
+
+/// What the server does.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// It sends these lines.
+    Send(WriteMode, Vec<Template>),
+    /// It sends a bare newline.
+    Empty,
+    /// It gives its own answer.
+    Right,
+    /// It closes the connection.
+    Close,
+    /// The process is killed.
+    Kill,
+}
+
+/// What the server does at a request of one process.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// The request, and whether it is every one that fits; `None` for what is done at the start.
+    pub(crate) trigger: Option<(Pattern, bool)>,
+    /// Nothing for the right answer.
+    pub(crate) acts: Vec<Act>,
+    /// Of the scenario.
+    pub(crate) line: usize,
+    pub(crate) scope: Scope,
+}
+
+/// What a scenario has for one process.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// The variables that it finds changed, absent if `None`.
+    pub(crate) env: Vec<(String, Option<String>)>,
+    /// What is done at its requests, in order.
+    pub(crate) rules: Vec<Rule>,
+    /// What it is to come to, each with its line of the scenario.
+    pub(crate) expectations: Vec<(usize, Expectation)>,
+}
+
+/// A mistake in a scenario that shows when it is played, and its line.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    pub(crate) line: usize,
+    pub(crate) what: ScenarioError,
+}
+
+/// What a scenario has for a process, in a group of so many.
+pub(crate) type PartOf<'a> = dyn Fn(Proc, u32) -> Result<Part, Mistake> + 'a;
+
+/// The server that a program is started under.
+pub(crate) struct Serving<'a> {
+    pub(crate) config: Config,
+    /// What an answer waits.
+    pub(crate) delay: Duration,
+    pub(crate) part: &'a PartOf<'a>,
+}
+
+/// Takes what happens, with the line of the scenario that is being played.
+pub(crate) type Record<'a> = &'a mut dyn FnMut(usize, What);
+
+/// A job that is over.
+pub(crate) struct Over {
+    pub(crate) done: io::Result<()>,
+    pub(crate) output: Output,
+    /// Some output is longer than what is kept.
+    pub(crate) output_cut: bool,
+}
+
+impl Program {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    ///
+    /// It has no words, cannot be split into words, or names no program that is there.
+    pub fn new(command: &str, ranks: u32) -> Result<Self, ProgramError> {
+        let words = shell_words::split(command).map_err(|e| ProgramError::Words(command.to_owned(), e))?;
+        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        Executable::new(&words)?.resolve()?;
+        Ok(Self {
+            label: command.to_owned(),
+            command: words,
+            ranks,
+            finds_left: false,
+            plain: Mutex::default(),
+        })
+    }
+
+    /// Has every run tell which processes it has left: [`What::LeftBehind`].
+    pub fn find_left(&mut self) {
+        self.finds_left = true;
+    }
+
+    /// The file that is executed, if it is there.
+    pub fn path(&self) -> Option<PathBuf> {
+        Executable::new(&self.command).ok()?.resolve().ok()
+    }
+
+    /// What plain runs of so many processes came to: those of `run`, if there were none before.
+    pub(crate) fn plain(&self, ranks: u32, run: impl FnOnce() -> Plain) -> Arc<Plain> {
+        let cell =
+            Arc::clone(self.plain.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default());
+        Arc::clone(cell.get_or_init(|| Arc::new(run())))
+    }
+
+    /// Starts it under a server and waits for its end.
+    pub(crate) fn start(
+        &self,
+        serving: Serving<'_>,
+        ranks: u32,
+        limits: Limits,
+        interrupted: &AtomicBool,
+        record: Record<'_>,
+    ) -> Over {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        tree::become_subreaper();
+        let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        record(0, What::Launched { command, ranks, nodes: serving.config.nodes });
+        let stage = Stage::new(serving, record, limits, interrupted, mark.clone());
+        let job = Job::new(stage, self.command.clone(), Manner::Captured);
+        let (done, mut stage) = match job {
+            Ok(job) => job.run(ranks),
+            Err((error, stage)) => (Err(error), stage),
+        };
+        let by_themselves =
+            self.finds_left && done.is_ok() && stage.actors.values().all(|actor| !actor.was_ended());
+        if by_themselves {
+            let names = || tree::orphans(&mark).into_iter().filter_map(procfs::name).collect();
+            stage.record(What::LeftBehind { names: tree::left_over(names) });
+        }
+        tree::end_orphans_of(&mark);
+        Over {
+            done: done.map(drop),
+            output_cut: stage.actors.values().any(|actor| actor.output_cut),
+            output: stage.actors.into_iter().map(|(p, actor)| (p, actor.output)).collect(),
+        }
+    }
+}

@@ -334,6 +334,19 @@ pub enum What {
     },
 }
 
+impl What {
+    /// What was written or read, if it is that.
+    pub fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
+        match self {
+            Self::FromServer { bytes, .. }
+            | Self::ToServer { bytes, .. }
+            | Self::FromProxy { text: bytes, .. }
+            | Self::ToProxy { text: bytes, .. } => Some(&mut bytes.0),
+            _ => None,
+        }
+    }
+}
+
 /// What a program came to where nothing is unusual.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -18,6 +18,9 @@ pub const LAST_EVENTS: usize = 40;
 /// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
 pub const OUTPUT_LINES: usize = 20;
 
+/// Bytes of a message that go into it; all are in the log.
+const LAST_BYTES: usize = 4096;
+
 /// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took.
 pub fn of_scenario(
     mut result: ScenarioResult,
@@ -102,6 +105,9 @@ fn last(events: Vec<Event>) -> Vec<Event> {
     let mut kept: Vec<Event> = output.into_iter().enumerate().filter_map(edge).collect();
     kept.extend(events.into_iter().skip(from));
     kept.sort_by_key(|event| event.seq);
+    for event in &mut kept {
+        event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(LAST_BYTES));
+    }
     kept
 }
 

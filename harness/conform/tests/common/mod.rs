@@ -75,5 +75,9 @@ fn judge_again(log: &Path, args: &[&str]) {
         .output()
         .expect("the built command runs");
     let after = String::from_utf8(output.stdout).expect("output is UTF-8");
-    assert_eq!(results(lines(&after)), results(before), "{}", String::from_utf8_lossy(&output.stderr));
+    let (after, before) = (results(lines(&after)), results(before));
+    assert_eq!(after.len(), before.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (after, before) in after.iter().zip(&before) {
+        assert_eq!(after, before);
+    }
 }

@@ -50,14 +50,10 @@ impl<'a> Recorder<'a> {
         self.judge.observe(&event);
         // A stored log is judged again, so it has everything.
         self.sink.event(&event);
-        if let What::FromServer { bytes, .. }
-        | What::ToServer { bytes, .. }
-        | What::FromProxy { text: bytes, .. }
-        | What::ToProxy { text: bytes, .. } = &mut event.what
-        {
-            bytes.0.truncate(KEPT.min(self.room));
-            bytes.0.shrink_to_fit();
-            self.room -= bytes.0.len();
+        if let Some(bytes) = event.what.bytes_mut() {
+            bytes.truncate(KEPT.min(self.room));
+            bytes.shrink_to_fit();
+            self.room -= bytes.len();
         }
         self.events.push(event);
         seq

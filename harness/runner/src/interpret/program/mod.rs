@@ -25,11 +25,9 @@ pub fn play(
 ) -> Outcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut recorder = Recorder::new(sink, Judge::new(Side::Client, requires));
+    let ranks = if scenario.serving.sized { scenario.ranks } else { program.ranks };
     match Script::new(scenario, fragments) {
-        Ok(script) => {
-            let ranks = if scenario.serving.sized { scenario.ranks } else { program.ranks };
-            play_script(program, &script, ranks, limits, interrupted, &mut recorder);
-        }
+        Ok(script) => Run { program, ranks, limits, interrupted }.play(&script, &mut recorder),
         Err(mistake) => {
             recorder.line = mistake.line;
             recorder.record(What::Abandoned(Abandoned::Mistake(mistake.what.0)));
@@ -40,82 +38,73 @@ pub fn play(
     judge.finish(events)
 }
 
-fn play_script(
-    program: &Program,
-    script: &Script,
+/// How a program is run.
+struct Run<'a> {
+    program: &'a Program,
     ranks: u32,
     limits: Limits,
-    interrupted: &AtomicBool,
-    recorder: &mut Recorder<'_>,
-) {
-    let measure = script.is_unusual() || script.compares();
-    let runs = || plain_runs(program, ranks, limits, interrupted);
-    let plain = measure.then(|| program.plain(ranks, runs));
-    if let Some(plain) = &plain {
-        recorder.record(What::PlainRun(plain.run.clone()));
-        if plain.run != PlainRun::EndedWell {
-            return;
+    interrupted: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    fn play(&self, script: &Script, recorder: &mut Recorder<'_>) {
+        let measure = script.is_unusual() || script.compares();
+        let plain = measure.then(|| self.program.plain(self.ranks, || self.plain()));
+        if let Some(plain) = &plain {
+            // A plain run that was cut short says nothing.
+            recorder.record(match self.interrupted.load(Ordering::Relaxed) {
+                true => What::Abandoned(Abandoned::Interrupted),
+                false => What::PlainRun(plain.run.clone()),
+            });
+            if plain.run != PlainRun::EndedWell {
+                return;
+            }
+        }
+        if let Some((line, request)) = script.first_request() {
+            recorder.line = line;
+            recorder.record(What::Expected(Box::new(request)));
+        }
+        let over = self.start(script, recorder);
+        if let Err(error) = over.done {
+            recorder.record(What::Abandoned(Abandoned::Unplayable(error.to_string())));
+        } else if self.interrupted.load(Ordering::Relaxed) {
+            recorder.record(What::Abandoned(Abandoned::Interrupted));
+        }
+        let measure = plain.as_ref().and_then(|plain| plain.output.as_ref()).filter(|_| script.compares());
+        for (proc, seen) in over.output {
+            if let Some(plain) = measure.and_then(|measure| measure.get(&proc)) {
+                let difference = Difference::between(plain, &seen);
+                recorder.record(What::OutputCompared { proc, difference });
+            }
         }
     }
-    if let Some((line, request)) = script.first_request() {
-        recorder.line = line;
-        recorder.record(What::Expected(Box::new(request)));
-    }
-    let over = start(program, script, ranks, limits, interrupted, recorder);
-    if let Err(error) = over.done {
-        recorder.record(What::Abandoned(Abandoned::Unplayable(error.to_string())));
-    } else if interrupted.load(Ordering::Relaxed) {
-        recorder.record(What::Abandoned(Abandoned::Interrupted));
-    }
-    let Some(expected) = plain.as_ref().and_then(|plain| plain.output.as_ref()).filter(|_| script.compares())
-    else {
-        return;
-    };
-    for (proc, seen) in over.output {
-        if let Some(expected) = expected.get(&proc) {
-            let difference = Difference::between(expected, &seen);
-            recorder.record(What::OutputCompared { proc, difference });
-        }
-    }
-}
 
-fn start(
-    program: &Program,
-    script: &Script,
-    ranks: u32,
-    limits: Limits,
-    interrupted: &AtomicBool,
-    recorder: &mut Recorder<'_>,
-) -> Over {
-    let mut record = |line, what| {
-        recorder.line = line;
-        recorder.record(what);
-    };
-    let part = |p, size| script.part(p, size);
-    program.start(script.serving(&part), ranks, limits, interrupted, &mut record)
-}
+    fn start(&self, script: &Script, recorder: &mut Recorder<'_>) -> Over {
+        let mut record = |line, what| {
+            recorder.line = line;
+            recorder.record(what);
+        };
+        self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
+    }
 
-/// What plain runs come to; two are made, since output that changes from run to run is no measure.
-fn plain_runs(program: &Program, ranks: u32, limits: Limits, interrupted: &AtomicBool) -> Plain {
-    let (run, first) = plain_run(program, ranks, limits, interrupted);
-    let again = (run == PlainRun::EndedWell).then(|| plain_run(program, ranks, limits, interrupted));
-    let same = again.is_some_and(|(run, again)| run == PlainRun::EndedWell && again == first);
-    Plain { run, output: first.filter(|_| same) }
-}
+    /// What plain runs come to; two are made, since output that changes from run to run is no measure.
+    fn plain(&self) -> Plain {
+        let (run, output) = self.plain_once();
+        let well = |run: &PlainRun| *run == PlainRun::EndedWell;
+        let same =
+            well(&run) && matches!(self.plain_once(), (again, other) if well(&again) && other == output);
+        Plain { run, output: output.filter(|_| same) }
+    }
 
-/// What it came to, and its output if all of it was kept.
-fn plain_run(
-    program: &Program,
-    ranks: u32,
-    limits: Limits,
-    interrupted: &AtomicBool,
-) -> (PlainRun, Option<Output>) {
-    let mut sink = ();
-    let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
-    let over = start(program, &Script::plain(), ranks, limits, interrupted, &mut recorder);
-    let run = match over.done {
-        Ok(()) => recorder.judge.plain_run(),
-        Err(error) => PlainRun::Failed(error.to_string()),
-    };
-    (run, Some(over.output).filter(|_| !over.output_cut))
+    /// What it came to, and its output if all of it was kept.
+    fn plain_once(&self) -> (PlainRun, Option<Output>) {
+        let mut sink = ();
+        let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
+        let over = self.start(&Script::plain(), &mut recorder);
+        let run = match over.done {
+            Ok(()) => recorder.judge.plain_run(),
+            Err(error) => PlainRun::Failed(error.to_string()),
+        };
+        (run, Some(over.output).filter(|_| !over.output_cut))
+    }
 }

@@ -9,7 +9,7 @@ use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_wire::Proc;
 
 use crate::interpret::walk::{Fragments, Place, Steps, walk};
-use crate::party::program::{Act, Mistake, Part, PartOf, Rule, Serving};
+use crate::party::program::{Act, Mistake, Part, Rule, Serving};
 use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
@@ -98,22 +98,50 @@ impl Script {
         Ok(script)
     }
 
-    /// The server that the program is started under.
-    pub(super) fn serving<'a>(&self, part: &'a PartOf<'a>) -> Serving<'a> {
-        Serving { config: self.config.clone(), delay: self.delay, part }
-    }
-
     /// The name of a group's keyval space, as the server gives it unless a variation or a fault makes it another.
     fn kvsname(&self, group: u32) -> Vec<u8> {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }
 
-    /// What there is for a process in a group of so many.
-    ///
-    /// # Errors
-    ///
-    /// A name has no value here, or a calculation comes to nothing.
-    pub(super) fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake> {
+    /// An expectation of a program that is measured by a plain run cites what its step cites; else it is about how it ends where
+    /// nothing is unusual.
+    fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
+        let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
+        Expectation { proc, cites: cites.to_owned(), what }
+    }
+
+    /// The first request that is answered otherwise, and its line: some process is expected to make it.
+    pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
+        self.places.iter().find_map(|place| match &place.entry {
+            Entry::Trigger(_, shown, _) => {
+                let what = Expected::Request(Some(shown.clone()));
+                Some((place.line, self.expectation(place, None, what)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the program meets anything else than in a plain run.
+    pub(super) fn is_unusual(&self) -> bool {
+        self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
+    }
+
+    /// Whether the output of a plain run must be known.
+    pub(super) fn compares(&self) -> bool {
+        self.places.iter().any(|p| matches!(p.entry, Entry::Expect(Expected::Copes | Expected::SameOutput)))
+    }
+}
+
+impl Serving for Script {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake> {
         let mut part = Part::default();
         for place in self.places.iter().filter(|place| concerns(&place.who, p)) {
             let line = place.line;
@@ -146,34 +174,6 @@ impl Script {
             }
         }
         Ok(part)
-    }
-
-    /// An expectation of a program that is measured by a plain run cites what its step cites; else it is about how it ends where
-    /// nothing is unusual.
-    fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
-        let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
-        Expectation { proc, cites: cites.to_owned(), what }
-    }
-
-    /// The first request that is answered otherwise, and its line: some process is expected to make it.
-    pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
-        self.places.iter().find_map(|place| match &place.entry {
-            Entry::Trigger(_, shown, _) => {
-                let what = Expected::Request(Some(shown.clone()));
-                Some((place.line, self.expectation(place, None, what)))
-            }
-            _ => None,
-        })
-    }
-
-    /// Whether the program meets anything else than in a plain run.
-    pub(super) fn is_unusual(&self) -> bool {
-        self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
-    }
-
-    /// Whether the output of a plain run must be known.
-    pub(super) fn compares(&self) -> bool {
-        self.places.iter().any(|p| matches!(p.entry, Entry::Expect(Expected::Copes | Expected::SameOutput)))
     }
 }
 

@@ -109,15 +109,17 @@ pub(crate) struct Mistake {
     pub(crate) what: ScenarioError,
 }
 
-/// What a scenario has for a process, in a group of so many.
-pub(crate) type PartOf<'a> = dyn Fn(Proc, u32) -> Result<Part, Mistake> + 'a;
-
 /// The server that a program is started under.
-pub(crate) struct Serving<'a> {
-    pub(crate) config: Config,
+pub(crate) trait Serving {
+    fn config(&self) -> &Config;
     /// What an answer waits.
-    pub(crate) delay: Duration,
-    pub(crate) part: &'a PartOf<'a>,
+    fn delay(&self) -> Duration;
+    /// What there is for a process, in a group of so many.
+    ///
+    /// # Errors
+    ///
+    /// A name has no value here, or a calculation comes to nothing.
+    fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake>;
 }
 
 /// Takes what happens, with the line of the scenario that is being played.
@@ -170,7 +172,7 @@ impl Program {
     /// Starts it under a server and waits for its end.
     pub(crate) fn start(
         &self,
-        serving: Serving<'_>,
+        serving: &dyn Serving,
         ranks: u32,
         limits: Limits,
         interrupted: &AtomicBool,
@@ -180,7 +182,7 @@ impl Program {
         tree::become_subreaper();
         let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        record(0, What::Launched { command, ranks, nodes: serving.config.nodes });
+        record(0, What::Launched { command, ranks, nodes: serving.config().nodes });
         let stage = Stage::new(serving, record, limits, interrupted, mark.clone());
         let job = Job::new(stage, self.command.clone(), Manner::Captured);
         let (done, mut stage) = match job {

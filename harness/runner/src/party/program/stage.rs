@@ -40,7 +40,7 @@ const EVENTS: usize = 100_000;
 /// See the module's documentation.
 pub(super) struct Stage<'a> {
     server: Server,
-    serving: Serving<'a>,
+    serving: &'a dyn Serving,
     record: Record<'a>,
     /// Line of the scenario that is being played.
     line: usize,
@@ -70,7 +70,7 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
-        serving: Serving<'a>,
+        serving: &'a dyn Serving,
         record: Record<'a>,
         limits: Limits,
         interrupted: &'a AtomicBool,
@@ -78,7 +78,7 @@ impl<'a> Stage<'a> {
     ) -> Self {
         let now = Instant::now();
         Self {
-            server: Server::new(serving.config.clone()),
+            server: Server::new(serving.config().clone()),
             serving,
             record,
             line: 0,
@@ -237,7 +237,7 @@ impl<'a> Stage<'a> {
 
     /// Queues something for a process, in the order of time.
     fn put(&mut self, p: Proc, out: Out) {
-        let delay = self.serving.delay;
+        let delay = self.serving.delay();
         let Some(actor) = self.actors.get_mut(&p).filter(|actor| !actor.is_closed()) else { return };
         actor.out.push_back((Instant::now() + delay, out));
         if actor.out.len() == 1 && actor.loose && delay.is_zero() {
@@ -348,7 +348,7 @@ impl Host for Stage<'_> {
     }
 
     fn descriptor(&mut self, p: Proc) -> Option<i32> {
-        let part = (self.serving.part)(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
+        let part = self.serving.part(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
             self.give_up(mistake);
             Part::default()
         });
@@ -365,7 +365,7 @@ impl Host for Stage<'_> {
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.loose = true;
         actor.spoke = true;
-        let limit = self.serving.config.line_max;
+        let limit = self.serving.config().line_max;
         let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {

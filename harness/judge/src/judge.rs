@@ -5,13 +5,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use pmi_scenario::ast::{ExitPattern, Grade};
+use pmi_scenario::ast::Grade;
 use pmi_wire::Proc;
 
 use crate::conversation::{Conversation, Line};
 use crate::event::{Abandoned, Event, Exit, PlainRun, ProcessEnd, SilenceProof, What};
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
-use crate::program::ProgramState;
+use crate::program::{ProgramState, misfit};
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
 
@@ -475,20 +475,10 @@ impl Judge {
     fn weigh_job(&mut self, expectation: &Expectation) {
         let cites = expectation.cites.as_str();
         match (&expectation.what, self.conversation.job) {
-            (Expected::JobExits(expected), Some(exit)) => {
-                let (fits, what) = match expected {
-                    ExitPattern::Any => (true, String::new()),
-                    ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status other than 0".to_owned()),
-                    ExitPattern::Code(code) => {
-                        (exit == Exit::Code(i32::from(*code)), format!("exit status {code}"))
-                    }
-                };
-                if fits {
-                    self.met(Captures::new())
-                } else {
-                    self.broken(None, cites, what, exit.to_string())
-                }
-            }
+            (Expected::JobExits(expected), Some(exit)) => match misfit(*expected, exit) {
+                Some(expected) => self.broken(None, cites, expected, exit.to_string()),
+                None => self.met(Captures::new()),
+            },
             (Expected::JobExits(_), None) => {
                 if let Some((proof, waited)) = self.nothing {
                     self.hung = true;

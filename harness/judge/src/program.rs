@@ -8,7 +8,7 @@ use pmi_wire::Proc;
 use crate::conversation::Conversation;
 use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
-use crate::expectation::Expected;
+use crate::expectation::{Expectation, Expected};
 use crate::judge::Unjudged;
 use crate::own::HANG;
 use crate::{Finding, Side};
@@ -22,17 +22,10 @@ const FINALIZE: &str = "rfc13.abnf.c-finalize";
 /// Broken by whoever makes no sense of the names and limits that it was told.
 const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
 
-/// What a process is expected to come to.
-#[derive(Debug)]
-struct Duty {
-    what: Expected,
-    cites: String,
-    line: usize,
-}
-
 #[derive(Debug, Default)]
 struct Process {
-    duties: Vec<Duty>,
+    /// What it is expected to come to, each with its line of the scenario.
+    duties: Vec<(usize, Expectation)>,
     /// Number of places at which the scenario has something for it, how many it has come to, and the line of the last.
     places: usize,
     reached: usize,
@@ -69,7 +62,7 @@ impl Process {
 
     /// Whether it must end by itself, also when its program is aborted.
     fn must_end(&self) -> bool {
-        self.duties.iter().any(|duty| duty.what.is_an_end_by_itself())
+        self.duties.iter().any(|(_, duty)| duty.what.is_an_end_by_itself())
     }
 
     /// The signal of which it crashed.
@@ -80,6 +73,16 @@ impl Process {
             }
             _ => None,
         }
+    }
+
+    /// Output that is not that of a plain run. How it ended is told elsewhere; what was cut short cannot be the same.
+    fn other_output(&self) -> Option<(String, String)> {
+        let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
+        let (plain, seen) = match difference {
+            Difference::Line { plain, seen } => (format!("\"{plain}\""), format!("\"{seen}\"")),
+            Difference::Length { plain, seen } => (format!("{plain} bytes"), format!("{seen} bytes")),
+        };
+        Some((format!("the output of a plain run, {plain}"), seen))
     }
 }
 
@@ -116,10 +119,7 @@ impl ProgramState {
                         process.places += 1;
                         process.last_place = event.line;
                     }
-                    (Some(p), what) => {
-                        let (what, cites) = (what.clone(), expectation.cites.clone());
-                        self.process(p).duties.push(Duty { what, cites, line: event.line });
-                    }
+                    (Some(p), _) => self.process(p).duties.push((event.line, (**expectation).clone())),
                 }
             }
             What::Reached { proc } => self.process(*proc).reached += 1,
@@ -226,7 +226,10 @@ impl ProgramState {
     /// Whether some process is to do anything but end well.
     fn is_hostile(&self) -> bool {
         let well = [Expected::Exits(ExitPattern::Code(0)), Expected::SameOutput];
-        self.processes.values().flat_map(|process| &process.duties).any(|duty| !well.contains(&duty.what))
+        self.processes
+            .values()
+            .flat_map(|process| &process.duties)
+            .any(|(_, duty)| !well.contains(&duty.what))
     }
 
     /// What the processes have not come to that they were to come to. `seq` is that of the findings.
@@ -248,11 +251,13 @@ impl ProgramState {
                 continue;
             }
             let asked = conversation.find(*p).is_some_and(|link| link.wants_abort);
-            for duty in &process.duties {
+            for (line, duty) in &process.duties {
                 let broken = match &duty.what {
                     Expected::Exits(ExitPattern::NonZero) if asked => continue,
                     Expected::Exits(pattern) => match process.end() {
-                        End::Itself(exit) => misfit(*pattern, exit),
+                        End::Itself(exit) => {
+                            misfit(*pattern, exit).map(|expected| (expected, exit.to_string()))
+                        }
                         End::Unknown => continue,
                         _ => self.was_aborted(*p, *pattern),
                     },
@@ -261,12 +266,12 @@ impl ProgramState {
                     _ => continue,
                 };
                 match (broken, process.end()) {
-                    (Some((expected, seen)), _) => find(&duty.cites, duty.line, expected, seen),
+                    (Some((expected, seen)), _) => find(&duty.cites, *line, expected, seen),
                     // A process that ends is to say so by an exit status.
                     (None, End::Itself(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.what != Expected::SameOutput =>
                     {
-                        find(EXITS, duty.line, "an exit status".to_owned(), exit.to_string());
+                        find(EXITS, *line, "an exit status".to_owned(), exit.to_string());
                     }
                     _ => {}
                 }
@@ -284,24 +289,12 @@ impl ProgramState {
     }
 }
 
-/// What an exit status does not fit.
-fn misfit(pattern: ExitPattern, exit: Exit) -> Option<(String, String)> {
+/// What was expected of an exit status that does not fit.
+pub(crate) fn misfit(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,
-        ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status that is not 0".to_owned()),
+        ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status other than 0".to_owned()),
         ExitPattern::Code(code) => (exit == Exit::Code(code.into()), format!("exit status {code}")),
     };
-    (!fits).then(|| (expected, exit.to_string()))
-}
-
-impl Process {
-    /// Output that is not that of a plain run. How it ended is told elsewhere; what was cut short cannot be the same.
-    fn other_output(&self) -> Option<(String, String)> {
-        let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
-        let (plain, seen) = match difference {
-            Difference::Line { plain, seen } => (format!("\"{plain}\""), format!("\"{seen}\"")),
-            Difference::Length { plain, seen } => (format!("{plain} bytes"), format!("{seen} bytes")),
-        };
-        Some((format!("the output of a plain run, {plain}"), seen))
-    }
+    (!fits).then_some(expected)
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pmi_judge::Outcome;
-use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::event::{Event, PlainRun, What};
 use pmi_judge::verdict::Verdict;
+use pmi_judge::{Judge, Outcome, Side};
 use pmi_runner::interpret::library::play as play_library;
 use pmi_runner::interpret::program;
 use pmi_runner::party::Limits;
@@ -15,7 +15,6 @@ use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_scenario::UnderTest;
 use pmi_scenario::suite::Suite;
-use pmi_wire::Proc;
 
 use super::{Pace, Run, Target};
 use crate::case::Case;
@@ -91,9 +90,10 @@ impl Client {
         for ranks in 1..=ranks {
             let begin = Instant::now();
             let outcome = self.outcome(&plain(ranks), THOROUGH.max(self.wait))?;
-            match bad_end(&outcome.events, ranks).or(outcome.unjudged.map(|why| why.to_string())) {
-                Some(what) => why = format!("with {ranks} processes, {what}"),
-                None => traces.extend(Trace::read(&outcome.events, ranks)),
+            match (plain_run(&outcome.events), outcome.unjudged) {
+                (PlainRun::EndedBadly(end), _) => why = format!("with {ranks} processes, {end}"),
+                (_, Some(what)) => why = format!("with {ranks} processes, {what}"),
+                (_, None) => traces.extend(Trace::read(&outcome.events, ranks)),
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);
         }
@@ -196,19 +196,9 @@ impl Target for Client {
     }
 }
 
-/// How the first process ended that did not end well.
-fn bad_end(events: &[Event], ranks: u32) -> Option<String> {
-    (0..ranks).find_map(|rank| {
-        let proc = Proc { group: 0, rank };
-        let exit = events.iter().find_map(|e| match e.what {
-            What::Exited { proc: p, exit } if p == proc => Some(exit),
-            _ => None,
-        });
-        let ended = events.iter().any(|e| matches!(e.what, What::Ended { proc: p, .. } if p == proc));
-        match exit {
-            Some(Exit::Code(0)) if !ended => None,
-            Some(exit) => Some(format!("rank {rank} ended with {exit}")),
-            None => Some(format!("rank {rank} did not end")),
-        }
-    })
+/// What a run came to in which nothing is unusual.
+fn plain_run(events: &[Event]) -> PlainRun {
+    let mut judge = Judge::watching(Side::Client);
+    events.iter().for_each(|event| judge.observe(event));
+    judge.plain_run()
 }

@@ -181,7 +181,7 @@ fn nothing_is_left_behind() {
 fn an_mpi_program_deviates_as_recorded(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
 ) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let scratch = TempDir::new().unwrap();
     let program = mpi_program(&peers().join(name).join("bin/mpicc"), "hello", scratch.path());
     let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");

@@ -78,7 +78,10 @@ impl Expected {
 
     /// Whether a program's process must end by itself, also when its program is aborted.
     pub fn is_an_end_by_itself(&self) -> bool {
-        matches!(self, Self::Exits(pattern) if *pattern != ExitPattern::Code(0))
+        match self {
+            Self::Exits(pattern) => *pattern != ExitPattern::Code(0),
+            other => *other == Self::Copes,
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use crate::behaviour::Behaviour;
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
 
+/// Longest message that is read whatever is announced, so that nobody can make a server grow.
+const LONGEST: usize = 16 << 20;
+
 /// What a server is set up with.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -31,7 +34,8 @@ impl Config {
     pub fn longest_message(&self) -> usize {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
-        self.line_max.max(usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024))
+        let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
+        self.line_max.max(room.min(LONGEST))
     }
 }
 

@@ -10,8 +10,6 @@ use crate::process::output::Lines;
 
 /// Most bytes of standard output that are kept to be compared.
 const OUTPUT_MAX: usize = 1 << 20;
-/// Longest line that is looked for rules; beyond, the server decides.
-const LINE_MAX: usize = 64 * 1024;
 
 /// What is on its way to a process.
 #[derive(Debug)]
@@ -73,12 +71,12 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(part: Part) -> Self {
+    pub(super) fn new(part: Part, longest_message: usize) -> Self {
         Self {
             played: vec![false; part.rules.len()],
             part,
             env: BTreeMap::new(),
-            framer: LineFramer::new(LINE_MAX),
+            framer: LineFramer::new(longest_message),
             spawn: None,
             fired: 0,
             behind: None,

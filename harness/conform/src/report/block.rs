@@ -96,10 +96,11 @@ impl Display for Block<'_> {
     }
 }
 
-/// `rfc13.put.unique (MUST): its text`.
+/// `rfc13.put.unique (MUST): its text`. The level is left out where the finding counts for less.
 pub(super) fn headline(judged: &Judged) -> String {
     let id = text::clean(&judged.finding.requirement);
-    let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
+    let level = judged.level.filter(|_| judged.finding.at_most.is_none_or(|most| most > judged.severity));
+    let level = level.map(|level| format!(" ({level})")).unwrap_or_default();
     let text = text::clean(&judged.text);
     if text.is_empty() { format!("{id}{level}") } else { format!("{id}{level}: {text}") }
 }

@@ -80,27 +80,25 @@ pub(super) fn meaning(run: &Run) -> String {
     format!("exit status {}: {}", end.exit_code, why.join("; ")).trim_end_matches([':', ' ']).to_owned()
 }
 
-/// A requirement with the scenarios that found it broken.
+/// A requirement with the scenarios that found it broken, to the same degree.
 pub(super) struct Group<'a> {
     pub(super) requirement: &'a str,
-    /// At its worst.
     pub(super) severity: Severity,
     pub(super) scenarios: Vec<&'a str>,
 }
 
-/// What was found that no deviation covers, by requirement, the worst first.
+/// What was found that no deviation covers, by severity and requirement, the worst first: what is only noted is not listed
+/// among what fails.
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
-    let mut by_id: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    let mut by_id: BTreeMap<(&str, Severity), Vec<&str>> = BTreeMap::new();
     for result in results {
         for judged in result.findings.iter().filter(|j| j.deviation.is_none()) {
-            let requirement = judged.finding.requirement.as_str();
-            let new = || Group { requirement, severity: judged.severity, scenarios: Vec::new() };
-            let group = by_id.entry(requirement).or_insert_with(new);
-            group.severity = group.severity.max(judged.severity);
-            group.scenarios.push(&result.scenario);
+            let key = (judged.finding.requirement.as_str(), judged.severity);
+            by_id.entry(key).or_default().push(&result.scenario);
         }
     }
-    let mut groups: Vec<_> = by_id.into_values().collect();
+    let group = |((requirement, severity), scenarios)| Group { requirement, severity, scenarios };
+    let mut groups: Vec<Group<'_>> = by_id.into_iter().map(group).collect();
     for group in &mut groups {
         group.scenarios.sort_unstable();
         group.scenarios.dedup();

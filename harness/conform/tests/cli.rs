@@ -468,6 +468,13 @@ fn what_is_promised_or_not_answered_is_not_lacking(#[case] fault: &str, #[case] 
 }
 
 #[test]
+fn a_filter_that_fits_nothing_is_told() {
+    let ran = here(&["--list", "-f", "barrier/", "-f", "barier/"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, "warning: --filter barier/ fits no scenario here\n"));
+    assert_eq!(here(&["--list", "-f", "barier/"]).status, 4);
+}
+
+#[test]
 fn what_is_refused_is_lacking() {
     let server =
         format!("{} serve --vary names-refused -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));

@@ -22,7 +22,7 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::Judge;
-use super::{read_deviations, say, told};
+use super::{NOTHING_RAN, read_deviations, say, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -44,7 +44,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         let list: String =
             selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
         say(&list)?;
-        return Ok(0);
+        return Ok(if selected.is_empty() { NOTHING_RAN } else { 0 });
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -156,6 +156,10 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
         (None, Some(_)) => UnderTest::Library,
         (None, None) => UnderTest::Server,
     };
+    for pattern in args.filter.iter().filter(|f| !suite.testing(whom).any(|s| fits(f, &s.name))) {
+        // Where it is the only one, nothing is played, which says it, too.
+        writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here")?;
+    }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)

@@ -30,6 +30,8 @@ use args::{Again, Cli, Command, Compare, HydraUpstream, Report, Serve};
 const USAGE: u8 = 2;
 /// Nothing can be said about the implementation.
 const UNJUDGED: u8 = 3;
+/// Exit status where no scenario was played, or would be.
+const NOTHING_RAN: u8 = 4;
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -87,7 +87,7 @@ fn event(kind: u8, who: u8, bytes: &[u8]) -> What {
         10 => What::ClosedByServer { proc },
         11 => What::Ended { proc, ours: who & 8 == 8 },
         12 => What::NoAnswer { proc, proof: SilenceProof::Idle },
-        13 => What::Output { stderr: who & 8 == 8, line: bytes },
+        13 => What::Output { proc: None, stderr: who & 8 == 8, line: bytes },
         14 => What::Crashed { name: "x".to_owned(), signal: 11 },
         _ => What::JobExited { exit: pmi_judge::event::Exit::Code(i32::from(who)) },
     }

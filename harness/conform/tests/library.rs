@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
+use pmi_judge::again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
@@ -187,12 +188,32 @@ static GOOD: LazyLock<PathBuf> = LazyLock::new(|| {
     good
 });
 
-struct Nobody;
+/// Judges every scenario again, by its events alone: it comes to the same.
+struct Again<'a> {
+    suite: &'a Suite,
+    header: Option<RunHeader>,
+    events: Vec<Event>,
+}
 
-impl Observer for Nobody {
-    fn begin(&mut self, _: &RunHeader) {}
-    fn event(&mut self, _: &str, _: &Event) {}
-    fn result(&mut self, _: &ScenarioResult) {}
+impl Observer for Again<'_> {
+    fn begin(&mut self, header: &RunHeader) {
+        self.header = Some(header.clone());
+    }
+
+    fn event(&mut self, _: &str, event: &Event) {
+        let stored = serde_json::to_string(event).unwrap();
+        self.events.push(serde_json::from_str(&stored).unwrap());
+    }
+
+    fn result(&mut self, result: &ScenarioResult) {
+        let header = self.header.as_ref().expect("a run has begun");
+        let events = std::mem::take(&mut self.events);
+        let deviations = &mut Deviations::default();
+        let mut again = again::scenario(header, result, events, self.suite, deviations, false).unwrap();
+        // These have long lines cut.
+        again.last_events.clone_from(&result.last_events);
+        assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
+    }
 }
 
 fn judge(suite: &Suite, selected: &[Arc<Scenario>], path: &Path, fault: &str) -> Vec<ScenarioResult> {
@@ -215,7 +236,8 @@ fn judge_under(
     let target = Target::Library(Box::new(library), BTreeMap::new(), Arc::default());
     let options = Options { jobs: 4, ..Options::uncounted(Limits::default()) };
     let interrupted = AtomicBool::new(false);
-    run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut Nobody).1
+    let mut again = Again { suite, header: None, events: Vec::new() };
+    run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut again).1
 }
 
 /// Scenarios that test one of these.

@@ -5,23 +5,16 @@ use pmi_scenario::suite::Suite;
 use crate::deviations::Deviations;
 use crate::event::Event;
 use crate::verdict::{RunHeader, ScenarioResult};
-use crate::{Judge, Side, result};
+use crate::{Judge, result};
 
-/// Why a log cannot be judged again.
+/// A recording cannot be judged again: both of its sides are judged, by a judge each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotFromEvents(Option<Side>);
+pub struct NotFromEvents;
 
 impl std::fmt::Display for NotFromEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let what = match self.0 {
-            Some(Side::Server) => "the log of a process manager",
-            Some(Side::Client) => "the log of a program",
-            Some(Side::Library) => "the log of a library",
-            None => "the log of a recording",
-        };
-        write!(
-            f,
-            "{what} cannot be judged again: its events are not all that its verdicts follow from; play it again"
+        f.write_str(
+            "the log of a recording cannot be judged again: its events are not all that its verdicts follow from",
         )
     }
 }
@@ -41,8 +34,8 @@ pub fn scenario(
     deviations: &mut Deviations,
     strict: bool,
 ) -> Result<ScenarioResult, NotFromEvents> {
-    let Some(party @ (Side::Server | Side::Client)) = header.under_test else {
-        return Err(NotFromEvents(header.under_test));
+    let Some(party) = header.under_test else {
+        return Err(NotFromEvents);
     };
     if events.is_empty() {
         return Ok(recorded.clone());

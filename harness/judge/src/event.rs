@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::expectation::Expectation;
+use crate::library::api::{Argument, Returned};
 
 /// Bytes, in JSON as a string with everything but printable ASCII escaped (`\n`, `\x00`).
 #[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
@@ -238,6 +239,9 @@ pub enum What {
     },
     /// A line that the implementation wrote.
     Output {
+        /// By which process, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proc: Option<Proc>,
         /// `true` for stderr.
         stderr: bool,
         /// The line without its newline, cut if long.
@@ -248,14 +252,39 @@ pub enum What {
         /// How.
         exit: Exit,
     },
+    /// What the file of the library under test shows.
+    LibraryFile {
+        /// Its name.
+        name: String,
+        /// The name that programs which were linked with it look for.
+        soname: Option<String>,
+        /// The functions PMI_* that it exports.
+        functions: Vec<String>,
+    },
+    /// A process has loaded the library under test, or could not.
+    Loaded {
+        /// Which.
+        proc: Proc,
+        /// Why it could not.
+        error: Option<String>,
+    },
     /// We called a function of the library under test.
     Called {
         /// In which process.
         proc: Proc,
         /// The function.
         function: String,
-        /// Its arguments, as the scenario writes them.
-        arguments: String,
+        /// Its arguments.
+        arguments: Vec<Argument>,
+        /// What the library asks within the call waits for the scenario to expect it.
+        held: bool,
+    },
+    /// The library does not have the function that we called.
+    NotCalled {
+        /// In which process.
+        proc: Proc,
+        /// In words.
+        why: String,
     },
     /// The call has returned.
     Returned {
@@ -263,10 +292,8 @@ pub enum What {
         proc: Proc,
         /// The function.
         function: String,
-        /// Its return code.
-        result: i32,
-        /// What the out arguments hold, `name=value` each.
-        outs: Vec<Bytes>,
+        /// What came of it.
+        returned: Returned,
     },
     /// The scenario expects this of the implementation next.
     Expected(Box<Expectation>),

@@ -1,8 +1,11 @@
 //! What a scenario expects at a place, as data: with every name replaced by what it stands for, so that a stored log can be
 //! judged again without the scenario.
 
+use std::fmt;
+
 use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
+use pmi_scenario::signature;
 use pmi_wire::{MappingForm, Message, Proc, ValueReading, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +71,18 @@ pub enum Expected {
     Copes,
     /// The output of a program's process is that of a plain run.
     SameOutput,
+    /// The library asks this within a call: one line, or lines of a spawn request in their order. What it asks before that is
+    /// not for the scenario.
+    Asks(Vec<Pattern>),
+    /// A call of a library returns.
+    Returns {
+        /// With which code.
+        code: ReturnCode,
+        /// What the named out arguments hold.
+        outs: Vec<(String, Matcher)>,
+    },
+    /// The process exits, as it is told to.
+    ExitsAsTold,
 }
 
 impl Expected {
@@ -85,6 +100,59 @@ impl Expected {
     }
 }
 
+/// What a call returns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReturnCode {
+    /// Anything.
+    Any,
+    /// Any error.
+    Failure,
+    /// Any error, although the scenario names one: RFC 13 gives it no number.
+    Unnumbered(String),
+    /// This one.
+    Code {
+        /// As the scenario writes it.
+        shown: String,
+        /// Its number.
+        number: i32,
+    },
+}
+
+impl ReturnCode {
+    /// Reads what a scenario says.
+    pub fn new(shown: &str) -> Option<Self> {
+        Some(match shown {
+            "any" => Self::Any,
+            "fail" => Self::Failure,
+            "PMI_ERR_INVALID_KVS" => Self::Unnumbered(shown.to_owned()),
+            _ => {
+                let number = signature::code(shown).or_else(|| shown.parse().ok())?;
+                Self::Code { shown: shown.to_owned(), number }
+            }
+        })
+    }
+
+    /// Whether a code is as expected.
+    pub(crate) fn fits(&self, seen: i32) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Failure | Self::Unnumbered(_) => seen != 0,
+            Self::Code { number, .. } => *number == seen,
+        }
+    }
+}
+
+impl fmt::Display for ReturnCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "anything",
+            Self::Failure => "an error",
+            Self::Unnumbered(shown) | Self::Code { shown, .. } => shown,
+        })
+    }
+}
+
 /// One of several outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
@@ -93,7 +161,7 @@ pub struct Choice {
     /// The requirement that it breaks, if not that of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
-    /// [`Expected::Message`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
+    /// [`Expected::Message`], [`Expected::Asks`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
     pub what: Expected,
 }
 

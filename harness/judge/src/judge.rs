@@ -11,6 +11,7 @@ use pmi_wire::Proc;
 use crate::conversation::{Conversation, Line};
 use crate::event::{Abandoned, Event, Exit, PlainRun, ProcessEnd, SilenceProof, What};
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
+use crate::library::{self, Library};
 use crate::program::{ProgramState, misfit};
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -57,6 +58,8 @@ pub enum Unjudged {
         /// How it is known that nothing comes, and how long that was waited for.
         nothing: Option<(SilenceProof, Duration)>,
     },
+    /// The library under test does nothing.
+    Unloadable(Unloadable),
     /// It could not be played.
     Unplayable(String),
     /// No process of a program wrote anything to its connection; what became of the first.
@@ -73,6 +76,38 @@ impl Unjudged {
         match self {
             Self::EndsBadly(_) | Self::NoSuchRequest(_) => Verdict::NotApplicable,
             _ => Verdict::Unjudged,
+        }
+    }
+}
+
+/// Why a library under test does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unloadable {
+    /// The dynamic linker refuses it.
+    Refused(String),
+    /// The process ended while it was loaded.
+    Ended(Exit),
+    /// Loading does not come to an end.
+    Stuck,
+    /// The launcher ended before this rank's process reported.
+    LauncherEnded(u32),
+    /// This rank's process did not report within this time.
+    Unseen(u32, Duration),
+}
+
+impl fmt::Display for Unloadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unloadable = "the library cannot be loaded:";
+        match self {
+            Self::Refused(why) => write!(f, "{unloadable} {why}"),
+            Self::Ended(exit) => write!(f, "{unloadable} the process ended, {exit}"),
+            Self::Stuck => write!(f, "{unloadable} it does not return"),
+            Self::LauncherEnded(rank) => {
+                write!(f, "rank {rank} did not report: the launcher ended before it did")
+            }
+            Self::Unseen(rank, waited) => {
+                write!(f, "rank {rank} did not report: no sign of life within {waited:?} (--timeout)")
+            }
         }
     }
 }
@@ -95,6 +130,7 @@ impl fmt::Display for Unjudged {
             Self::NotStarted { rank, .. } => {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
             }
+            Self::Unloadable(why) => why.fmt(f),
             Self::Unplayable(why) => f.write_str(why),
             Self::Silent(end) => {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -143,6 +179,8 @@ pub struct Judge {
     upstream: UpstreamMonitor,
     conversation: Conversation,
     program: ProgramState,
+    /// Of a library under test, its calls.
+    library: Library,
     /// The monitors' findings.
     watched: Vec<Finding>,
     /// Findings of the scenario's own expectations.
@@ -184,6 +222,7 @@ impl Judge {
     pub fn new(party: Side, requires: Vec<String>) -> Self {
         Self {
             party,
+            library: Library::new(requires.clone()),
             monitor: Monitor::focused(requires),
             upstream: UpstreamMonitor::default(),
             conversation: Conversation::default(),
@@ -220,12 +259,18 @@ impl Judge {
         self.upstream.observe(event);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
+            if self.party == Side::Library && !library::concerns(&mut finding, event) {
+                continue;
+            }
             if self.watched.len() < FINDINGS {
                 self.watched.push(finding);
             }
         }
         self.conversation.observe(event);
         self.program.observe(event, &self.conversation);
+        if self.party == Side::Library {
+            self.library.observe(event);
+        }
         match &event.what {
             What::Expected(expectation) if expectation.what.is_of_a_program() => {}
             What::Expected(expectation) => {
@@ -240,7 +285,11 @@ impl Judge {
             What::Flooded { limit } => {
                 self.seq = event.seq;
                 let seen = format!("more than {limit} bytes");
-                self.broken(None, "rfc13.wire.lock-step", "one answer to each request", seen);
+                let expected = match self.party {
+                    Side::Library => "one request after the other",
+                    _ => "one answer to each request",
+                };
+                self.broken(self.library.last_writer, "rfc13.wire.lock-step", expected, seen);
             }
             What::Abandoned(why) => {
                 self.standing = Standing::Broken;
@@ -270,9 +319,10 @@ impl Judge {
         std::mem::take(&mut self.captures)
     }
 
-    /// Whether there is no point in going on: far too many findings, or processes.
+    /// Whether there is no point in going on: it has been given up, or there are far too many findings or processes.
     pub fn has_enough(&self) -> bool {
-        self.watched.len() >= ENOUGH || self.monitor.starts_too_many()
+        let abandoned = self.unjudged.is_some() || self.mistake.is_some();
+        abandoned || self.watched.len() >= ENOUGH || self.monitor.starts_too_many()
     }
 
     /// Whether the server starts far more processes than were asked for. The finding has been made.
@@ -282,7 +332,17 @@ impl Judge {
 
     /// Bytes that have come from the other side.
     pub fn received(&self) -> u64 {
-        self.conversation.received
+        self.conversation.received + self.library.received
+    }
+
+    /// The calls of a library under test.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// The requests of a library that have come since and are not for the scenario.
+    pub fn take_beside(&mut self) -> Vec<(Proc, library::Request)> {
+        self.library.take_beside()
     }
 
     /// How the job has ended, if it has.
@@ -307,7 +367,9 @@ impl Judge {
 
     /// Whether the steps of a process are to be left out: its spawn was lawfully refused, or its connection lawfully ended.
     pub fn is_over(&self, p: Proc) -> bool {
-        self.is_refused(p.group) || self.conversation.find(p).is_some_and(|link| link.over)
+        self.is_refused(p.group)
+            || self.library.is_over(p)
+            || self.conversation.find(p).is_some_and(|link| link.over)
     }
 
     /// Whether the spawn of a group was lawfully refused.
@@ -350,23 +412,26 @@ impl Judge {
     }
 
     /// What it all came to.
-    pub fn finish(self, events: Vec<Event>) -> Outcome {
+    pub fn finish(mut self, events: Vec<Event>) -> Outcome {
         if self.party == Side::Client {
             return self.finish_program(events);
         }
         let mut findings = self.watched;
         findings.extend(self.own);
+        findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
         findings.sort_by_key(|f| f.seq);
         Outcome {
             events,
             findings,
             under_test: self.party,
-            hung: self.hung,
-            lifeless: self.unstarted || (self.hung && self.conversation.received == 0),
-            crashed: self.conversation.crashed,
+            hung: self.hung || self.library.hung,
+            lifeless: self.unstarted
+                || self.library.unjudged.is_some()
+                || (self.hung && self.conversation.received == 0),
+            crashed: self.conversation.crashed.or(self.library.crashed),
             left: Vec::new(),
-            unjudged: self.unjudged,
+            unjudged: self.unjudged.or(self.library.unjudged),
             scenario_error: self.mistake,
         }
     }
@@ -399,6 +464,10 @@ impl Judge {
     /// comes.
     fn weigh(&mut self, expectation: &Expectation, unanswered: bool) {
         let Some(p) = expectation.proc else { return self.weigh_job(expectation) };
+        if self.party == Side::Library {
+            self.standing = self.library.weigh(p, expectation, self.nothing, &mut self.captures);
+            return;
+        }
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Message(pattern) => match self.next(p) {
@@ -467,7 +536,7 @@ impl Judge {
                 let expected = format!("arguments \"{expected}\"");
                 self.broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
             }
-            // Those of the job have no process, and those of a program are weighed in the end.
+            // Those of the job have no process, those of a program are weighed in the end, and those of a library elsewhere.
             _ => {}
         }
     }

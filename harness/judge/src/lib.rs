@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod again;
-pub mod api;
 mod conversation;
 pub mod crash;
 pub mod deviations;
@@ -11,9 +10,9 @@ pub mod expectation;
 pub mod finding;
 mod judge;
 mod kvs;
+pub mod library;
 pub mod monitor;
 pub mod own;
-pub mod pattern;
 mod program;
 pub mod result;
 mod seen;

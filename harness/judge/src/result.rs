@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn output_never_takes_the_place_of_what_was_said() {
-        let line = || What::Output { stderr: true, line: Bytes(b"noise".to_vec()) };
+        let line = || What::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
         let said = || What::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
         let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));
         let kept = last((0..).zip(all).map(|(seq, what)| Event::new(seq, what)).collect());

@@ -416,7 +416,7 @@ fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
 /// What the last call returned, if that was an error.
 fn failed_call(outcome: &Outcome) -> Option<String> {
     let returned = outcome.events.iter().rev().find_map(|event| match &event.what {
-        What::Returned { function, result, .. } => Some((function, *result)),
+        What::Returned { function, returned, .. } => Some((function, returned.result)),
         _ => None,
     });
     let (function, result) = returned.filter(|(_, result)| *result != 0)?;

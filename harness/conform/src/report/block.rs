@@ -205,7 +205,7 @@ impl Block<'_> {
 
     fn output(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let lines = self.result.last_events.iter().filter_map(|event| match &event.what {
-            What::Output { stderr, line } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
+            What::Output { stderr, line, .. } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
             _ => None,
         });
         let lines: Vec<_> = lines.collect();
@@ -273,6 +273,8 @@ fn told(event: &Event) -> Option<Told> {
         | What::Expected(_)
         | What::Nothing { .. }
         | What::Abandoned(_)
+        | What::LibraryFile { .. }
+        | What::Loaded { error: None, .. }
         | What::PlainRun(_)
         | What::BrokenMemory { .. }
         | What::OutputCompared { .. } => None,
@@ -290,13 +292,16 @@ fn told(event: &Event) -> Option<Told> {
         What::Flooded { limit } => {
             told(None, "<-", format!("(more than {limit} bytes: nothing more was read)"))
         }
-        What::Called { proc, function, arguments } => {
-            told(Some(proc), "()", text::clean(&format!("{function}({arguments})")))
+        What::Called { proc, function, arguments, .. } => {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            told(Some(proc), "()", text::clean(&format!("{function}({})", arguments.join(", "))))
         }
-        What::Returned { proc, function, result, outs } => {
-            let outs: String = outs.iter().map(|out| format!(" {out}")).collect();
-            let code = pmi_scenario::signature::code_name(*result);
-            told(Some(proc), "()", text::clean(&format!("{function} = {code}{outs}")))
+        What::NotCalled { proc, why } => told(Some(proc), "()", text::clean(why)),
+        What::Returned { proc, function, returned } => {
+            told(Some(proc), "()", text::clean(&format!("{function} = {}", returned.shown(function))))
+        }
+        What::Loaded { proc, error: Some(why) } => {
+            told(Some(proc), "  ", text::clean(&format!("cannot load the library: {why}")))
         }
         What::JobExited { exit } => told(None, "  ", format!("launcher: {exit}")),
         What::Crashed { name, signal } => {

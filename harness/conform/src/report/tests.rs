@@ -74,7 +74,7 @@ fn events() -> Vec<Event> {
             bad_fd: Some("a file".to_owned()),
         },
         What::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get kvsname=k key=a\n") },
-        What::Output { stderr: true, line: bytes("server: \x1b[31mtrouble") },
+        What::Output { proc: None, stderr: true, line: bytes("server: \x1b[31mtrouble") },
         What::FromServer { proc: proc(0, 1), bytes: bytes("cmd=get_result rc=1 msg=none\n") },
         What::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'\xff'; 400]) },
         What::NoAnswer { proc: proc(0, 0), proof: SilenceProof::Idle },

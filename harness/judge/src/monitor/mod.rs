@@ -47,7 +47,10 @@ impl Monitor {
             | What::ProxyEnded { .. }
             | What::Output { .. }
             | What::JobExited { .. }
+            | What::LibraryFile { .. }
+            | What::Loaded { .. }
             | What::Called { .. }
+            | What::NotCalled { .. }
             | What::Returned { .. }
             | What::Exited { .. }
             | What::Expected(_)

@@ -14,10 +14,10 @@ use std::ptr;
 use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
 use super::channel::Channel;
-use super::protocol::{Argument, Hello, Order, Report};
+use super::protocol::{Hello, Order, Report};
 use super::{RUNNER_GONE, die};
-use pmi_judge::api::{Held, Returned};
 use pmi_judge::event::Bytes;
+use pmi_judge::library::api::{Argument, Held, Returned};
 use pmi_scenario::signature::{self, Param};
 
 /// What a buffer holds before the call.

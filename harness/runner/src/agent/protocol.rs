@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use pmi_judge::api::Returned;
 use pmi_judge::event::Bytes;
+use pmi_judge::library::api::{Argument, Returned};
 
 /// The first message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,20 +57,6 @@ pub(crate) enum Order {
     Exit(u8),
     /// Die of this signal.
     Kill(u8),
-}
-
-/// An argument of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Argument {
-    /// A string, or the text form of an array.
-    Text(Bytes),
-    /// An integer.
-    Number(i32),
-    /// NULL.
-    Null,
-    /// Memory to be filled in, by this name; the size where the scenario says one.
-    Out(String, Option<usize>),
 }
 
 /// What a process that loads a library tells the runner.

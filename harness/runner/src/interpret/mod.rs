@@ -41,17 +41,8 @@ pub fn play(
     sink: &mut dyn EventSink,
 ) -> Outcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let mut interpreter = Interpreter {
-        scenario,
-        party,
-        limits,
-        recorder: Recorder::new(sink, Judge::new(Side::Server, requires)),
-        scope: Scope::default(),
-        source: Arc::clone(&scenario.source),
-        cited: String::new(),
-        dismissed: HashSet::new(),
-        released: false,
-    };
+    let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
+    let mut interpreter = Interpreter::new(scenario, party, limits, recorder);
     interpreter.party.hold(scenario.answers());
     let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
     interpreter.recorder.record(launched);
@@ -76,6 +67,8 @@ struct Interpreter<'a> {
     dismissed: HashSet<Proc>,
     /// All processes have been let go.
     released: bool,
+    /// What is under test is a library, whose process manager we are.
+    manager: Option<library::Manager>,
 }
 
 /// What stops a walk.
@@ -114,17 +107,16 @@ impl Steps for Interpreter<'_> {
         self.scope.begin_step();
         let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
         self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();
+        if self.manager.is_some() {
+            return self.library_step(step, place);
+        }
         let (group, set) = match &step.who {
             Who::Job => return self.job_step(&step.action),
             Who::Ranks { group, set } => (*group, set),
             // The walk has put the number in its place.
             Who::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
         };
-        let ranks: Vec<u32> = match set {
-            RankSet::All => (0..self.recorder.judge.size(group)).collect(),
-            RankSet::Ranges(ranges) => ranges.iter().flat_map(|(a, b)| *a..=*b).collect(),
-        };
-        for rank in ranks {
+        for rank in self.members(group, set) {
             let p = Proc { group, rank };
             if self.recorder.judge.is_refused(group) {
                 return Ok(());
@@ -139,7 +131,30 @@ impl Steps for Interpreter<'_> {
     }
 }
 
-impl Interpreter<'_> {
+impl<'a> Interpreter<'a> {
+    fn new(scenario: &'a Scenario, party: &'a mut dyn Party, limits: Limits, recorder: Recorder<'a>) -> Self {
+        Self {
+            scenario,
+            party,
+            limits,
+            recorder,
+            scope: Scope::default(),
+            source: Arc::clone(&scenario.source),
+            cited: String::new(),
+            dismissed: HashSet::new(),
+            released: false,
+            manager: None,
+        }
+    }
+
+    /// The ranks of a set, in its order.
+    fn members(&self, group: u32, set: &RankSet) -> Vec<u32> {
+        match set {
+            RankSet::All => (0..self.recorder.judge.size(group)).collect(),
+            RankSet::Ranges(ranges) => ranges.iter().flat_map(|(a, b)| *a..=*b).collect(),
+        }
+    }
+
     fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         for rank in 0..self.scenario.ranks {
             self.expect(Some(Proc { group: 0, rank }), Expected::Started)?;
@@ -149,12 +164,14 @@ impl Interpreter<'_> {
             return Err(Stop);
         }
         let scenario = self.scenario;
-        walk(self, scenario, fragments).map_err(|ended| {
-            if let Ended::Mistake(what) = ended {
-                self.recorder.record(What::Abandoned(Abandoned::Mistake(what)));
-            }
-            Stop
-        })
+        walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))
+    }
+
+    fn abandon(&mut self, ended: Ended) -> Stop {
+        if let Ended::Mistake(what) = ended {
+            self.recorder.record(What::Abandoned(Abandoned::Mistake(what)));
+        }
+        Stop
     }
 
     /// Lets everything end, and reads what is still said.
@@ -291,6 +308,9 @@ impl Interpreter<'_> {
 
     fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {
         let what = match &alternative.action {
+            Action::Message { lines, .. } if self.manager.is_some() => {
+                Expected::Asks(lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?)
+            }
             Action::Message { lines, .. } => match lines.first() {
                 Some(line) => Expected::Message(self.pattern(line)?),
                 None => Expected::Newline,
@@ -311,20 +331,9 @@ impl Interpreter<'_> {
         let silence = awaited == Some(Awaited::Silence);
         let wait = if silence { self.limits.silence } else { self.limits.step };
         let deadline = Instant::now() + wait;
-        while self.recorder.judge.standing() == Standing::Open {
-            let proof = match self.party.next(deadline, !silence) {
-                Incoming::Event(what) => {
-                    self.recorder.record(what);
-                    self.bounded()?;
-                    continue;
-                }
-                Incoming::Interrupted => {
-                    self.recorder.record(What::Abandoned(Abandoned::Interrupted));
-                    return Err(Stop);
-                }
-                Incoming::Idle => SilenceProof::Idle,
-                Incoming::Deadline => SilenceProof::Timeout,
-            };
+        while let Some(proof) =
+            self.listen(deadline, !silence, &|judge| judge.standing() != Standing::Open)?
+        {
             self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
             if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
                 self.recorder.record(What::NoAnswer { proc, proof });
@@ -335,6 +344,40 @@ impl Interpreter<'_> {
         match self.recorder.judge.standing() {
             Standing::Broken => Err(Stop),
             Standing::Met | Standing::Open => Ok(()),
+        }
+    }
+
+    /// Takes in what happens until `over`, or until nothing more comes; then, how that is known.
+    fn listen(
+        &mut self,
+        deadline: Instant,
+        patient: bool,
+        over: &dyn Fn(&Judge) -> bool,
+    ) -> Result<Option<SilenceProof>, Stop> {
+        loop {
+            self.serve().map_err(|error| self.abandon(error.into()))?;
+            if over(&self.recorder.judge) {
+                return Ok(None);
+            }
+            match self.party.next(deadline, patient) {
+                Incoming::Event(what) => {
+                    let exited = match what {
+                        What::Exited { proc, exit } => Some((proc, exit)),
+                        _ => None,
+                    };
+                    self.recorder.record(what);
+                    if let Some((p, exit)) = exited {
+                        self.bury(p, exit).map_err(|error| self.abandon(error.into()))?;
+                    }
+                    self.bounded()?;
+                }
+                Incoming::Interrupted => {
+                    self.recorder.record(What::Abandoned(Abandoned::Interrupted));
+                    return Err(Stop);
+                }
+                Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
+                Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
+            }
         }
     }
 

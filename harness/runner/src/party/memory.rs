@@ -79,7 +79,7 @@ impl MemoryParty {
                 Action::Abort { group, by, status, reason } => {
                     if !reason.is_empty() {
                         let line = Bytes(format!("rank {by}: {reason}").into_bytes());
-                        self.queue.push_back(What::Output { stderr: true, line });
+                        self.queue.push_back(What::Output { proc: None, stderr: true, line });
                     }
                     for rank in 0..self.server.size(group) {
                         let proc = Proc { group, rank };

@@ -7,9 +7,11 @@ pub mod program;
 pub mod proxy;
 pub mod server;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::What;
+use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
 
 use crate::process::Memory;
@@ -47,6 +49,10 @@ pub trait Party {
     /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
     /// seems to wait gets some time more.
     fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
+    /// Starts a process that loads the library under test; of other parties nobody asks that, nor for a call.
+    fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
+    /// Calls a function of the library under test.
+    fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<Argument>) {}
     /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Parties without an
     /// upstream are never asked for one.
     fn hold(&mut self, _requests: Vec<String>) {}

@@ -13,19 +13,21 @@ use std::time::{Duration, Instant};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Signal;
 
-use super::Library;
+use super::{Library, object};
 use crate::agent;
 use crate::agent::channel::Channel;
-use crate::agent::protocol::{Argument, Hello, Order, Report};
+use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
 use crate::party::server::Implementation;
+use crate::party::{Incoming, Party};
 use crate::process::child::{Launch, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::idle::IdleCheck;
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
-use pmi_judge::api::Returned;
-use pmi_judge::event::{Bytes, Exit};
+use pmi_judge::event::{Abandoned, Bytes, Exit, What};
+use pmi_judge::library::api::Argument;
+use pmi_wire::Proc;
 
 /// The hidden command by which the binary is to load a library.
 pub(crate) const COMMAND: &str = "library-agent";
@@ -33,40 +35,6 @@ pub(crate) const COMMAND: &str = "library-agent";
 const STDERR_MAX: u64 = 1 << 20;
 /// Most bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
-
-/// Something that a process did.
-#[derive(Debug)]
-pub(crate) enum RankEvent {
-    /// The library has been loaded, or why not.
-    Loaded(Option<String>),
-    /// The call has returned.
-    Returned(Returned),
-    /// The call could not be made: whether the library lacks the function, and why in words.
-    NotCalled(bool, String),
-    /// The library has written to its PMI_FD.
-    Wire(Vec<u8>),
-    /// The library has closed its PMI_FD.
-    WireClosed,
-    /// A line of output, of the rank or of a launcher; whether on standard error.
-    Output(bool, Bytes),
-    /// The process is gone. The last event of it. How it ended is not told of those that a launcher has started.
-    Exited(Option<Exit>),
-}
-
-/// What came of waiting.
-#[derive(Debug)]
-pub(crate) enum Awaited {
-    /// A rank's process did something.
-    Event(u32, RankEvent),
-    /// A launcher has written something, or passed it on.
-    Launcher(bool, Bytes),
-    /// The processes waited for will do nothing unless we act.
-    Idle,
-    /// The deadline has passed.
-    Deadline,
-    /// The user wants the run to end.
-    Interrupted,
-}
 
 /// What is waited for.
 #[derive(Clone, Copy)]
@@ -93,15 +61,20 @@ struct Process {
     output: Output,
     /// Where a launcher has started it: the file that is its standard error, read when it is gone.
     stderr: Option<File>,
+    /// The function that was called last.
+    function: String,
+    /// It was told to end.
+    dismissed: bool,
     gone: bool,
 }
 
 /// The processes of one scenario. What is left of them ends with it.
-pub(crate) struct Processes<'a> {
+pub(crate) struct LibraryParty<'a> {
+    library: &'a Library,
     /// `None` before anything is started.
     reactor: Option<Reactor<Source>>,
     list: BTreeMap<u32, Process>,
-    queue: VecDeque<Awaited>,
+    queue: VecDeque<What>,
     interrupted: &'a AtomicBool,
     job: Option<Job>,
 }
@@ -130,18 +103,30 @@ fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Sourc
     }
 }
 
-impl<'a> Processes<'a> {
-    pub(crate) fn new(interrupted: &'a AtomicBool) -> Self {
-        Self { reactor: None, list: BTreeMap::new(), queue: VecDeque::new(), interrupted, job: None }
+impl<'a> LibraryParty<'a> {
+    /// Looks at the library's file, and lets its process manager, if it has one, start the processes of all ranks.
+    pub(crate) fn launch(library: &'a Library, ranks: u32, interrupted: &'a AtomicBool) -> Self {
+        let (list, queue) = (BTreeMap::new(), VecDeque::new());
+        let mut party = Self { library, reactor: None, list, queue, interrupted, job: None };
+        match object::read(&library.path) {
+            Ok(file) => party.queue.push_back(file),
+            Err(error) => party.give_up(error.to_string()),
+        }
+        if let Some(server) = &library.server
+            && let Err(error) = party.start_all(ranks, server)
+        {
+            party.give_up(error.to_string());
+        }
+        party
     }
 
-    /// Starts a rank's process with these variables. PMI_FD among them is the number that its connection gets.
-    pub(crate) fn start(
-        &mut self,
-        rank: u32,
-        library: &Library,
-        env: &BTreeMap<String, String>,
-    ) -> io::Result<()> {
+    fn give_up(&mut self, why: String) {
+        self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
+    }
+
+    /// Starts a rank's process. PMI_FD among the variables is the number that its connection gets.
+    fn start_one(&mut self, rank: u32, env: &BTreeMap<String, String>) -> io::Result<()> {
+        let library = self.library;
         let reactor = ready(&mut self.reactor)?;
         let (control, theirs) = pair()?;
         let (pmi, their_pmi) = pair()?;
@@ -175,13 +160,9 @@ impl<'a> Processes<'a> {
         Ok(())
     }
 
-    /// Lets a process manager start the processes of all ranks; its command line comes back.
-    pub(crate) fn launch(
-        &mut self,
-        ranks: u32,
-        server: &Implementation,
-        library: &Library,
-    ) -> io::Result<Vec<String>> {
+    /// Lets a process manager start the processes of all ranks.
+    fn start_all(&mut self, ranks: u32, server: &Implementation) -> io::Result<()> {
+        let library = self.library;
         let reactor = ready(&mut self.reactor)?;
         let reception = Reception::open()?;
         reception.watch(reactor, Source::Reception)?;
@@ -198,7 +179,7 @@ impl<'a> Processes<'a> {
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
         self.job = Some(Job { launcher, ranks, reception, output, pids: HashSet::new() });
-        Ok(words)
+        Ok(())
     }
 
     /// Calls may carry long strings: what the process does not take at once it gets when it reads, which it does whenever it is
@@ -214,75 +195,21 @@ impl<'a> Processes<'a> {
         }
     }
 
-    pub(crate) fn call(&mut self, rank: u32, function: &str, arguments: Vec<Argument>) {
-        self.order(rank, &Order::Call { function: function.to_owned(), arguments });
-    }
-
-    pub(crate) fn exit(&mut self, rank: u32, status: u8) {
-        self.order(rank, &Order::Exit(status));
-    }
-
-    pub(crate) fn kill(&mut self, rank: u32, signal: u8) {
-        self.order(rank, &Order::Kill(signal));
-    }
-
-    /// Writes to the library.
-    pub(crate) fn send(&mut self, rank: u32, bytes: &[u8]) {
-        let Some((pmi, key)) = self.list.get_mut(&rank).and_then(|p| p.pmi.as_mut()) else { return };
-        if pmi.unwritten() + bytes.len() <= UNWRITTEN_MAX {
-            pmi.push(bytes.to_vec());
-            pmi.flush();
-            if pmi.is_blocked()
-                && let Some(reactor) = &mut self.reactor
-            {
-                let _ = reactor.set(*key, Wanted::ReadWrite);
-            }
+    /// Tells a process to end.
+    fn dismiss(&mut self, rank: u32, order: &Order) {
+        if let Some(process) = self.list.get_mut(&rank) {
+            process.dismissed = true;
         }
-    }
-
-    /// Ends the connection to the library.
-    pub(crate) fn close(&mut self, rank: u32) {
-        let pmi = self.list.get_mut(&rank).and_then(|process| process.pmi.take());
-        if let (Some((pmi, key)), Some(reactor)) = (pmi, &mut self.reactor) {
-            reactor.remove(key);
-            pmi.shut_down();
-        }
-    }
-
-    /// Waits for the next event, until the deadline. If the processes of `ranks` do nothing more of their own, it says so.
-    pub(crate) fn next(&mut self, deadline: Instant, ranks: &[u32]) -> Awaited {
-        let mut slice = Duration::from_micros(500);
-        loop {
-            if let Some(event) = self.queue.pop_front() {
-                return event;
-            }
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Awaited::Interrupted;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.poll(slice.min(left));
-            if !self.queue.is_empty() {
-                continue;
-            }
-            if left.is_zero() {
-                return Awaited::Deadline;
-            }
-            if !ranks.is_empty() && ranks.iter().all(|rank| self.is_idle(*rank)) && self.queue.is_empty() {
-                return Awaited::Idle;
-            }
-            slice = (slice * 2).min(Duration::from_millis(20));
-        }
+        self.order(rank, order);
     }
 
     /// Whether the process waits for something that only we can do.
     fn is_idle(&mut self, rank: u32) -> bool {
-        // One that a launcher is to start may still come.
-        let Some(process) = self.list.get(&rank) else { return self.job.is_none() };
+        let Some(process) = self.list.get(&rank) else { return true };
         let is_written = process.pmi.as_ref().is_none_or(|(pmi, _)| pmi.unwritten() == 0);
         if process.gone || !is_written {
             return process.gone;
         }
-        // Of a process manager that we know nothing of, only time can tell.
         let Some(pid) = process.launch.as_ref().map(Launch::pid) else { return false };
         let friends = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
         if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &friends, true) {
@@ -299,14 +226,14 @@ impl<'a> Processes<'a> {
             match (ready.source, &mut *job) {
                 (Source::Rank(rank), _) => {
                     if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
-                        process.read(reactor, &mut |event| queue.push_back(Awaited::Event(rank, event)));
+                        process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
                     }
                 }
                 (_, None) => {}
                 (Source::Reception, Some(job)) => job.reception.accept(reactor, Source::Newcomer),
                 (Source::Newcomer(id), Some(job)) => job.greet(id, list, reactor),
                 (Source::LauncherOutput(stderr), Some(job)) => {
-                    let mut tell = |line| queue.push_back(Awaited::Launcher(stderr, line));
+                    let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
                     job.output.read(stderr, reactor, &mut tell);
                 }
                 (Source::Launcher, Some(job)) => {
@@ -314,7 +241,7 @@ impl<'a> Processes<'a> {
                         continue;
                     }
                     for stderr in [false, true] {
-                        let mut tell = |line| queue.push_back(Awaited::Launcher(stderr, line));
+                        let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
                         job.output.read_rest(stderr, reactor, &mut tell);
                     }
                     job.reception.accept(reactor, Source::Newcomer);
@@ -323,7 +250,7 @@ impl<'a> Processes<'a> {
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
-                            process.read(reactor, &mut |event| queue.push_back(Awaited::Event(rank, event)));
+                            process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
                         }
                     }
                 }
@@ -332,9 +259,89 @@ impl<'a> Processes<'a> {
     }
 }
 
+impl Party for LibraryParty<'_> {
+    fn start(&mut self, proc: Proc, env: BTreeMap<String, String>) {
+        if self.library.server.is_some() {
+            return;
+        }
+        match self.start_one(proc.rank, &env) {
+            Ok(()) => self.queue.push_back(What::Started { proc, env, args: Vec::new(), bad_fd: None }),
+            Err(e) => self.give_up(format!("cannot start the process of rank {}: {e}", proc.rank)),
+        }
+    }
+
+    fn call(&mut self, proc: Proc, function: &str, arguments: Vec<Argument>) {
+        if let Some(process) = self.list.get_mut(&proc.rank) {
+            function.clone_into(&mut process.function);
+        }
+        self.order(proc.rank, &Order::Call { function: function.to_owned(), arguments });
+    }
+
+    fn send(&mut self, to: Proc, bytes: &[u8]) {
+        let Some((pmi, key)) = self.list.get_mut(&to.rank).and_then(|p| p.pmi.as_mut()) else { return };
+        if pmi.unwritten() + bytes.len() <= UNWRITTEN_MAX {
+            pmi.push(bytes.to_vec());
+            pmi.flush();
+            if pmi.is_blocked()
+                && let Some(reactor) = &mut self.reactor
+            {
+                let _ = reactor.set(*key, Wanted::ReadWrite);
+            }
+        }
+    }
+
+    fn close(&mut self, proc: Proc) {
+        let pmi = self.list.get_mut(&proc.rank).and_then(|process| process.pmi.take());
+        if let (Some((pmi, key)), Some(reactor)) = (pmi, &mut self.reactor) {
+            reactor.remove(key);
+            pmi.shut_down();
+        }
+    }
+
+    fn exit(&mut self, proc: Proc, status: u8) {
+        self.dismiss(proc.rank, &Order::Exit(status));
+    }
+
+    fn kill(&mut self, proc: Proc, signal: u8) {
+        self.dismiss(proc.rank, &Order::Kill(signal));
+    }
+
+    /// What a library does of its own, it does at once: there is no need of patience.
+    fn next(&mut self, deadline: Instant, _patient: bool) -> Incoming {
+        let mut slice = Duration::from_micros(500);
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Incoming::Event(event);
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Incoming::Interrupted;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.poll(slice.min(left));
+            if !self.queue.is_empty() {
+                continue;
+            }
+            if left.is_zero() {
+                return Incoming::Deadline;
+            }
+            // Of a process manager that we know nothing of, only time can tell.
+            let ranks: Vec<u32> = self.list.keys().copied().collect();
+            if self.job.is_none() && ranks.into_iter().all(|rank| self.is_idle(rank)) {
+                return Incoming::Idle;
+            }
+            slice = (slice * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Nothing that a library lets start reports to us.
+    fn agent(&mut self, group: u32) -> Vec<u8> {
+        format!("/library/agent-{group}").into_bytes()
+    }
+}
+
 impl Process {
     /// Reads whatever is there. What the library wrote comes before what its call returned.
-    fn read(&mut self, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(RankEvent)) {
+    fn read(&mut self, proc: Proc, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
             pmi.flush();
             if !pmi.is_blocked() {
@@ -343,11 +350,11 @@ impl Process {
         }
         let exit = self.ended();
         // Reports are taken in first and told last: the library cannot write anything after its call has returned.
-        let reports = self.read_reports(reactor);
+        let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
-        self.read_pmi(exit.is_some(), reactor, tell);
+        self.read_pmi(proc, exit.is_some(), reactor, tell);
         for stderr in [false, true] {
-            let mut tell = |line| tell(RankEvent::Output(stderr, line));
+            let mut tell = |line| tell(What::Output { proc: Some(proc), stderr, line });
             match exit {
                 Some(_) => self.output.read_rest(stderr, reactor, &mut tell),
                 None => self.output.read(stderr, reactor, &mut tell),
@@ -359,14 +366,18 @@ impl Process {
                 let mut text = Vec::new();
                 let _ = file.take(STDERR_MAX).read_to_end(&mut text);
                 for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
-                    tell(RankEvent::Output(true, Bytes(line[..line.len().min(LINE_MAX)].to_vec())));
+                    let line = Bytes(line[..line.len().min(LINE_MAX)].to_vec());
+                    tell(What::Output { proc: Some(proc), stderr: true, line });
                 }
             }
             self.gone = true;
             let control = self.control.take().map(|(_, key)| key);
             let pmi = self.pmi.take().map(|(_, key)| key);
             control.into_iter().chain(pmi).for_each(|key| reactor.remove(key));
-            tell(RankEvent::Exited(exit));
+            tell(match exit {
+                Some(exit) => What::Exited { proc, exit },
+                None => What::Ended { proc, ours: self.dismissed },
+            });
         }
     }
 
@@ -378,7 +389,7 @@ impl Process {
         }
     }
 
-    fn read_reports(&mut self, reactor: &mut Reactor<Source>) -> Vec<RankEvent> {
+    fn read_reports(&mut self, proc: Proc, reactor: &mut Reactor<Source>) -> Vec<What> {
         let mut events = Vec::new();
         let Some((control, key)) = &mut self.control else { return events };
         let was_blocked = control.is_blocked();
@@ -389,9 +400,14 @@ impl Process {
         control.receive();
         while let Some(report) = control.next() {
             match report {
-                Ok(Report::Loaded(error)) => events.push(RankEvent::Loaded(error)),
-                Ok(Report::Returned(returned)) => events.push(RankEvent::Returned(returned)),
-                Ok(Report::NotCalled { missing, why }) => events.push(RankEvent::NotCalled(missing, why)),
+                Ok(Report::Loaded(error)) => events.push(What::Loaded { proc, error }),
+                Ok(Report::Returned(returned)) => {
+                    events.push(What::Returned { proc, function: self.function.clone(), returned });
+                }
+                Ok(Report::NotCalled { missing: true, why }) => events.push(What::NotCalled { proc, why }),
+                Ok(Report::NotCalled { missing: false, why }) => {
+                    events.push(What::Abandoned(Abandoned::Mistake(why)));
+                }
                 // A library that writes to descriptors that are not its own.
                 Err(_) => {}
             }
@@ -403,13 +419,13 @@ impl Process {
         events
     }
 
-    fn read_pmi(&mut self, all: bool, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(RankEvent)) {
+    fn read_pmi(&mut self, proc: Proc, all: bool, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
         let mut buffer = [0; CHUNK];
         while let Some((pmi, key)) = &self.pmi {
             match pmi.receive(&mut buffer) {
                 Received::Nothing => return,
                 Received::Bytes(n) => {
-                    tell(RankEvent::Wire(buffer[..n].to_vec()));
+                    tell(What::ToServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
                     // A library that floods must not keep us here.
                     if !all {
                         return reactor.after_read(*key, n, buffer.len());
@@ -418,7 +434,7 @@ impl Process {
                 Received::End => {
                     reactor.remove(*key);
                     self.pmi = None;
-                    tell(RankEvent::WireClosed);
+                    tell(What::ClosedByClient { proc });
                 }
             }
         }
@@ -466,7 +482,7 @@ fn stderr_path(scratch: &Path, pid: i32) -> std::path::PathBuf {
     scratch.join(agent::library::stderr_name(pid as u32))
 }
 
-impl Drop for Processes<'_> {
+impl Drop for LibraryParty<'_> {
     fn drop(&mut self) {
         // Whatever the library has started ends with it.
         for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
@@ -474,7 +490,7 @@ impl Drop for Processes<'_> {
         }
         // A launcher may have started processes that are not ours to end, on its behalf or elsewhere: first it is asked.
         for rank in self.list.keys().copied().collect::<Vec<_>>() {
-            self.exit(rank, 0);
+            self.order(rank, &Order::Exit(0));
         }
         if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {
             if !job.ends_within(Duration::from_millis(500), reactor) {

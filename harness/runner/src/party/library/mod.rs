@@ -6,12 +6,13 @@
 //! - `object` reads what can be seen without running anything.
 
 pub(crate) mod launch;
-pub(crate) mod object;
+mod object;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::party::server::Implementation;
+pub(crate) use launch::LibraryParty;
 
 /// A library under test.
 pub struct Library {

@@ -519,7 +519,7 @@ impl Host for Stage<'_> {
 
     fn say(&mut self, line: fmt::Arguments<'_>) {
         let line = Bytes(line.to_string().into_bytes());
-        self.record(What::Output { stderr: true, line });
+        self.record(What::Output { proc: None, stderr: true, line });
     }
 }
 
@@ -534,7 +534,7 @@ impl Stage<'_> {
         }
         if self.kept_lines < LINES_MAX {
             self.kept_lines += 1;
-            self.record(What::Output { stderr, line: Bytes(line) });
+            self.record(What::Output { proc: None, stderr, line: Bytes(line) });
         }
     }
 }

@@ -276,7 +276,7 @@ impl ServerParty {
                 Source::Upstream => self.read_upstream(),
                 Source::Output(stderr) => {
                     let queue = &mut self.queue;
-                    let mut tell = |line| queue.push_back(What::Output { stderr, line });
+                    let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
                     self.output.read(stderr, &mut self.reactor, &mut tell);
                 }
                 Source::Launcher => self.exit = self.launcher.child.try_wait(),

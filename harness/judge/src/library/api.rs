@@ -1,13 +1,47 @@
 //! The judge of the C API: what RFC 13 asks of every call, whatever the scenario expects of it.
 
+use std::fmt;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Severity;
 use crate::event::Bytes;
+use crate::expectation::SHOWN;
 use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE};
 
+/// An argument of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Argument {
+    /// A string, or the text form of an array.
+    Text(Bytes),
+    /// An integer.
+    Number(i32),
+    /// NULL.
+    Null,
+    /// Memory to be filled in, by this name; the size where the scenario says one.
+    Out(String, Option<usize>),
+}
+
+/// As the scenario writes it.
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => {
+                let text = text.to_string();
+                write!(f, "\"{}\"", &text[..text.floor_char_boundary(SHOWN)])
+            }
+            Self::Number(number) => number.fmt(f),
+            Self::Null => f.write_str("NULL"),
+            Self::Out(name, None) => write!(f, "&{name}"),
+            Self::Out(name, Some(size)) => write!(f, "&{name}[{size}]"),
+        }
+    }
+}
+
 /// What came of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Returned {
     /// The return code.
     pub result: i32,
@@ -18,7 +52,7 @@ pub struct Returned {
 }
 
 /// What an out argument holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
     /// An integer; `None` if it was not set.
@@ -31,8 +65,39 @@ pub enum Held {
     Opaque,
 }
 
+impl Returned {
+    /// The code and what the out arguments of this function hold, for people.
+    pub fn shown(&self, function: &str) -> String {
+        let mut shown = signature::code_name(self.result);
+        for (name, held) in self.outs.iter().filter(|(_, held)| *held != Held::Opaque) {
+            let mut text = held.text(function).unwrap_or_else(|| b"(unset)".to_vec());
+            text.truncate(SHOWN);
+            shown += &format!(" {name}={}", text.escape_ascii());
+        }
+        shown
+    }
+}
+
+impl Held {
+    /// As text. The order of clique ranks is open: they come sorted.
+    pub fn text(&self, function: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Int(number) => number.map(|n| n.to_string().into_bytes()),
+            Self::Text(text) => text.as_ref().map(|text| text.0.clone()),
+            Self::Ints(all) => {
+                let mut set: Vec<i32> = all.iter().copied().flatten().collect();
+                if function == "PMI_Get_clique_ranks" {
+                    set.sort_unstable();
+                }
+                Some(set.iter().map(i32::to_string).collect::<Vec<_>>().join(",").into_bytes())
+            }
+            Self::Opaque => None,
+        }
+    }
+}
+
 /// Requirements that the caller of a library keeps, which here is the scenario.
-pub const CALLERS: &[&str] = &[
+pub(crate) const CALLERS: &[&str] = &[
     "rfc13.put.once",
     "rfc13.put.unique",
     "rfc13.put.length",
@@ -42,15 +107,15 @@ pub const CALLERS: &[&str] = &[
 
 /// What is wrong with a call.
 #[derive(Debug)]
-pub struct Breach {
+pub(crate) struct Breach {
     /// Id of the requirement.
-    pub requirement: &'static str,
+    pub(crate) requirement: &'static str,
     /// It counts as no more than this.
-    pub at_most: Option<Severity>,
+    pub(crate) at_most: Option<Severity>,
     /// What should have been.
-    pub expected: String,
+    pub(crate) expected: String,
     /// What was.
-    pub seen: String,
+    pub(crate) seen: String,
 }
 
 fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Into<String>) -> Breach {
@@ -58,7 +123,7 @@ fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Int
 }
 
 /// Judges what a call returned.
-pub fn returned(function: &Function, returned: &Returned) -> Vec<Breach> {
+pub(crate) fn returned(function: &Function, returned: &Returned) -> Vec<Breach> {
     let mut all = Vec::new();
     let code = signature::code_name(returned.result);
     if function.name == "PMI_Abort" {

@@ -1,0 +1,364 @@
+//! The judge of a library under test: what RFC 13 asks of every call, whatever the scenario expects of it, and how a library comes
+//! to what the scenario expects.
+
+pub mod api;
+mod object;
+mod request;
+mod weigh;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pmi_scenario::signature::{self, Function};
+use pmi_wire::{LineFramer, Operation, Proc, Response, ValueReading};
+
+use crate::crash::Cause;
+use crate::event::{Event, Exit, What};
+use crate::expectation::Expected;
+use crate::{Finding, SeenKind, Severity, Side, Unjudged};
+use api::{Argument, Breach, CALLERS, Returned};
+pub use request::Request;
+use request::Requests;
+
+/// Whether what the monitor has found is the library's doing, whose it then is: what its caller keeps is for the scenario to keep,
+/// and whether a process ends with or without PMI_Finalize is for its caller to say, too.
+pub(crate) fn concerns(finding: &mut Finding, event: &Event) -> bool {
+    let ours =
+        CALLERS.contains(&finding.requirement.as_str()) || matches!(event.what, What::ClosedByClient { .. });
+    let concerned = finding.party == Side::Client && !ours;
+    finding.party = Side::Library;
+    concerned
+}
+
+/// Longest answer of ours that is read.
+const LINE_LIMIT: usize = 1 << 20;
+
+/// A call that has begun.
+#[derive(Debug)]
+pub struct Call {
+    /// The function.
+    pub function: &'static Function,
+    /// Its arguments.
+    pub arguments: Vec<Argument>,
+}
+
+/// A process that loads the library.
+#[derive(Debug, Default)]
+struct Process {
+    /// We have started it, rather than a process manager.
+    started: bool,
+    /// Whether the library has been loaded, and what stood against it.
+    loaded: Option<Option<String>>,
+    call: Option<Call>,
+    /// What is asked waits for the scenario to expect it.
+    held: bool,
+    returned: Option<Returned>,
+    /// The function that was called is missing.
+    missing: Option<String>,
+    /// Number of barriers that it has entered.
+    barriers: u32,
+    asks: Requests,
+    /// What was asked within the call and is held.
+    held_requests: VecDeque<Request>,
+    /// The request that a step has taken last.
+    taken: Option<Request>,
+    /// Requests that are not answered.
+    unanswered: VecDeque<Option<Operation>>,
+    answers: Option<LineFramer>,
+    /// We have broken the protocol towards it: ending the process is a lawful answer.
+    wronged: bool,
+    /// The connection is over.
+    closed: bool,
+    stderr: Vec<u8>,
+    exit: Option<Exit>,
+    /// It has been told to exit.
+    exiting: bool,
+    /// Its end has been judged, or was ours.
+    done: bool,
+    /// Nothing is left that steps could be about.
+    over: bool,
+}
+
+impl Process {
+    fn is_in_call(&self) -> bool {
+        self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
+    }
+
+    /// The function that it is in.
+    fn function(&self) -> Option<&'static Function> {
+        self.call.as_ref().map(|call| call.function)
+    }
+
+    /// Takes note of an answer of ours that is none to what was asked.
+    fn answered(&mut self, bytes: &[u8]) {
+        let answers = self.answers.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
+        answers.push(bytes);
+        while let Some(line) = answers.next_line() {
+            let response = line.ok().and_then(|line| Response::parse(line, ValueReading::ToEndOfLine).ok());
+            let asked = self.unanswered.pop_front().flatten();
+            self.wronged |= response.is_none_or(|response| Some(response.operation()) != asked);
+        }
+    }
+
+    /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
+    fn is_excused(&self, exit: Exit) -> bool {
+        let aborts = match exit {
+            Exit::Signal(signal) => Cause::of(signal) == Cause::Abort,
+            Exit::Code(code) => code != 0,
+        };
+        let half = self.answers.as_ref().is_some_and(|answers| !answers.partial().is_empty());
+        aborts && (self.wronged || half)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Library {
+    /// What the scenario tests.
+    requires: Vec<String>,
+    ranks: u32,
+    processes: BTreeMap<Proc, Process>,
+    /// Requests that are not for the scenario, and not taken yet.
+    beside: Vec<(Proc, Request)>,
+    findings: Vec<Finding>,
+    /// Bytes that the library has sent, and from where the last ones came.
+    pub(crate) received: u64,
+    pub(crate) last_writer: Option<Proc>,
+    pub(crate) crashed: Option<(String, i32)>,
+    pub(crate) hung: bool,
+    pub(crate) unjudged: Option<Unjudged>,
+    /// Place of the event that is read.
+    seq: u64,
+    line: usize,
+}
+
+impl Library {
+    pub(crate) fn new(requires: Vec<String>) -> Self {
+        Self { requires, ..Self::default() }
+    }
+
+    /// The call of a process whose return no step has taken.
+    pub fn call(&self, p: Proc) -> Option<&Call> {
+        self.processes.get(&p)?.call.as_ref()
+    }
+
+    /// Whether a process is in a call.
+    pub fn is_in_call(&self, p: Proc) -> bool {
+        self.processes.get(&p).is_some_and(Process::is_in_call)
+    }
+
+    /// Whether a process has loaded the library and can be called.
+    pub fn is_ready(&self, p: Proc) -> bool {
+        self.processes.get(&p).is_some_and(|process| process.loaded == Some(None) && process.exit.is_none())
+    }
+
+    /// Whether a process has ended.
+    pub fn has_ended(&self, p: Proc) -> bool {
+        self.processes.get(&p).is_some_and(|process| process.exit.is_some())
+    }
+
+    /// The request that a step has taken last of a process.
+    pub fn taken(&self, p: Proc) -> Option<&Request> {
+        self.processes.get(&p)?.taken.as_ref()
+    }
+
+    pub(crate) fn take_beside(&mut self) -> Vec<(Proc, Request)> {
+        std::mem::take(&mut self.beside)
+    }
+
+    pub(crate) fn is_over(&self, p: Proc) -> bool {
+        self.processes.get(&p).is_some_and(|process| process.over)
+    }
+
+    pub(crate) fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    fn process(&mut self, p: Proc) -> &mut Process {
+        self.processes.entry(p).or_default()
+    }
+
+    /// Reads the next event.
+    pub(crate) fn observe(&mut self, event: &Event) {
+        (self.seq, self.line) = (event.seq, event.line);
+        match &event.what {
+            What::Launched { ranks, .. } => self.ranks = *ranks,
+            What::LibraryFile { name, soname, functions } => {
+                let file = object::File { name, soname: soname.as_deref(), functions };
+                for id in self.requires.clone() {
+                    if let Some((expected, seen)) = file.fault(&id) {
+                        self.find(None, &id, None, expected, seen);
+                    }
+                }
+            }
+            What::Started { proc, .. } => self.process(*proc).started = true,
+            What::Loaded { proc, error } => self.process(*proc).loaded = Some(error.clone()),
+            What::Called { proc, function, arguments, held } => {
+                let Some(function) = signature::function(function) else { return };
+                let process = self.process(*proc);
+                process.call = Some(Call { function, arguments: arguments.clone() });
+                process.held = *held;
+                process.taken = None;
+                process.barriers += u32::from(function.name == "PMI_Barrier");
+            }
+            What::NotCalled { proc, why } => self.process(*proc).missing = Some(why.clone()),
+            What::Returned { proc, returned, .. } => self.returned(*proc, returned),
+            What::ToServer { proc, bytes } => {
+                self.received += bytes.0.len() as u64;
+                self.last_writer = Some(*proc);
+                let process = self.process(*proc);
+                for request in process.asks.read(&bytes.0) {
+                    process.unanswered.push_back(request.operation());
+                    process.held_requests.push_back(request);
+                }
+                self.release(*proc);
+            }
+            What::FromServer { proc, bytes } => self.process(*proc).answered(&bytes.0),
+            What::ClosedByServer { proc } => {
+                let process = self.process(*proc);
+                (process.closed, process.wronged) = (true, true);
+            }
+            What::ClosedByClient { proc } => self.process(*proc).closed = true,
+            What::Output { proc: Some(proc), stderr: true, line } => {
+                let stderr = &mut self.process(*proc).stderr;
+                stderr.extend_from_slice(&line.0);
+                stderr.push(b'\n');
+            }
+            What::Exited { proc, exit } => self.exited(*proc, *exit, true),
+            What::Ended { proc, ours } => {
+                let process = self.process(*proc);
+                process.done |= *ours;
+                process.over |= *ours;
+                // How a process ends that somebody else has started is not known.
+                if !process.started {
+                    self.exited(*proc, Exit::Code(0), false);
+                }
+            }
+            What::Expected(expectation) => {
+                let Some(p) = expectation.proc else { return };
+                match expectation.what {
+                    Expected::Returns { .. } => {
+                        self.process(p).held = false;
+                        self.release(p);
+                    }
+                    Expected::ExitsAsTold => self.process(p).exiting = true,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Requests that no step is to expect go beside the scenario.
+    fn release(&mut self, p: Proc) {
+        let process = self.processes.entry(p).or_default();
+        if !process.held {
+            self.beside.extend(process.held_requests.drain(..).map(|request| (p, request)));
+        }
+    }
+
+    fn returned(&mut self, p: Proc, returned: &Returned) {
+        let process = self.process(p);
+        process.returned = Some(returned.clone());
+        let Some(function) = process.function() else { return };
+        for Breach { requirement, at_most, expected, seen } in api::returned(function, returned) {
+            self.find(Some(p), requirement, at_most, expected, seen);
+        }
+        if function.name != "PMI_Barrier" {
+            return;
+        }
+        if returned.result == 0 {
+            self.left_barrier(p);
+        } else {
+            self.process(p).barriers -= 1;
+        }
+    }
+
+    /// A barrier must not let a process out before all are in.
+    fn left_barrier(&mut self, p: Proc) {
+        let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
+        let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
+        let Some(missing) = missing else { return };
+        // The same duty twice over, in the words of the API and of the protocol: what the scenario tests is cited.
+        let all_in = "rfc13.barrier.all-in-before-any-out";
+        let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { "rfc13.api.barrier" };
+        let expected = "PMI_Barrier blocks until all processes have entered it";
+        self.find(
+            Some(p),
+            id,
+            None,
+            expected,
+            format!("it returned PMI_SUCCESS before rank {missing} had called it"),
+        );
+        if let Some(finding) = self.findings.last_mut() {
+            finding.kind = Some(SeenKind::EarlyBarrierExit);
+        }
+    }
+
+    /// A process has ended; whether it is known how.
+    fn exited(&mut self, p: Proc, exit: Exit, known: bool) {
+        let process = self.process(p);
+        if process.exit.replace(exit).is_some() || process.done {
+            return;
+        }
+        let excused = process.is_excused(exit);
+        let function = process.function().filter(|_| process.returned.is_none());
+        if function.is_some_and(|function| function.name == "PMI_Abort") {
+            return self.aborted(p, exit, known);
+        }
+        let process = self.process(p);
+        let when = match (process.exiting, process.loaded.is_some(), function) {
+            (true, ..) => "the process, at its exit,".to_owned(),
+            (_, false, _) => "the library, while it was loaded,".to_owned(),
+            (.., None) => "the library, in between calls,".to_owned(),
+            (.., Some(function)) => format!("the library, in {},", function.name),
+        };
+        if let Exit::Signal(signal) = exit
+            && !excused
+        {
+            self.crashed.get_or_insert((when, signal));
+        }
+    }
+
+    /// RFC 13: the message goes to standard error, then the process exits with the code.
+    fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
+        let process = self.process(p);
+        let Some(Call { arguments, .. }) = &process.call else { return };
+        let message = match arguments.get(1) {
+            Some(Argument::Text(text)) => text.0.clone(),
+            _ => Vec::new(),
+        };
+        let code = match arguments.first() {
+            Some(Argument::Number(code)) => Exit::Code(code & 0xff),
+            _ => exit,
+        };
+        if memchr::memmem::find(&process.stderr, &message).is_none() {
+            let expected = format!("\"{}\" on standard error", message.escape_ascii());
+            let seen = format!("\"{}\"", process.stderr.escape_ascii());
+            self.find(Some(p), "rfc13.abort.stderr", None, expected, seen);
+        }
+        if exit != code && known {
+            self.find(Some(p), "rfc13.abort.exit-code", None, code.to_string(), exit.to_string());
+        }
+    }
+
+    fn find(
+        &mut self,
+        proc: Option<Proc>,
+        requirement: &str,
+        at_most: Option<Severity>,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            requirement: requirement.to_owned(),
+            party: Side::Library,
+            proc,
+            seq: self.seq,
+            line: self.line,
+            at_most,
+            expected: expected.into(),
+            seen: seen.into(),
+            kind: None,
+        });
+    }
+}

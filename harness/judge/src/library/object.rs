@@ -1,0 +1,54 @@
+//! What the file of a shared library shows: its name, and the functions that it has.
+
+use pmi_scenario::signature::FUNCTIONS;
+
+/// A library file.
+pub(super) struct File<'a> {
+    pub(super) name: &'a str,
+    pub(super) soname: Option<&'a str>,
+    /// Exported functions whose names begin with PMI_.
+    pub(super) functions: &'a [String],
+}
+
+impl File<'_> {
+    /// Holds it against a requirement: what was expected and what is seen instead. Most requirements say nothing about files.
+    pub(super) fn fault(&self, requirement: &str) -> Option<(&'static str, String)> {
+        let called = self.soname.unwrap_or(self.name);
+        let named = || match self.soname {
+            Some(name) => format!("the soname {name}"),
+            None => format!("no soname, and a file called {}", self.name),
+        };
+        let missing = |expected, which: &dyn Fn(bool, &str) -> bool| {
+            let has = |name: &str| self.functions.iter().any(|f| f == name);
+            let all = FUNCTIONS.iter().filter(|f| which(f.optional, f.does) && !has(f.name)).map(|f| f.name);
+            let all = all.collect::<Vec<_>>().join(", ");
+            (!all.is_empty()).then(|| (expected, format!("{all} missing")))
+        };
+        match requirement {
+            "rfc13.api.name-libpmi" => {
+                let stem = called.split(".so").next().unwrap_or_default();
+                (stem != "libpmi").then(|| ("a library called libpmi", named()))
+            }
+            "rfc13.api.soname-zero" => {
+                let version = called.split_once(".so.").map(|(_, version)| version.split('.').next());
+                (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
+            }
+            "rfc13.api.all-functions" => missing("all functions of RFC 13", &|optional, _| !optional),
+            "rfc13.api.optional-defined" => {
+                missing("the functions that are optional, too", &|optional, _| optional)
+            }
+            "rfc13.api.no-other-functions" => {
+                let known = |name: &&String| FUNCTIONS.iter().any(|f| f.name == **name);
+                let more: Vec<&str> =
+                    self.functions.iter().filter(|f| !known(f)).map(String::as_str).collect();
+                let seen = || format!("{} more: {}", more.len(), more.join(", "));
+                (!more.is_empty()).then(|| ("no function PMI_* beyond those of RFC 13", seen()))
+            }
+            "rfc13.api.kvs-create"
+            | "rfc13.api.kvs-destroy"
+            | "rfc13.api.kvs-iter-first"
+            | "rfc13.api.kvs-iter-next" => missing("the function is there", &|_, does| does == requirement),
+            _ => None,
+        }
+    }
+}

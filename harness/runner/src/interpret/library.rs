@@ -1,0 +1,450 @@
+//! What a step means where a library is under test: we make its calls (`A:`), expect what it asks (`C:`) and are its process
+//! manager (`S:`).
+//!
+//! When a library asks for what is its own affair: the limits in `PMI_Init` or on first use, the mapping once or at each call. So the
+//! wire lines of a scenario only have to stand where they matter. Between a call and its return, `C:` expects a request and `S:`
+//! answers it; outside of calls, `C:` and `S:` say how such a request is to be answered from then on, whenever it comes. All else is
+//! answered by the reference server, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use pmi_judge::event::{Bytes, Exit, What};
+use pmi_judge::expectation::{Expected, Matcher, ReturnCode};
+use pmi_judge::library::{Request, api::Argument};
+use pmi_judge::{Judge, Outcome, Side};
+use pmi_reference::Config;
+use pmi_scenario::ast::{
+    Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Template, Who, WriteMode,
+};
+use pmi_scenario::scope::ScenarioError;
+use pmi_scenario::signature;
+use pmi_wire::Proc;
+
+use super::walk::{Fragments, Place, walk};
+use super::{Ended, EventSink, Interpreter, Recorder, Stop};
+use crate::party::library::{Library, LibraryParty};
+use crate::party::{Incoming, Limits, MemoryParty, Party};
+
+/// First part of the names of keyval spaces that the reference server gives.
+pub const KVS_PREFIX: &str = "library-kvs-";
+/// Descriptor that a process gets for PMI_FD where the scenario names none.
+const PMI_FD: &str = "7";
+
+/// Plays one scenario against a library.
+pub fn play(
+    scenario: &Scenario,
+    fragments: Fragments<'_>,
+    library: &Library,
+    limits: Limits,
+    interrupted: &AtomicBool,
+    sink: &mut dyn EventSink,
+) -> Outcome {
+    let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
+    let mut party = LibraryParty::launch(library, scenario.ranks, interrupted);
+    let recorder = Recorder::new(sink, Judge::new(Side::Library, requires));
+    let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
+    let mut manager = Manager::new(scenario, library.server.is_some());
+    interpreter.scope.set_agent(manager.server.agent(1));
+    interpreter.manager = Some(manager);
+    let command = vec![library.path.display().to_string()];
+    interpreter.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes });
+    // The judge knows why it ended early, if it did.
+    let _ = interpreter.run_calls(fragments);
+    let Recorder { events, judge, .. } = interpreter.recorder;
+    judge.finish(events)
+}
+
+/// The process manager of a library under test.
+pub(super) struct Manager {
+    /// Answers what the scenario does not.
+    server: MemoryParty,
+    /// The library's processes have been started by a manager of its own.
+    launched: bool,
+    env: BTreeMap<Proc, BTreeMap<String, String>>,
+    started: BTreeSet<Proc>,
+    rules: BTreeMap<Proc, Vec<Rule>>,
+}
+
+/// How requests of a form are answered.
+struct Rule {
+    request: Vec<Template>,
+    replies: Vec<Reply>,
+}
+
+/// What we do to a request.
+#[derive(Clone)]
+enum Reply {
+    Write(WriteMode, Vec<Template>),
+    Newline,
+    Close,
+    Nothing,
+}
+
+impl Manager {
+    fn new(scenario: &Scenario, launched: bool) -> Self {
+        let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
+        let mut manager = Self {
+            server: MemoryParty::launch(config, scenario.ranks),
+            launched,
+            env: BTreeMap::new(),
+            started: BTreeSet::new(),
+            rules: BTreeMap::new(),
+        };
+        for what in manager.said() {
+            if let What::Started { proc, mut env, .. } = what {
+                env.insert("PMI_FD".to_owned(), PMI_FD.to_owned());
+                manager.env.insert(proc, env);
+            }
+        }
+        manager
+    }
+
+    /// What the reference server has done since.
+    fn said(&mut self) -> Vec<What> {
+        let mut all = Vec::new();
+        while let Incoming::Event(what) = self.server.next(Instant::now(), false) {
+            all.push(what);
+        }
+        all
+    }
+}
+
+fn mistake(what: &str) -> Ended {
+    Ended::Mistake(what.to_owned())
+}
+
+impl Interpreter<'_> {
+    fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
+        let scenario = self.scenario;
+        walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
+        // What is left running is to end now.
+        for rank in 0..scenario.ranks {
+            let p = Proc { group: 0, rank };
+            let calls = self.recorder.judge.library();
+            if calls.is_ready(p) && calls.call(p).is_none() && self.dismissed.insert(p) {
+                self.party.exit(p, 0);
+                self.expect(Some(p), Expected::ExitsAsTold)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn library_step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Ended> {
+        let ranks = match &step.who {
+            Who::Job => match &step.action {
+                Action::Process(ProcessAction::Logged) => return Ok(self.expect(None, Expected::Logs)?),
+                _ => return Err(mistake("a library has no job; `P: ends` is how a process ends")),
+            },
+            Who::Ranks { group: 0, set } => self.members(0, set),
+            Who::Ranks { .. } | Who::Spawned { .. } => {
+                return Err(mistake("spawned processes do not report to a library's scenario"));
+            }
+        };
+        let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
+        if let Action::Call(call) = &step.action {
+            // All begin before the first is waited for, so that a collective call can stand on one line.
+            for p in procs.iter().filter(|_| call.function.is_some()) {
+                let held = call.result.is_none() && self.is_scripted(place.rest, p.rank);
+                self.begin(*p, call, held)?;
+            }
+            for p in procs.iter().filter(|_| call.result.is_some()) {
+                self.end(*p, call, step.cites.is_some())?;
+            }
+            return Ok(());
+        }
+        for p in procs {
+            if self.recorder.judge.is_over(p) {
+                continue;
+            }
+            self.scope.enter(p.rank, self.scenario.ranks);
+            match (step.role, &step.action) {
+                (Role::Process, Action::Process(action)) => self.library_process_step(p, action)?,
+                (Role::Client, action) => self.asked_step(p, action)?,
+                (Role::Server, action) => self.manager_step(p, action)?,
+                _ => return Err(mistake("this role cannot do that")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether wire lines for this rank stand before the line that tells what its call returns.
+    fn is_scripted(&self, rest: &[Stmt], rank: u32) -> bool {
+        rest.iter()
+            .find_map(|stmt| {
+                let Stmt::Step(step) = stmt else { return None };
+                let Who::Ranks { group: 0, set } = &step.who else { return None };
+                match (&step.action, step.role) {
+                    _ if !self.members(0, set).contains(&rank) => None,
+                    (Action::Call(_), _) => Some(false),
+                    (_, Role::Client | Role::Server) => Some(true),
+                    _ => None,
+                }
+            })
+            .unwrap_or(false)
+    }
+
+    fn manager(&mut self) -> Result<&mut Manager, ScenarioError> {
+        self.manager.as_mut().ok_or_else(|| ScenarioError("library calls need a library under test".into()))
+    }
+
+    // ----- calls ----------------------------------------------------------------------------------------------------
+
+    /// Has a process load the library, if it has not done so.
+    fn load(&mut self, p: Proc) -> Result<(), Ended> {
+        let manager = self.manager()?;
+        if manager.started.insert(p) {
+            let env = manager.env.get(&p).cloned().unwrap_or_default();
+            self.party.start(p, env);
+        }
+        if !self.recorder.judge.library().is_ready(p) {
+            self.expect(Some(p), Expected::Started)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, p: Proc, call: &Call, held: bool) -> Result<(), Ended> {
+        let Some(name) = call.function.as_ref().filter(|_| !self.recorder.judge.is_over(p)) else {
+            return Ok(());
+        };
+        if self.recorder.judge.library().call(p).is_some() {
+            return Err(mistake("the call before has not returned"));
+        }
+        let Some(function) = signature::function(&name.value) else {
+            return Err(Ended::Mistake(format!("RFC 13 has no function {}", name.value)));
+        };
+        self.scope.enter(p.rank, self.scenario.ranks);
+        let arguments = call.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
+        self.load(p)?;
+        if self.recorder.judge.is_over(p) {
+            return Ok(());
+        }
+        // Calls of other ranks that have begun either return or wait: what they do must not depend on how fast they are. Of
+        // processes under a launcher only time can tell that they wait.
+        let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
+        for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {
+            let other = Proc { rank, ..p };
+            self.listen(Instant::now() + wait, false, &|judge| !judge.library().is_in_call(other))?;
+        }
+        let function = function.name.to_owned();
+        let called = What::Called { proc: p, function: function.clone(), arguments: arguments.clone(), held };
+        self.recorder.record(called);
+        self.party.call(p, &function, arguments);
+        Ok(())
+    }
+
+    fn argument(&self, arg: &Arg) -> Result<Argument, ScenarioError> {
+        Ok(match arg {
+            Arg::Text(text) => Argument::Text(Bytes(self.scope.text(text)?)),
+            Arg::Number(expr) => {
+                let number = self.scope.number(expr)?;
+                let number = i32::try_from(number)
+                    .map_err(|_| ScenarioError(format!("{number} does not fit an int")))?;
+                Argument::Number(number)
+            }
+            Arg::Null => Argument::Null,
+            Arg::Out(name, size) => {
+                let size = size.as_ref().map(|size| self.scope.number(size)).transpose()?;
+                Argument::Out(name.value.clone(), size.map(|n| usize::try_from(n).unwrap_or(0)))
+            }
+        })
+    }
+
+    fn end(&mut self, p: Proc, call: &Call, cites: bool) -> Result<(), Ended> {
+        let Some(wanted) = call.result.as_ref().filter(|_| !self.recorder.judge.is_over(p)) else {
+            return Ok(());
+        };
+        let Some(begun) = self.recorder.judge.library().call(p) else {
+            return Err(mistake("no call has begun"));
+        };
+        let is_out =
+            |name: &str| begun.arguments.iter().any(|a| matches!(a, Argument::Out(n, _) if n == name));
+        if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
+            return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
+        }
+        // Where a scenario is about errors, what has to succeed is its control, and cites what it is about.
+        if wanted.value == "PMI_SUCCESS" && !cites && self.cited.ends_with(".errors") {
+            self.cited = begun.function.does.to_owned();
+        }
+        let Some(code) = ReturnCode::new(&wanted.value) else {
+            return Err(Ended::Mistake(format!("{} is no return code", wanted.value)));
+        };
+        self.scope.enter(p.rank, self.scenario.ranks);
+        let outs = call.outs.iter();
+        let outs = outs.map(|(name, value)| Ok((name.value.clone(), Matcher::new(&self.scope, value)?)));
+        let outs = outs.collect::<Result<_, ScenarioError>>()?;
+        Ok(self.expect(Some(p), Expected::Returns { code, outs })?)
+    }
+
+    // ----- requests -------------------------------------------------------------------------------------------------
+
+    fn asked_step(&mut self, p: Proc, action: &Action) -> Result<(), Ended> {
+        let in_call = self.recorder.judge.library().call(p).is_some();
+        match action {
+            Action::Close => self.expect(Some(p), Expected::Close)?,
+            Action::Message { lines, .. } if !in_call => {
+                let rule = Rule { request: lines.clone(), replies: Vec::new() };
+                self.manager()?.rules.entry(p).or_default().push(rule);
+            }
+            _ if !in_call => return Err(mistake("outside of a call, a library says nothing")),
+            Action::Message { lines, .. } => {
+                let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?;
+                self.expect(Some(p), Expected::Asks(patterns))?;
+                if let Some(request) = self.recorder.judge.library().taken(p).cloned() {
+                    self.introduce(p, &request)?;
+                }
+            }
+            Action::OneOf(alternatives) => {
+                let choices = alternatives.iter().map(|a| self.choice(a)).collect::<Result<_, _>>()?;
+                self.expect(Some(p), Expected::OneOf(choices))?;
+            }
+            Action::Silence => self.expect(Some(p), Expected::Silence)?,
+            _ => return Err(mistake("a library does not do that")),
+        }
+        Ok(())
+    }
+
+    fn manager_step(&mut self, p: Proc, action: &Action) -> Result<(), Ended> {
+        let reply = match action {
+            Action::Message { mode, lines } => Reply::Write(*mode, lines.clone()),
+            Action::Empty => Reply::Newline,
+            Action::Close => Reply::Close,
+            Action::Silence => Reply::Nothing,
+            _ => return Err(mistake("we cannot do that as the process manager")),
+        };
+        let in_call = self.recorder.judge.library().call(p).is_some();
+        if let Some(rule) = self.manager()?.rules.get_mut(&p).and_then(|rules| rules.last_mut())
+            && !in_call
+        {
+            rule.replies.push(reply);
+            return Ok(());
+        }
+        if !in_call {
+            self.load(p)?;
+        }
+        Ok(self.reply(p, &reply)?)
+    }
+
+    fn reply(&mut self, p: Proc, reply: &Reply) -> Result<(), ScenarioError> {
+        self.scope.enter(p.rank, self.scenario.ranks);
+        match reply {
+            Reply::Nothing => {}
+            Reply::Close => self.hang_up(p),
+            Reply::Newline => self.say(p, b"\n".to_vec()),
+            Reply::Write(mode, lines) => {
+                self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.say(p, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, p: Proc, bytes: Vec<u8>) {
+        self.recorder.record(What::FromServer { proc: p, bytes: Bytes(bytes.clone()) });
+        self.party.send(p, &bytes);
+    }
+
+    fn hang_up(&mut self, p: Proc) {
+        if !self.recorder.judge.is_closed(p) {
+            self.recorder.record(What::ClosedByServer { proc: p });
+            self.party.close(p);
+        }
+    }
+
+    /// Answers what is not for the scenario.
+    pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
+        for (p, request) in self.recorder.judge.take_beside() {
+            self.answer(p, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request by the scenario's rules, or else as the reference server does.
+    fn answer(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+        self.scope.enter(p.rank, self.scenario.ranks);
+        for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
+            let Rule { request: lines, replies } = &self.manager()?.rules[&p][at];
+            let (lines, replies) = (lines.clone(), replies.clone());
+            let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<Vec<_>, _>>()?;
+            if let Some(captures) = request.fits(&patterns) {
+                self.scope.bind(captures);
+                self.introduce(p, request)?;
+                return replies.iter().try_for_each(|reply| self.reply(p, reply));
+            }
+        }
+        self.manager()?.server.send(p, &request.text());
+        self.relay()
+    }
+
+    /// Lets the reference server know whom it has before it, where the scenario answers init.
+    fn introduce(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+        if request.is_init() {
+            let manager = self.manager()?;
+            manager.server.send(p, &request.text());
+            manager.said();
+        }
+        Ok(())
+    }
+
+    /// Carries out what the reference server does.
+    fn relay(&mut self) -> Result<(), ScenarioError> {
+        for what in self.manager()?.said() {
+            match what {
+                What::FromServer { proc, bytes } if proc.group == 0 => self.say(proc, bytes.0),
+                What::ClosedByServer { proc } if proc.group == 0 => self.hang_up(proc),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    // ----- processes ------------------------------------------------------------------------------------------------
+
+    fn library_process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
+        match action {
+            ProcessAction::Env(name, value) => {
+                let text = match value.pieces.as_slice() {
+                    [Piece::Typed(Kind::Absent)] => None,
+                    _ => Some(String::from_utf8_lossy(&self.scope.text(value)?).into_owned()),
+                };
+                let manager = self.manager()?;
+                if manager.started.contains(&p) {
+                    return Err(mistake("the environment is set before the first call"));
+                }
+                let env = manager.env.entry(p).or_default();
+                match text {
+                    Some(text) => env.insert(name.value.clone(), text),
+                    None => env.remove(&name.value),
+                };
+                return Ok(());
+            }
+            ProcessAction::Started => return self.load(p),
+            ProcessAction::Ended => return Ok(self.expect(Some(p), Expected::Ended)?),
+            ProcessAction::Exit(status) => {
+                self.dismiss(p);
+                self.party.exit(p, *status);
+            }
+            ProcessAction::Kill(signal) => {
+                self.dismiss(p);
+                self.party.kill(p, *signal);
+            }
+            _ => return Err(mistake("this cannot be said of a process that loads a library")),
+        }
+        let deadline = Instant::now() + self.limits.step;
+        self.listen(deadline, true, &|judge| judge.library().has_ended(p))?;
+        Ok(())
+    }
+
+    /// Tells the reference server that a process has ended of its own.
+    pub(super) fn bury(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
+        if self.manager.is_none() || self.dismissed.contains(&p) {
+            return Ok(());
+        }
+        let status = match exit {
+            Exit::Code(code) => code as u8,
+            Exit::Signal(_) => 1,
+        };
+        self.manager()?.server.exit(p, status);
+        self.relay()
+    }
+}

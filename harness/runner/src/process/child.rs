@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -29,8 +30,16 @@ fn exit_of(status: ExitStatus) -> Exit {
 }
 
 impl Child {
-    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        Self::adopt(command.spawn()?)
+    /// Starts the command, which is given up with the descriptors that it holds. Starts are one at a time: until it has come
+    /// to its own program, a child holds copies of everything that is open here, and a connection does not end that is closed
+    /// everywhere else.
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
+        static STARTS: Mutex<()> = Mutex::new(());
+        let one_at_a_time = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.spawn();
+        drop(command);
+        drop(one_at_a_time);
+        Self::adopt(child?)
     }
 
     /// One that has been started already.
@@ -106,7 +115,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     /// Starts the command. No other launch may have this mark.
-    pub(crate) fn start(command: &mut Command, mark: String) -> io::Result<Self> {
+    pub(crate) fn start(mut command: Command, mark: String) -> io::Result<Self> {
         tree::become_subreaper();
         command.env(tree::MARK, &mark);
         let child = tree::launch(&mark, || {

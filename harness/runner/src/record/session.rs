@@ -77,7 +77,7 @@ pub fn run(
     }
     let start = Instant::now();
     let launcher =
-        Child::start(&mut launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
+        Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
     let mut reactor = Reactor::new()?;
     reactor.add(&socket, (), Wanted::Read)?;

@@ -145,7 +145,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         }
         (Err(_), Err(_)) => {}
     }
-    let program = Child::start(&mut command).map_err(cannot)?;
+    let program = Child::start(command).map_err(cannot)?;
     drop(inherited);
     let pid = program.pid();
     let tap = Tap {

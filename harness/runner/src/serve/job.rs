@@ -227,9 +227,8 @@ impl<H: Host> Job<H> {
                     let mut fresh = self.launcher.command(program)?;
                     fresh.env_remove("PMI_FD").envs(environment);
                     let streams = capture(&mut fresh)?.map(Some);
-                    let started = self.launcher.start_at(&mut fresh, number);
+                    let started = self.launcher.start_at(fresh, number);
                     let started = started.map_err(context(shown(&program.name)))?;
-                    drop(fresh);
                     self.add(id, started, &program.name, streams)?;
                     rank += 1;
                     continue;

@@ -99,30 +99,30 @@ impl Launcher {
         let (socket, theirs) = pair()?;
         rustix::io::dup2(&theirs, &mut self.slot)?;
         drop(theirs);
-        self.spawn(command, socket)
+        self.spawn(|| Child::adopt(command.spawn()?), socket)
     }
 
     /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
     /// other process can inherit the connection.
-    pub(super) fn start_at(&mut self, command: &mut Command, number: Option<i32>) -> io::Result<Started> {
+    pub(super) fn start_at(&mut self, mut command: Command, number: Option<i32>) -> io::Result<Started> {
         let (socket, theirs) = pair()?;
         let child_fd = number.unwrap_or(self.slot.as_raw_fd());
         let mapping = FdMapping { parent_fd: theirs, child_fd };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        self.spawn(command, socket)
+        self.spawn(|| Child::start(command), socket)
     }
 
-    fn spawn(&mut self, command: &mut Command, socket: OwnedFd) -> io::Result<Started> {
+    fn spawn(&mut self, start: impl FnOnce() -> io::Result<Child>, socket: OwnedFd) -> io::Result<Started> {
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
             setrlimit(Resource::Nofile, *limit)?;
         }
-        let child = command.spawn();
+        let child = start();
         if let Some((_, ours)) = raised {
             setrlimit(Resource::Nofile, ours)?;
         }
-        Ok(Started { child: Child::adopt(child?)?, socket })
+        Ok(Started { child: child?, socket })
     }
 
     /// To be called after the last start: gives up the connection in the slot, so that we do not keep it open.

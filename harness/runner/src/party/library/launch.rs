@@ -140,8 +140,7 @@ impl<'a> LibraryParty<'a> {
             let mapping = FdMapping { parent_fd: their_pmi, child_fd };
             command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
         }
-        let launch = Launch::start(&mut command, next_mark())?;
-        drop(command);
+        let launch = Launch::start(command, next_mark())?;
         let source = Source::Rank(rank);
         reactor.add(launch.child.pidfd(), source, Wanted::Read)?;
         output.watch(reactor, |_| source)?;
@@ -175,7 +174,7 @@ impl<'a> LibraryParty<'a> {
         command.env(agent::PATH_VARIABLE, &agent).envs(&server.env).envs(&library.env);
         let mut output = Output::of(&mut command)?;
         output.watch(reactor, Source::LauncherOutput)?;
-        let launcher = Launch::start(&mut command, reception.mark())
+        let launcher = Launch::start(command, reception.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
         self.job = Some(Job { launcher, ranks, reception, output, pids: HashSet::new() });

@@ -226,7 +226,7 @@ impl Driver {
         };
         command.stdin(Stdio::null()).process_group(0);
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-        let child = Child::start(&mut command)
+        let child = Child::start(command)
             .map_err(context(format_args!("cannot start {}", self.options.proxy.display())))?;
         self.reactor.add(child.pidfd(), Source::Process(link), Wanted::Read)?;
         let key = self.reactor.add(&ours, Source::Connection(link), Wanted::Read)?;

@@ -202,7 +202,7 @@ impl ServerParty {
         // What an outer process manager left in our environment is not the implementation's doing.
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
-        let launcher = Launch::start(&mut command, reception.mark())
+        let launcher = Launch::start(command, reception.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
         let party = Self {

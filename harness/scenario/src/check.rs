@@ -616,7 +616,9 @@ impl Checker<'_> {
             let value = first.value.literal();
             match (first.key.as_str(), value.as_deref()) {
                 ("mcmd", Some("spawn")) => requests += 1,
-                ("spawnssofar", Some(n)) if n != "1" => requests = requests.saturating_sub(1),
+                ("spawnssofar", Some(n)) if n.trim_start_matches('0') != "1" => {
+                    requests = requests.saturating_sub(1)
+                }
                 _ => {}
             }
         }

@@ -1,5 +1,7 @@
 //! When an effect applies.
 
+use pmi_wire::place;
+
 /// The circumstances in which a server does something.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
@@ -13,6 +15,8 @@ pub struct Circumstances {
     pub nodes: u32,
     /// Whether a process of the group waits in the barrier.
     pub waiting: bool,
+    /// Whether the last reply to the process was a refusal.
+    pub refused: bool,
     /// Whether the request came with others in one read.
     pub burst: bool,
 }
@@ -38,6 +42,10 @@ pub enum When {
     LastOfOddGroup,
     /// For all ranks but the first.
     NotFirst,
+    /// For the ranks of the first group that are not on its first node.
+    OtherNodes,
+    /// Behind a reply to the process that was a refusal.
+    Refused,
     /// While a process of the group waits in the barrier.
     Waiting,
     /// When several messages came in one read.
@@ -61,6 +69,11 @@ impl When {
                     && circumstances.rank + 1 == circumstances.size
             }
             Self::NotFirst => circumstances.rank > 0,
+            Self::OtherNodes => {
+                let nodes = place(circumstances.size, circumstances.nodes);
+                circumstances.group == 0 && nodes.get(circumstances.rank as usize).is_some_and(|n| *n > 0)
+            }
+            Self::Refused => circumstances.refused,
             Self::Waiting => circumstances.waiting,
             Self::Burst => circumstances.burst,
         }

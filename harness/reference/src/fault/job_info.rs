@@ -351,4 +351,11 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Reply(ok(Op::Kvsname), |d| d.edit("kvsname", |v| v.extend(b" job"))),
         When::Always,
     ),
+    fault(
+        "kvsname-changes-late",
+        &["rfc13.kvsname.common"],
+        "from the 150th time on, another name of the KVS is told",
+        Effect::Reply(ok(Op::Kvsname), |d| d.edit("kvsname", |v| v.extend(b"-2"))),
+        When::From(150),
+    ),
 ];

@@ -520,4 +520,32 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Get(GetEffect::LastEpochOnly),
         When::Always,
     ),
+    fault(
+        "put-lost-from-other-nodes",
+        &[VISIBLE],
+        "puts of ranks of other nodes are forgotten",
+        Effect::Put(PutEffect::Lost),
+        When::OtherNodes,
+    ),
+    fault(
+        "put-lost-behind-a-refusal",
+        &[VISIBLE],
+        "a put of a process whose last request was refused is forgotten",
+        Effect::Put(PutEffect::Lost),
+        When::Refused,
+    ),
+    fault(
+        "put-three-hundredth-lost",
+        &[VISIBLE],
+        "the 300th put is forgotten",
+        Effect::Put(PutEffect::Lost),
+        When::Nth(300),
+    ),
+    fault(
+        "get-late-damage",
+        &[VALUE],
+        "from the 450th on, a value that is read lacks its last byte",
+        Effect::Reply(GOT, |d| d.edit("value", |v| v.truncate(v.len().saturating_sub(1)))),
+        When::From(450),
+    ),
 ];

@@ -349,4 +349,65 @@ pub(super) const FAULTS: &[Fault] = &[
         }),
         When::Always,
     ),
+    fault(
+        "spawn-refused-on-other-nodes",
+        &["rfc13.abnf.c-spawn", GROUP],
+        "only ranks of the first node can spawn",
+        Effect::Spawn(SpawnEffect::Refused),
+        When::OtherNodes,
+    ),
+    fault(
+        "spawn-refused-behind-a-refusal",
+        &["rfc13.abnf.c-spawn", GROUP],
+        "a process whose last request was refused cannot spawn",
+        Effect::Spawn(SpawnEffect::Refused),
+        When::Refused,
+    ),
+    fault(
+        "spawn-twelfth-without-preput",
+        &[PREPUT],
+        "the 12th group has no preput values",
+        Effect::Spawn(SpawnEffect::NoPreput),
+        When::Nth(12),
+    ),
+    fault(
+        "spawn-preput-value-cut-at-semicolon",
+        &[PREPUT, "rfc13.get.value"],
+        "a preput value ends at its first semicolon",
+        Effect::SpawnRequest(|r| {
+            preput(r, |pairs| {
+                for (_, value) in pairs {
+                    let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
+                    value.truncate(end);
+                }
+            });
+        }),
+        When::Always,
+    ),
+    fault(
+        "spawn-argument-trimmed",
+        &[COMMAND],
+        "blanks at the ends of arguments go",
+        Effect::SpawnRequest(|r| args(r, |all| all.iter_mut().for_each(|a| *a = a.trim_ascii().to_vec()))),
+        When::Always,
+    ),
+    fault(
+        "spawn-argument-cut-at-1024",
+        &[COMMAND],
+        "an argument is cut after 1024 bytes",
+        Effect::SpawnRequest(|r| args(r, |all| all.iter_mut().for_each(|a| a.truncate(1024)))),
+        When::Always,
+    ),
+    fault(
+        "spawn-count-octal",
+        &["rfc13.abnf.uint", "rfc13.spawn.maxprocs", GROUP],
+        "a count of processes with a zero in front is read as octal",
+        Effect::Hear(|line| {
+            Some(match line {
+                b"nprocs=010" => b"nprocs=8".to_vec(),
+                other => other.to_vec(),
+            })
+        }),
+        When::Always,
+    ),
 ];

@@ -1,6 +1,6 @@
 //! The effects that a server has, how often each was used, and what the server must remember for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pmi_wire::Proc;
 
@@ -26,6 +26,8 @@ pub(super) struct Origin {
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
     list: Vec<ActiveEffect>,
+    /// The processes whose last reply was a refusal.
+    pub(super) refused: HashSet<Proc>,
     /// The last read brought several requests.
     pub(super) burst: bool,
     /// The number of barriers that each group has passed.

@@ -202,6 +202,7 @@ impl Server {
             size: group.map_or(0, |g| g.procs.len() as u32),
             nodes: self.config.nodes,
             waiting: group.is_some_and(|g| g.procs.iter().any(|p| p.waiting == Waiting::Barrier)),
+            refused: self.effects.as_ref().is_some_and(|q| q.refused.contains(&p)),
             burst: self.effects.as_ref().is_some_and(|q| q.burst),
         }
     }
@@ -287,6 +288,12 @@ impl Server {
             draft.count = count;
             edit(&mut draft);
         });
+        let refused = &mut self.effect_state().refused;
+        if ok {
+            refused.remove(&to)
+        } else {
+            refused.insert(to)
+        };
         let bytes = draft.bytes();
         if bytes.is_empty() {
             return;

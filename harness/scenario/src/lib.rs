@@ -11,6 +11,7 @@ mod construct;
 mod diag;
 mod equal;
 mod expr;
+pub mod inputs;
 mod layout;
 pub mod names;
 mod parser;

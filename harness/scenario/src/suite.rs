@@ -10,6 +10,9 @@ use crate::ast::{Scenario, Source, Step, Stmt};
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
 
+/// The input space, the one table beside the catalogue.
+const INPUTS: &str = "inputs.toml";
+
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
 /// Ending of scenario files.
@@ -98,12 +101,12 @@ impl Suite {
         Ok(suite)
     }
 
-    fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
+    pub(super) fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
         let mut suite = Self { behaviours, ..Self::default() };
         let mut fragments = Vec::new();
         for (path, bytes) in embedded_files() {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            if path.extension().is_some_and(|e| e == "toml") {
+            if path.extension().is_some_and(|e| e == "toml") && path != Path::new(INPUTS) {
                 let at = |error| SuiteError::Catalogue { file: path.clone(), error };
                 suite.catalogue.add(&text).map_err(at)?;
             } else if path.starts_with("fragments") {

@@ -18,6 +18,7 @@ use pmi_runner::mutants::{self, needs_fault};
 use pmi_runner::party::Limits;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
+use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 
@@ -120,8 +121,46 @@ impl Observer for Silent {
     fn result(&mut self, _: &ScenarioResult) {}
 }
 
+/// The cells of the input space, one a line, and how many there are of each kind; returns how many are open.
+fn inputs(cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
+    let some = |scenarios: &[String]| match scenarios {
+        [one] => one.clone(),
+        [one, two] => format!("{one}, {two}"),
+        [one, two, rest @ ..] => format!("{one}, {two} and {} more", rest.len()),
+        [] => String::new(),
+    };
+    let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for cell in cells {
+        let (kind, said) = match &cell.status {
+            Status::Covered { scenarios } => (0, some(scenarios)),
+            Status::IfItGoesOn { scenarios } => (1, format!("if it goes on: {}", some(scenarios))),
+            Status::Excluded { why } => (2, format!("excluded: {why}")),
+            Status::Open => (3, "OPEN".to_owned()),
+        };
+        sums.entry(cell.axis).or_default()[kind] += 1;
+        writeln!(text, "{:40} {said}", cell.name)?;
+    }
+    writeln!(
+        text,
+        "\n{:10} {:>6} {:>8} {:>15} {:>9} {:>6}",
+        "axis", "cells", "covered", "if it goes on", "excluded", "open"
+    )?;
+    for (axis, [covered, perhaps, excluded, open]) in &sums {
+        let all = covered + perhaps + excluded + open;
+        writeln!(text, "{axis:10} {all:>6} {covered:>8} {perhaps:>15} {excluded:>9} {open:>6}")?;
+    }
+    Ok(sums.values().map(|[.., open]| open).sum())
+}
+
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let cells = Inputs::embedded()?.cells(&suite)?;
+    if args.inputs {
+        let mut text = String::new();
+        let open = inputs(&cells, &mut text)?;
+        say(&if args.json { format!("{:#}\n", serde_json::to_value(&cells)?) } else { text })?;
+        return Ok(u8::from(args.check && open > 0));
+    }
     let mut results = Vec::new();
     for path in &args.log {
         let name = path.display().to_string();
@@ -210,6 +249,12 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
+    let open: Vec<&str> =
+        cells.iter().filter(|c| c.status == Status::Open).map(|c| c.name.as_str()).collect();
+    writeln!(text, "\ninput space: {} cells, {} open (--inputs shows them)", cells.len(), open.len())?;
+    for cell in &open {
+        writeln!(text, "OPEN     {cell}")?;
+    }
     say(&text)?;
-    Ok(u8::from(args.check && uncovered > 0))
+    Ok(u8::from(args.check && (uncovered > 0 || !open.is_empty())))
 }

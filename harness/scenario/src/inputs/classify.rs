@@ -1,0 +1,290 @@
+//! What a request is, read off its bytes: its operation, the kind of each argument, and the order of its tuples.
+
+use std::collections::BTreeSet;
+
+use super::table::{Argument, Inputs, Operation, Rule};
+use crate::vocabulary::{self, COMMANDS, RESPONSE_KEYS};
+
+/// All kinds of values that are told apart.
+pub(super) const KINDS: &[&str] = &[
+    "plain",
+    "missing",
+    "empty",
+    "blank-inside",
+    "blank-in-front",
+    "blank-behind",
+    "tab",
+    "equals",
+    "semicolon",
+    "backslash",
+    "quote",
+    "reserved",
+    "like-keyword",
+    "not-ascii",
+    "control",
+    "longest",
+    "one-more",
+    "long",
+    "far-too-long",
+    "zero",
+    "leading-zeros",
+    "negative",
+    "huge",
+    "not-a-number",
+    "repeated",
+];
+
+/// Keys of PMI-1's messages that are none of [`RESPONSE_KEYS`].
+const REQUEST_KEYS: &[&str] =
+    &["mcmd", "endcmd", "key", "service", "exitcode", "nprocs", "execname", "argcnt"];
+
+/// From this length on a text that has no limit is long, or far too long.
+const LONG: usize = 500;
+const FAR: usize = 10_000;
+
+/// How many bytes texts of a limited argument may have, without the terminating NUL.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) kvsname: usize,
+    pub(super) key: usize,
+    pub(super) value: usize,
+}
+
+impl Limits {
+    fn of(self, argument: &Argument) -> Option<usize> {
+        Some(
+            match argument.limit.as_deref()? {
+                "kvsname_max" => self.kvsname,
+                "keylen_max" => self.key,
+                _ => self.value,
+            } - 1,
+        )
+    }
+}
+
+/// A request.
+#[derive(Debug, Default)]
+pub(super) struct Classified {
+    pub(super) operation: String,
+    /// Arguments with a kind that their values have.
+    pub(super) kinds: BTreeSet<(String, &'static str)>,
+    /// What is unusual in the order of its tuples.
+    pub(super) framing: BTreeSet<&'static str>,
+    /// Arguments with their values, as they came.
+    pub(super) values: Vec<(String, Vec<u8>)>,
+}
+
+impl Classified {
+    /// The value of an argument, by the name that it has in the table.
+    pub(super) fn value(&self, name: &str) -> Option<&[u8]> {
+        self.values.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_slice())
+    }
+}
+
+/// Reads a request of one line.
+pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Classified> {
+    let tokens = tokens(line);
+    let cmd = tokens.iter().find(|t| t.key == b"cmd")?;
+    let operation = inputs.operation(std::str::from_utf8(cmd.value).ok()?).filter(|o| o.name != "spawn")?;
+    let argument = |key: &[u8]| operation.arguments.iter().position(|a| a.name.as_bytes() == key);
+    let mut request = Classified { operation: operation.name.clone(), ..Classified::default() };
+    let mut order = Vec::new();
+    // Where the value begins that takes all that follows.
+    let mut rest = None;
+    let mut at = 0;
+    while at < tokens.len() {
+        let token = &tokens[at];
+        at += 1;
+        let Some(index) = argument(token.key) else {
+            if token.key != b"cmd" {
+                request.framing.insert("extra");
+            }
+            continue;
+        };
+        let rule = &operation.arguments[index];
+        // What is no tuple belongs to the value before it; the value of a put takes all that follows.
+        let takes_all = rule.rule == Rule::String;
+        if takes_all {
+            rest = Some(at);
+        }
+        while at < tokens.len() && (takes_all || tokens[at].key.is_empty()) {
+            at += 1;
+        }
+        let end = if takes_all { line.len() } else { tokens[at - 1].end };
+        request.values.push((rule.name.clone(), line[token.value_at..end].to_vec()));
+        order.push(index);
+    }
+    let between = &tokens[..rest.unwrap_or(tokens.len())];
+    if line.starts_with(b" ")
+        || (rest.is_none() && line.ends_with(b" "))
+        || between.windows(2).any(|w| w[1].start > w[0].end + 1)
+    {
+        request.framing.insert("blanks");
+    }
+    if tokens.first().is_some_and(|t| t.key != b"cmd") {
+        request.framing.insert("command-not-first");
+    }
+    if order.windows(2).any(|w| w[0] > w[1]) {
+        request.framing.insert("order");
+    }
+    kinds(&mut request, operation, limits);
+    Some(request)
+}
+
+/// Reads a request to spawn, of one program, from the lines between `mcmd=spawn` and `endcmd`.
+pub(super) fn block(lines: &[Vec<u8>], inputs: &Inputs, limits: Limits) -> Option<Classified> {
+    let operation = inputs.operation("spawn")?;
+    let mut request = Classified { operation: operation.name.clone(), ..Classified::default() };
+    let mut order = Vec::new();
+    for line in lines {
+        let (key, value) = match line.iter().position(|b| *b == b'=') {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (&line[..], &b""[..]),
+        };
+        let digits = key.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+        let mut name = String::from_utf8_lossy(&key[..key.len() - digits]).into_owned();
+        if digits > 0 {
+            name.push('N');
+        }
+        match operation.arguments.iter().position(|a| a.name == name) {
+            Some(index) => {
+                order.push(index);
+                request.values.push((name, value.to_vec()));
+            }
+            None => drop(request.framing.insert("extra")),
+        }
+    }
+    // Keys and their values take turns.
+    let place = |index: &usize| match operation.arguments[*index].name.as_str() {
+        "preput_val_N" | "info_val_N" => index - 1,
+        _ => *index,
+    };
+    if order.windows(2).any(|w| place(&w[0]) > place(&w[1])) {
+        request.framing.insert("order");
+    }
+    kinds(&mut request, operation, limits);
+    Some(request)
+}
+
+fn kinds(request: &mut Classified, operation: &Operation, limits: Limits) {
+    for argument in &operation.arguments {
+        let values: Vec<&[u8]> = request
+            .values
+            .iter()
+            .filter(|(name, _)| *name == argument.name)
+            .map(|(_, value)| value.as_slice())
+            .collect();
+        let numbered = argument.name.ends_with('N');
+        let mut found: BTreeSet<&'static str> =
+            values.iter().flat_map(|value| kinds_of(value, argument, limits)).collect();
+        if values.is_empty() && !(numbered && lacks_none(request, argument)) {
+            found.insert("missing");
+        }
+        if values.len() > 1 && !numbered {
+            found.insert("repeated");
+        }
+        let found: Vec<_> = found.into_iter().map(|kind| (argument.name.clone(), kind)).collect();
+        request.kinds.extend(found);
+    }
+}
+
+/// Whether no tuple of a numbered argument is missing: their count is 0 or not there either.
+fn lacks_none(request: &Classified, argument: &Argument) -> bool {
+    let count = match argument.name.as_str() {
+        "argN" => "argcnt",
+        "preput_key_N" | "preput_val_N" => "preput_num",
+        _ => "info_num",
+    };
+    request.value(count).is_none_or(|n| n.iter().all(|b| !(b'1'..=b'9').contains(b)))
+}
+
+/// The kinds that a value has; `plain` if it is like nothing else.
+fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'static str> {
+    let mut kinds = BTreeSet::new();
+    if value.is_empty() {
+        kinds.insert("empty");
+        return kinds;
+    }
+    let mut add = |kind, holds: bool| {
+        if holds {
+            kinds.insert(kind);
+        }
+    };
+    if argument.rule == Rule::Uint {
+        let digits = value.iter().all(u8::is_ascii_digit);
+        let significant = value.iter().skip_while(|b| **b == b'0').count();
+        add("zero", digits && significant == 0);
+        add("leading-zeros", digits && significant > 0 && significant < value.len());
+        add("huge", digits && significant >= 10 && (significant > 10 || value >= b"2147483648".as_slice()));
+        add("negative", value[0] == b'-' && value[1..].iter().all(u8::is_ascii_digit));
+        add("not-a-number", !digits && value[0] != b'-');
+    } else {
+        add("tab", value.contains(&b'\t'));
+        add("blank-in-front", value[0] == b' ');
+        add("blank-behind", value[value.len() - 1] == b' ');
+        add("blank-inside", value.trim_ascii().contains(&b' '));
+        add("equals", value.contains(&b'='));
+        add("semicolon", value.contains(&b';'));
+        add("backslash", value.contains(&b'\\'));
+        add("quote", value.contains(&b'"') || value.contains(&b'\''));
+        add("not-ascii", !value.is_ascii());
+        add("control", value.iter().any(|b| b.is_ascii_control() && *b != b'\t'));
+        let text = String::from_utf8_lossy(value);
+        add("reserved", is_reserved(&text));
+        add(
+            "like-keyword",
+            text.split(' ').any(|part| part.split_once('=').is_some_and(|(k, _)| is_keyword(k))),
+        );
+        match limits.of(argument) {
+            Some(longest) => {
+                add("longest", value.len() == longest);
+                add("one-more", value.len() == longest + 1);
+                add("far-too-long", value.len() >= 8 * longest);
+            }
+            None => {
+                add("long", (LONG..FAR).contains(&value.len()));
+                add("far-too-long", value.len() >= FAR);
+            }
+        }
+    }
+    if kinds.is_empty() {
+        kinds.insert("plain");
+    }
+    kinds
+}
+
+/// Whether a text is a word of the protocol, or begins as the keys of the process manager do.
+fn is_reserved(text: &str) -> bool {
+    text.starts_with("PMI_")
+        || is_keyword(text)
+        || COMMANDS.iter().any(|(request, response)| text == *request || text == *response)
+}
+
+fn is_keyword(key: &str) -> bool {
+    RESPONSE_KEYS.contains(&key) || REQUEST_KEYS.contains(&key) || vocabulary::is_spawn_key(key)
+}
+
+/// What stands between blanks.
+struct Token<'a> {
+    start: usize,
+    end: usize,
+    /// Empty if there is no equals sign.
+    key: &'a [u8],
+    value: &'a [u8],
+    value_at: usize,
+}
+
+fn tokens(line: &[u8]) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut start = 0;
+    for part in line.split(|b| matches!(b, b' ' | b'\t')) {
+        let end = start + part.len();
+        if !part.is_empty() {
+            let equals = part.iter().position(|b| *b == b'=');
+            let (key, value_at) = equals.map_or((&part[..0], start), |at| (&part[..at], start + at + 1));
+            tokens.push(Token { start, end, key, value: &line[value_at..end], value_at });
+        }
+        start = end + 1;
+    }
+    tokens
+}

@@ -1,0 +1,157 @@
+use std::sync::Arc;
+
+use rstest::rstest;
+
+use super::Inputs;
+use super::classify::{self, Limits};
+use super::walk;
+use crate::ast::Source;
+use crate::suite::Suite;
+use crate::{Behaviours, parse};
+
+const LIMITS: Limits = Limits { kvsname: 256, key: 64, value: 1024 };
+
+fn inputs() -> Inputs {
+    Inputs::embedded().expect("the table of the suite can be read")
+}
+
+#[rstest]
+#[case("cmd=put kvsname=k key=a value=b", "key", &["plain"])]
+#[case("cmd=put kvsname=k value=b", "key", &["missing"])]
+#[case("cmd=put kvsname=k key= value=b", "key", &["empty"])]
+#[case("cmd=put kvsname=k key= a value=b", "key", &["blank-in-front"])]
+#[case("cmd=put kvsname=k key=a b value=c", "key", &["blank-inside"])]
+#[case("cmd=put kvsname=k key=a  value=b", "key", &["plain"])]
+#[case("cmd=put kvsname=k key=rc=0 value=b", "key", &["equals", "like-keyword"])]
+#[case("cmd=put kvsname=k key=a=b value=b", "key", &["equals"])]
+#[case("cmd=put kvsname=k key=PMI_process_mapping value=b", "key", &["reserved"])]
+#[case("cmd=put kvsname=k key=a key=b value=c", "key", &["plain", "repeated"])]
+#[case("cmd=put kvsname=k key=caf\u{e9} value=b", "key", &["not-ascii"])]
+#[case("cmd=put kvsname=k key=a value= b c ", "value", &["blank-behind", "blank-in-front", "blank-inside"])]
+#[case("cmd=put kvsname=k key=a value=b cmd=get", "value", &["blank-inside", "equals", "like-keyword"])]
+#[case("cmd=put kvsname=k key=a value=b\\c;\"d\"", "value", &["backslash", "quote", "semicolon"])]
+#[case("cmd=put kvsname=k key=a value=b\tc", "value", &["tab"])]
+#[case("cmd=put kvsname=k key=a value=b\u{7}", "value", &["control"])]
+#[case("cmd=init pmi_version=0 pmi_subversion=1", "pmi_version", &["zero"])]
+#[case("cmd=init pmi_version=01 pmi_subversion=1", "pmi_version", &["leading-zeros"])]
+#[case("cmd=init pmi_version=-1 pmi_subversion=1", "pmi_version", &["negative"])]
+#[case("cmd=init pmi_version=2147483647 pmi_subversion=1", "pmi_version", &["plain"])]
+#[case("cmd=init pmi_version=2147483648 pmi_subversion=1", "pmi_version", &["huge"])]
+#[case("cmd=init pmi_version=1x pmi_subversion=1", "pmi_version", &["not-a-number"])]
+fn a_value_has_its_kinds(#[case] line: &str, #[case] argument: &str, #[case] expected: &[&str]) {
+    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    let kinds: Vec<&str> =
+        request.kinds.iter().filter(|(name, _)| name == argument).map(|(_, kind)| *kind).collect();
+    assert_eq!(kinds, expected);
+}
+
+#[rstest]
+#[case(62, "plain")]
+#[case(63, "longest")]
+#[case(64, "one-more")]
+#[case(503, "plain")]
+#[case(504, "far-too-long")]
+fn a_key_is_as_long_as_the_limit_lets_it_be(#[case] length: usize, #[case] kind: &str) {
+    let line = format!("cmd=get kvsname=k key={}", "x".repeat(length));
+    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    assert!(request.kinds.iter().any(|(name, found)| name == "key" && *found == kind));
+}
+
+#[rstest]
+#[case("cmd=get kvsname=k key=a", &[])]
+#[case("cmd=get key=a kvsname=k", &["order"])]
+#[case("key=a cmd=get kvsname=k", &["command-not-first", "order"])]
+#[case("cmd=get kvsname=k key=a colour=blue", &["extra"])]
+#[case("cmd=get  kvsname=k key=a", &["blanks"])]
+#[case("cmd=get kvsname=k key=a ", &["blanks"])]
+#[case("cmd=put kvsname=k key=a value=b  c=d", &[])]
+fn tuples_have_their_order(#[case] line: &str, #[case] expected: &[&str]) {
+    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    assert_eq!(request.framing.iter().copied().collect::<Vec<_>>(), expected);
+}
+
+/// A suite that plays nothing.
+fn fragments() -> Suite {
+    Suite::without_scenarios(Behaviours::default()).expect("the fragments can be read")
+}
+
+/// The cells of a scenario, with a `?` where the connection may have ended before.
+fn played(body: &str) -> Vec<String> {
+    let text = format!("# A test.\nrequires rfc13.get.value\n{body}");
+    let source = Arc::new(Source { path: "test.pmi".to_owned(), text });
+    let scenario = parse(source, "test").expect("the scenario can be read");
+    let suite = fragments();
+    walk::scenario(&scenario, &suite, &inputs())
+        .into_iter()
+        .map(|played| if played.sure { played.cell } else { format!("{}?", played.cell) })
+        .collect()
+}
+
+#[rstest]
+#[case::before_init("0 C: cmd=get_appnum\n", "get_appnum/state/before-init")]
+#[case::after_init("use init\n0 C: cmd=get_appnum\n", "get_appnum/state/after-init")]
+#[case::after_put(
+    "use joined\n0 C: cmd=put kvsname=$kvs key=a value=b\n0 C: cmd=abort\n",
+    "abort/state/after-put"
+)]
+#[case::after_barrier("use init\nuse barrier\n0 C: cmd=abort\n", "abort/state/after-barrier")]
+#[case::after_refusal(
+    "use joined\n0 C: cmd=get kvsname=$kvs key=a\n0 S: cmd=get_result rc=fail\n0 C: cmd=get_appnum\n",
+    "get_appnum/state/after-refusal"
+)]
+#[case::after_finalize("use init\nuse finalized\n0 C: cmd=abort\n", "abort/state/after-finalize")]
+#[case::spawned("use joined\nuse spawned(n=2)\nchild:1 C: cmd=abort\n", "abort/state/in-spawned-group")]
+#[case::other_rank("ranks 2\nuse init\n1 C: cmd=get_appnum\n", "get_appnum/place/other-rank")]
+#[case::other_node("ranks 2\nnodes 2\nuse init\n1 C: cmd=get_appnum\n", "get_appnum/place/other-node")]
+#[case::whose(
+    "ranks 2\nuse joined\n0 C: cmd=put kvsname=$kvs key=a value=b\n1 C: cmd=get kvsname=$kvs key=a\n",
+    "get/place/of-other-rank"
+)]
+#[case::a_dozen_times("use init\nrepeat 12\n  use barrier\nend\n", "barrier_in/times/dozen")]
+#[case::the_same_key(
+    "use joined\n0 C: cmd=put kvsname=$kvs key=a value=b\n0 C: cmd=put kvsname=$kvs key=a value=c\n",
+    "put/times/same-twice"
+)]
+#[case::bytewise("use init\n0 C: <bytewise> cmd=get_appnum\n", "get_appnum/framing/bytewise")]
+#[case::split("use init\n0 C: cmd=get_<|>appnum\n", "get_appnum/framing/split")]
+#[case::newline_apart("use init\n0 C: cmd=get_appnum<|>\n", "get_appnum/framing/newline-apart")]
+#[case::several("use init\n0 C: cmd=get_appnum\n     cmd=get_maxes\n", "get_maxes/framing/several")]
+#[case::by_the_announced_limit(
+    "use joined\n0 C: cmd=get kvsname=$kvs key=<fill $keylen_max-1>\n",
+    "get.key/kind/longest"
+)]
+#[case::where_it_may_have_ended(
+    "use init\n0 C: cmd=get\n0 S: <one of>\n      pass: <closes>\n      pass: cmd=get_result\n0 C: cmd=get_appnum\n",
+    "get_appnum/state/after-init?"
+)]
+fn a_scenario_plays_a_cell(#[case] body: &str, #[case] cell: &str) {
+    let played = played(body);
+    assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
+}
+
+#[rstest]
+#[case::once_is_not_twice("use init\nuse barrier\n", "barrier_in/times/twice")]
+#[case::other_keys(
+    "use joined\n0 C: cmd=put kvsname=$kvs key=a value=b\n0 C: cmd=put kvsname=$kvs key=b value=b\n",
+    "put/times/same-twice"
+)]
+#[case::half_a_message("use init\n0 C: <partial> cmd=get_appnum\n", "get_appnum/state/after-init")]
+#[case::in_one_write("use init\n0 C: cmd=get_appnum\n", "get_appnum/framing/split")]
+fn a_scenario_does_not_play_a_cell(#[case] body: &str, #[case] cell: &str) {
+    let played = played(body);
+    assert!(!played.iter().any(|p| p == cell), "{cell} is among {played:#?}");
+}
+
+#[test]
+fn a_word_that_nothing_is_ever_found_to_be_is_an_error() {
+    let table = include_str!("../../scenarios/inputs.toml").replace("\nbytewise = ", "\nbitwise = ");
+    assert!(Inputs::parse(&table).is_err());
+}
+
+#[test]
+fn an_exclusion_of_no_cell_is_an_error() {
+    let table = include_str!("../../scenarios/inputs.toml").to_owned();
+    let strange = table.clone() + "\n[[excluded]]\ncells = [\"put/times/thrice\"]\nwhy = \"there is none\"\n";
+    assert!(Inputs::parse(&table).expect("it is a table").cells(&fragments()).is_ok());
+    assert!(Inputs::parse(&strange).expect("it is a table").cells(&fragments()).is_err());
+}

@@ -157,4 +157,25 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Error(any, ErrorEffect::Ignored),
         When::Spawned,
     ),
+    fault(
+        "abort-ignored-behind-a-refusal",
+        &["rfc13.abort.group"],
+        "abort does nothing for a process whose last request was refused",
+        Effect::Abort(AbortEffect::Ignored),
+        When::Refused,
+    ),
+    fault(
+        "abort-of-status-zero-dropped",
+        &["rfc13.abort.group"],
+        "an abort with exit code 0 is passed over",
+        Effect::Hear(|line| (line != b"cmd=abort exitcode=0").then(|| line.to_vec())),
+        When::Always,
+    ),
+    fault(
+        "abort-of-negative-status-dropped",
+        &["rfc13.abort.group"],
+        "an abort with a negative exit code is passed over",
+        Effect::Hear(|line| (!line.starts_with(b"cmd=abort exitcode=-")).then(|| line.to_vec())),
+        When::Always,
+    ),
 ];

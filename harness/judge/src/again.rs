@@ -48,6 +48,7 @@ pub fn scenario(
         findings: Vec::new(),
         reason: None,
         exit: None,
+        unreached: 0,
         last_events: Vec::new(),
         deviates_as_recorded: false,
         ..recorded.clone()

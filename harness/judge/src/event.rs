@@ -126,6 +126,8 @@ pub enum Abandoned {
     Mistake(String),
     /// It cannot be played against what is under test.
     Unplayable(String),
+    /// What the implementation has told cannot be used.
+    Unusable(String),
 }
 
 /// What happened.
@@ -311,6 +313,11 @@ pub enum What {
     },
     /// The scenario is not played to its end.
     Abandoned(Abandoned),
+    /// What stands in the scenario behind the place where playing ended.
+    NotReached {
+        /// So many statements.
+        statements: usize,
+    },
     /// A process of the implementation died of a signal.
     Crashed {
         /// Its command name.

@@ -255,6 +255,27 @@ impl Pattern {
         }
         Ok(captures)
     }
+
+    /// What a line captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and
+    /// only some value is not as it should be. It is read leniently: bytes that RFC 13 does not allow, and tuples behind a value.
+    pub fn reads(&self, line: &[u8]) -> Option<Captures> {
+        let seen = |key: &str| {
+            let mut words = line.split(|b| matches!(b, b' ' | b'\t'));
+            words.find_map(|word| word.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
+        };
+        let mut captures = Captures::new();
+        for (key, matcher) in &self.fields {
+            match matcher {
+                Matcher::Text(text) if key == "cmd" => (seen(key)? == text.0).then_some(())?,
+                Matcher::Success | Matcher::Failure => matcher.fits(key, seen(key), &mut captures).ok()?,
+                // Another rank was told something else: from here on it is unclear what is right.
+                Matcher::Capture { bound: Some(bound), .. } if seen(key)? != bound.0 => return None,
+                Matcher::Capture { name, .. } => captures.push((name.clone(), seen(key)?.to_vec())),
+                _ => {}
+            }
+        }
+        Some(captures)
+    }
 }
 
 impl Matcher {
@@ -344,7 +365,7 @@ impl Type {
             Kind::Empty => Self::Empty,
             Kind::Any => Self::Any,
             Kind::Absent | Kind::RcOk | Kind::RcFail => {
-                return Err(ScenarioError("a name can only stand for a value".into()));
+                return Err(ScenarioError::Mistake("a name can only stand for a value".into()));
             }
         })
     }
@@ -375,5 +396,30 @@ impl Type {
             Self::Any => (true, String::new()),
         };
         if fits { Ok(()) } else { Err(Misfit(format!("{key} is {what}"))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    // A letter beyond ASCII, a tuple behind the value, a wrong number: what follows can be judged.
+    #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
+    #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]
+    // Another message, another outcome, or nothing to go on with.
+    #[case("cmd=my_name rc=0 kvsname=a", None)]
+    #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
+    #[case("cmd=my_kvsname rc=0", None)]
+    fn what_does_not_fit_is_read_if_only_a_value_is_wrong(#[case] line: &str, #[case] kvs: Option<&str>) {
+        let capture = Matcher::Capture { name: "kvs".into(), of: Type::Word, bound: None };
+        let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
+        let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));
+        let pattern = Pattern { shown: String::new(), fields: fields.collect() };
+        let read = pattern.reads(line.as_bytes());
+        let expected = kvs.map(|kvs| vec![("kvs".to_owned(), kvs.as_bytes().to_vec())]);
+        assert_eq!(read, expected);
     }
 }

@@ -12,14 +12,15 @@ use crate::conversation::{Conversation, Line};
 use crate::event::{Abandoned, Event, Exit, PlainRun, ProcessEnd, SilenceProof, What};
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
 use crate::library::{self, Library};
+use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
 
-/// Most findings of one scenario: after so many the rest says nothing new.
+/// Most findings of one scenario about one party: after so many the rest says nothing new.
 const FINDINGS: usize = 1000;
 
-/// So many findings of the monitor end a scenario.
+/// So many findings of the monitor about whoever is under test end a scenario.
 const ENOUGH: usize = 200;
 
 /// How it stands with the last expectation.
@@ -170,6 +171,8 @@ pub struct Outcome {
     pub unjudged: Option<Unjudged>,
     /// A mistake in the scenario: line and what.
     pub scenario_error: Option<(usize, String)>,
+    /// Statements of the scenario that were not reached, and so not judged.
+    pub unreached: usize,
 }
 
 /// See the module's documentation.
@@ -197,6 +200,7 @@ pub struct Judge {
     unstarted: bool,
     unjudged: Option<Unjudged>,
     mistake: Option<(usize, String)>,
+    unreached: usize,
 }
 
 /// A line as findings show it.
@@ -239,6 +243,7 @@ impl Judge {
             unstarted: false,
             unjudged: None,
             mistake: None,
+            unreached: 0,
         }
     }
 
@@ -262,7 +267,8 @@ impl Judge {
             if self.party == Side::Library && !library::concerns(&mut finding, event) {
                 continue;
             }
-            if self.watched.len() < FINDINGS {
+            // What we do wrong ourselves on purpose leaves room for what the other side does.
+            if self.watched_of(finding.party) < FINDINGS {
                 self.watched.push(finding);
             }
         }
@@ -296,9 +302,13 @@ impl Judge {
                 match why {
                     Abandoned::Interrupted => self.unjudged = Some(Unjudged::Interrupted),
                     Abandoned::Unplayable(why) => self.unjudged = Some(Unjudged::Unplayable(why.clone())),
+                    Abandoned::Unusable(what) => {
+                        self.broken(None, USABLE, "names and limits that can be used", what.clone());
+                    }
                     Abandoned::Mistake(what) => self.mistake = Some((event.line, what.clone())),
                 }
             }
+            What::NotReached { statements } => self.unreached = *statements,
             _ => self.seq = event.seq,
         }
         if self.standing == Standing::Open
@@ -322,7 +332,11 @@ impl Judge {
     /// Whether there is no point in going on: it has been given up, or there are far too many findings or processes.
     pub fn has_enough(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.mistake.is_some();
-        abandoned || self.watched.len() >= ENOUGH || self.monitor.starts_too_many()
+        abandoned || self.watched_of(self.party) >= ENOUGH || self.monitor.starts_too_many()
+    }
+
+    fn watched_of(&self, party: Side) -> usize {
+        self.watched.iter().filter(|f| f.party == party).count()
     }
 
     /// Whether the server starts far more processes than were asked for. The finding has been made.
@@ -433,6 +447,7 @@ impl Judge {
             left: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
             scenario_error: self.mistake,
+            unreached: self.unreached,
         }
     }
 
@@ -455,6 +470,7 @@ impl Judge {
             left: program.left,
             unjudged,
             scenario_error: self.mistake,
+            unreached: self.unreached,
         }
     }
 
@@ -473,7 +489,13 @@ impl Judge {
             Expected::Message(pattern) => match self.next(p) {
                 Next::Line(line) => match pattern.fits(&line.text) {
                     Ok(captures) => self.met(captures),
-                    Err(Misfit(what)) => self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line),
+                    Err(Misfit(what)) => {
+                        self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
+                        // What follows is judged as if the value had been right: one wrong value hides nothing else.
+                        if let Some(captures) = pattern.reads(&line.text) {
+                            self.met(captures);
+                        }
+                    }
                 },
                 other => self.without(p, cites, &pattern.shown, other, unanswered),
             },

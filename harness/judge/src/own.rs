@@ -19,5 +19,13 @@ pub const ENDS_WELL: &str = "iut.ends-well";
 const ENDS_WELL_TEXT: &str = "A program under test must end with status 0, and each time with the same output, where its server does nothing \
      unusual.";
 
+/// Stands where a requirement's id would, for names and limits with which nothing can be done.
+pub const USABLE: &str = "iut.usable";
+
+/// What [`USABLE`] asks for.
+const USABLE_TEXT: &str =
+    "The names and limits that a manager tells can be used: there is room for a key and a value.";
+
 /// What is asked of every implementation, besides the requirements of the catalogue.
-pub const OWN: [(&str, &str); 3] = [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT)];
+pub const OWN: [(&str, &str); 4] =
+    [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT), (USABLE, USABLE_TEXT)];

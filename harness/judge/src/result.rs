@@ -65,6 +65,8 @@ pub fn of_scenario(
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
+        // What ended early without a word has not passed.
+        None if outcome.unreached > 0 => Verdict::Unjudged,
         None => Verdict::Pass,
     };
     result.verdict = match &outcome.unjudged {
@@ -75,8 +77,12 @@ pub fn of_scenario(
         Some(why) => why.verdict(),
         None => found,
     };
+    result.unreached = outcome.unreached;
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
+        None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
+            Some("it ended early, and nothing tells why: please report this".to_owned())
+        }
         None => outcome.unjudged.map(|why| why.to_string()),
     };
     let bar = if strict { Severity::Warn } else { Severity::Fail };

@@ -95,6 +95,9 @@ pub struct ScenarioResult {
     /// Why it does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Statements of the scenario behind the place where playing it ended: they are not judged.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreached: usize,
     /// How the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
@@ -109,6 +112,10 @@ pub struct ScenarioResult {
     /// Last events of every process, in order; all of them are in the log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl ScenarioResult {

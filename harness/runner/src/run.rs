@@ -478,6 +478,7 @@ fn blank(scenario: &Scenario, options: &Options) -> ScenarioResult {
         time_us: 0,
         replay: format!("{} --filter '={}'", options.replay, scenario.name),
         path: scenario.source.path.clone(),
+        unreached: 0,
         last_events: Vec::new(),
     }
 }

@@ -7,9 +7,16 @@ use crate::ast::{BinOp, Expr, Kind, Piece, Template, WriteMode};
 /// Longest text that a template may stand for.
 const TEXT_LIMIT: i64 = 64 << 20;
 
-/// A mistake in the scenario that only shows when it is played.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScenarioError(pub String);
+/// Why a text or a number cannot be made while a scenario is played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A mistake in the scenario that only shows when it is played.
+    #[error("{0}")]
+    Mistake(String),
+    /// What the implementation has told cannot be used: a limit that leaves no room for a key, for example.
+    #[error("{0}")]
+    Told(String),
+}
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
@@ -29,6 +36,8 @@ pub struct Scope {
     names: HashMap<String, Value>,
     /// Names bound by the step that is being played: another rank's capture must agree with them.
     bound_by_step: HashSet<String>,
+    /// Names that stand for what the implementation has told.
+    captured: HashSet<String>,
     /// `$rank` and `$size`.
     rank: u32,
     size: u32,
@@ -108,6 +117,7 @@ impl Scope {
     pub fn bind(&mut self, captures: impl IntoIterator<Item = (String, Vec<u8>)>) {
         for (name, value) in captures {
             self.bound_by_step.insert(name.clone());
+            self.captured.insert(name.clone());
             self.names.insert(name, Value::Text(value));
         }
     }
@@ -125,13 +135,13 @@ impl Scope {
             _ => match self.names.get(name) {
                 Some(Value::Text(text)) => Ok(text.clone()),
                 Some(Value::Agent) => self.agent(),
-                None => Err(ScenarioError(format!("${name} has no value here"))),
+                None => Err(ScenarioError::Mistake(format!("${name} has no value here"))),
             },
         }
     }
 
     fn agent(&self) -> Result<Vec<u8>, ScenarioError> {
-        self.agent.clone().ok_or_else(|| ScenarioError("$agent is for spawn blocks".into()))
+        self.agent.clone().ok_or_else(|| ScenarioError::Mistake("$agent is for spawn blocks".into()))
     }
 
     /// What a calculation comes to.
@@ -145,7 +155,8 @@ impl Scope {
             Expr::Var(name) => {
                 let value = self.var(&name.value)?;
                 std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).ok_or_else(|| {
-                    ScenarioError(format!("${} is \"{}\", not a number", name.value, value.escape_ascii()))
+                    let what = format!("${} is \"{}\", not a number", name.value, value.escape_ascii());
+                    self.wrong(expr, what)
                 })
             }
             Expr::Binary(a, op, b) => {
@@ -156,7 +167,7 @@ impl Scope {
                     BinOp::Mul => a.checked_mul(b),
                     BinOp::Rem => a.checked_rem_euclid(b),
                 }
-                .ok_or_else(|| ScenarioError("the number is too large, or a division by 0".into()))
+                .ok_or_else(|| self.wrong(expr, "the number is too large, or a division by 0".into()))
             }
         }
     }
@@ -164,7 +175,33 @@ impl Scope {
     fn length(&self, expr: &Expr) -> Result<usize, ScenarioError> {
         match self.number(expr)? {
             n @ 0..=TEXT_LIMIT => Ok(n as usize),
-            n => Err(ScenarioError(format!("a text of {n} bytes: it must be 0 to {TEXT_LIMIT}"))),
+            n => Err(self.wrong(expr, format!("a text of {n} bytes: it must be 0 to {TEXT_LIMIT}"))),
+        }
+    }
+
+    /// Whose doing it is that a calculation comes to nothing.
+    fn wrong(&self, expr: &Expr, what: String) -> ScenarioError {
+        fn names<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
+            match expr {
+                Expr::Number(_) => {}
+                Expr::Var(name) => found.push(&name.value),
+                Expr::Binary(a, _, b) => {
+                    names(a, found);
+                    names(b, found);
+                }
+            }
+        }
+        let mut used = Vec::new();
+        names(expr, &mut used);
+        let told = |name: &&str| {
+            let value = self.var(name).ok().filter(|_| self.captured.contains(*name))?;
+            Some(format!("{name}={}", value.escape_ascii()))
+        };
+        let told: Vec<String> = used.iter().filter_map(told).collect();
+        if told.is_empty() {
+            ScenarioError::Mistake(what)
+        } else {
+            ScenarioError::Told(format!("{what} ({})", told.join(", ")))
         }
     }
 
@@ -184,7 +221,7 @@ impl Scope {
                 Piece::Typed(Kind::RcOk) => last.push(b'0'),
                 Piece::Typed(Kind::RcFail) => last.extend_from_slice(b"-1"),
                 Piece::Typed(_) | Piece::Capture(..) => {
-                    return Err(ScenarioError("a matcher cannot be sent".into()));
+                    return Err(ScenarioError::Mistake("a matcher cannot be sent".into()));
                 }
             }
         }

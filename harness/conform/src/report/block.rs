@@ -87,6 +87,9 @@ impl Display for Block<'_> {
         if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
         }
+        if result.unreached > 0 {
+            writeln!(f, "  not reached, and so not judged: {}", text::count(result.unreached, "later step"))?;
+        }
         self.transcript(f)?;
         self.output(f)?;
         if let Some(exit) = result.exit {
@@ -273,6 +276,7 @@ fn told(event: &Event) -> Option<Told> {
         | What::Expected(_)
         | What::Nothing { .. }
         | What::Abandoned(_)
+        | What::NotReached { .. }
         | What::LibraryFile { .. }
         | What::Loaded { error: None, .. }
         | What::PlainRun(_)

@@ -160,7 +160,14 @@ impl<W: Write> Terminal<W> {
         let counts: Vec<_> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
         let time = run.end.as_ref().map(|end| format!(" in {}", text::time(end.time_us))).unwrap_or_default();
         let bold = palette.bold();
-        let _ = writeln!(shown, "{bold}{}{bold:#}{time}\n{}", counts.join(", "), tally::meaning(run));
+        let _ = writeln!(shown, "{bold}{}{bold:#}{time}", counts.join(", "));
+        let early = run.results.iter().filter(|r| r.unreached > 0).count();
+        if early > 0 {
+            let steps = run.results.iter().map(|r| r.unreached).sum();
+            let (early, steps) = (text::count(early, "scenario"), text::count(steps, "later step"));
+            let _ = writeln!(shown, "{early} ended early: {steps} not judged");
+        }
+        let _ = writeln!(shown, "{}", tally::meaning(run));
         self.show(&shown)
     }
 

@@ -34,6 +34,7 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
         time_us: 1500,
         replay: format!("pmi-conform {scenario}"),
         path: format!("scenarios/{scenario}.pmi"),
+        unreached: 0,
         last_events: Vec::new(),
     }
 }

@@ -57,6 +57,7 @@ impl Monitor {
             | What::Nothing { .. }
             | What::Flooded { .. }
             | What::Abandoned(_)
+            | What::NotReached { .. }
             | What::Crashed { .. }
             | What::PlainRun(_)
             | What::Reached { .. }

@@ -186,7 +186,9 @@ impl Interpreter<'_> {
     }
 
     fn manager(&mut self) -> Result<&mut Manager, ScenarioError> {
-        self.manager.as_mut().ok_or_else(|| ScenarioError("library calls need a library under test".into()))
+        self.manager
+            .as_mut()
+            .ok_or_else(|| ScenarioError::Mistake("library calls need a library under test".into()))
     }
 
     // ----- calls ----------------------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ impl Interpreter<'_> {
             Arg::Number(expr) => {
                 let number = self.scope.number(expr)?;
                 let number = i32::try_from(number)
-                    .map_err(|_| ScenarioError(format!("{number} does not fit an int")))?;
+                    .map_err(|_| ScenarioError::Mistake(format!("{number} does not fit an int")))?;
                 Argument::Number(number)
             }
             Arg::Null => Argument::Null,

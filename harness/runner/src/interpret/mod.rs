@@ -67,6 +67,8 @@ struct Interpreter<'a> {
     dismissed: HashSet<Proc>,
     /// All processes have been let go.
     released: bool,
+    /// Statements that the walk has left out.
+    left_out: usize,
     /// What is under test is a library, whose process manager we are.
     manager: Option<library::Manager>,
 }
@@ -75,6 +77,8 @@ struct Interpreter<'a> {
 enum Ended {
     Stopped,
     Mistake(String),
+    /// What the implementation has told cannot be used.
+    Told(String),
 }
 
 impl From<Stop> for Ended {
@@ -85,7 +89,10 @@ impl From<Stop> for Ended {
 
 impl From<ScenarioError> for Ended {
     fn from(error: ScenarioError) -> Self {
-        Self::Mistake(error.0)
+        match error {
+            ScenarioError::Mistake(what) => Self::Mistake(what),
+            ScenarioError::Told(what) => Self::Told(what),
+        }
     }
 }
 
@@ -98,6 +105,10 @@ impl Steps for Interpreter<'_> {
 
     fn at(&mut self, line: usize) {
         self.recorder.line = line;
+    }
+
+    fn leave_out(&mut self, statements: usize) {
+        self.left_out += statements;
     }
 
     fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Ended> {
@@ -143,6 +154,7 @@ impl<'a> Interpreter<'a> {
             cited: String::new(),
             dismissed: HashSet::new(),
             released: false,
+            left_out: 0,
             manager: None,
         }
     }
@@ -168,8 +180,16 @@ impl<'a> Interpreter<'a> {
     }
 
     fn abandon(&mut self, ended: Ended) -> Stop {
-        if let Ended::Mistake(what) = ended {
-            self.recorder.record(What::Abandoned(Abandoned::Mistake(what)));
+        let why = match ended {
+            Ended::Stopped => None,
+            Ended::Mistake(what) => Some(Abandoned::Mistake(what)),
+            Ended::Told(what) => Some(Abandoned::Unusable(what)),
+        };
+        if let Some(why) = why {
+            self.recorder.record(What::Abandoned(why));
+        }
+        if self.left_out > 0 {
+            self.recorder.record(What::NotReached { statements: self.left_out });
         }
         Stop
     }

@@ -35,6 +35,9 @@ pub(crate) trait Steps {
     /// A line has been reached, be it of a step or of another statement.
     fn at(&mut self, line: usize);
 
+    /// The walk ends early, and leaves out so many more statements.
+    fn leave_out(&mut self, _statements: usize) {}
+
     /// A step has been reached.
     fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Self::Stop>;
 }
@@ -76,16 +79,19 @@ impl Walk<'_> {
             |offset: usize| line.unwrap_or_else(|| 1 + self.newlines.partition_point(|end| *end < offset));
         let deeper = || {
             depth.checked_sub(1).ok_or_else(|| {
-                ScenarioError(format!("fragments and repetitions lie more than {DEPTH} deep in each other"))
+                ScenarioError::Mistake(format!(
+                    "fragments and repetitions lie more than {DEPTH} deep in each other"
+                ))
             })
         };
-        for (index, stmt) in body.iter().enumerate() {
+        let statement = |steps: &mut S, index: usize, stmt: &Stmt| -> Result<(), S::Stop> {
             match stmt {
                 Stmt::Use { name, with } => {
                     let line = line_of(name.span.start);
                     steps.at(line);
-                    let fragment = (self.fragments)(&name.value)
-                        .ok_or_else(|| ScenarioError(format!("there is no fragment \"{}\"", name.value)))?;
+                    let fragment = (self.fragments)(&name.value).ok_or_else(|| {
+                        ScenarioError::Mistake(format!("there is no fragment \"{}\"", name.value))
+                    })?;
                     let told = |parameter: &'_ Parameter| {
                         with.iter().find(|(name, _)| *name == parameter.name).map(|(_, value)| value)
                     };
@@ -120,6 +126,13 @@ impl Walk<'_> {
                     steps.step(&step, Place { line, source, rest: &body[index + 1..] })?;
                 }
             }
+            Ok(())
+        };
+        for (index, stmt) in body.iter().enumerate() {
+            if let Err(stop) = statement(steps, index, stmt) {
+                steps.leave_out(body.len() - index - 1);
+                return Err(stop);
+            }
         }
         Ok(())
     }
@@ -130,7 +143,7 @@ fn spawned<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioE
     let Who::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;
     let group = u32::try_from(group).ok().filter(|n| (1..=MAX_GROUP).contains(n)).ok_or_else(|| {
-        ScenarioError(format!("${} is {group}, and spawned groups are counted from 1", number.value))
+        ScenarioError::Mistake(format!("${} is {group}, and spawned groups are counted from 1", number.value))
     })?;
     Ok(Cow::Owned(Step { who: Who::Ranks { group, set: set.clone() }, ..step.clone() }))
 }

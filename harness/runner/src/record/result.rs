@@ -59,6 +59,7 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
         time_us: session.time.as_micros() as u64,
         replay,
         path,
+        unreached: 0,
         last_events,
     }
 }

@@ -30,7 +30,7 @@ pub fn play(
         Ok(script) => Run { program, ranks, limits, interrupted }.play(&script, &mut recorder),
         Err(mistake) => {
             recorder.line = mistake.line;
-            recorder.record(What::Abandoned(Abandoned::Mistake(mistake.what.0)));
+            recorder.record(What::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
         }
     }
     let Recorder { mut events, judge, .. } = recorder;

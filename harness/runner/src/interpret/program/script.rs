@@ -215,9 +215,9 @@ impl Steps for Writer<'_> {
 
     fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), ScenarioError> {
         let entry = entry(step, place.source)
-            .ok_or_else(|| ScenarioError("no step for a client under test".to_owned()))?;
+            .ok_or_else(|| ScenarioError::Mistake("no step for a client under test".to_owned()))?;
         if self.script.places.len() == STEPS {
-            return Err(ScenarioError(format!("more than {STEPS} steps")));
+            return Err(ScenarioError::Mistake(format!("more than {STEPS} steps")));
         }
         self.script.places.push(Expanded {
             who: step.who.clone(),

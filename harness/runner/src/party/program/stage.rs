@@ -111,7 +111,7 @@ impl<'a> Stage<'a> {
     /// The scenario cannot be played to its end.
     fn give_up(&mut self, mistake: Mistake) {
         if !std::mem::replace(&mut self.wrong, true) {
-            self.record_at(mistake.line, What::Abandoned(Abandoned::Mistake(mistake.what.0)));
+            self.record_at(mistake.line, What::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
         }
     }
 

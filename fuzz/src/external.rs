@@ -75,12 +75,12 @@ impl External {
             None => (Access::Memory(pmi_reference::Config::default()), Scope::default()),
             Some(server) => processes(server).unwrap_or_else(|why| panic!("PMI_CONFORM_SERVER: {why}")),
         };
-        let catalogue = pmi_runner::suite::embedded().expect("the suite is sound").catalogue;
+        let suite = pmi_runner::suite::embedded().expect("the suite is sound");
         let known = std::env::var_os("PMI_CONFORM_KNOWN").map(|file| {
             Known::read(Path::new(&file)).unwrap_or_else(|why| panic!("PMI_CONFORM_KNOWN: {why}"))
         });
         Self {
-            server: Server::new(access, catalogue, WAIT).expect("a scratch folder"),
+            server: Server::new(access, suite, WAIT).expect("a scratch folder"),
             scope,
             known: known.unwrap_or_default(),
             out: std::env::var_os("PMI_CONFORM_OUT").unwrap_or_else(|| "pmi-conform-fuzz".into()).into(),

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use pmi_scenario::ast::{
     Action, Alternative, BinOp, Expr, Grade, Kind, Need, Piece, ProcessAction, RankSet, Role, Scenario, Span,
     Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
 };
-use pmi_wire::{Operation, Proc, Request, ValueReading};
+use pmi_wire::{Message, Operation, Proc, Request, ValueReading};
 
 /// Cited where the judge knows no requirement: what a server has to do about what is no message.
 const SERVER_CITES: &str = "rfc13.error.close";
@@ -444,12 +445,20 @@ impl Case {
             if !fits {
                 return Err(scenario.source.line_of(start(stmt)));
             }
+            // The names that a server's answers bind are always the same.
+            if tests == UnderTest::Server
+                && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt)
+            {
+                *stmt = wait(rank, answer);
+            }
             // What stood in a file as an escape is a byte like others.
             sent_mut(stmt, tests).into_iter().flatten().for_each(tidy);
         }
         if tests == UnderTest::Client && !scenario.body.iter().any(is_end) {
             scenario.body.push(ends());
         }
+        // Mutations change the statements: they have numbers from now on, and no lines.
+        scenario.source = Arc::default();
         Ok(Self { scenario, ingredients: BTreeSet::new() })
     }
 
@@ -585,8 +594,32 @@ impl Case {
     /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
     /// and others' do. A wait for an answer that nobody has asked for is left out.
     pub(crate) fn realign(&mut self) {
+        self.refit(|_, answer, asked| match (answer, asked) {
+            (Answer::Optional, _) => Some(answer),
+            (_, None) => None,
+            (Answer::Due(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::Due(op)),
+            (Answer::InTime(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::InTime(op)),
+            (_, Some(_)) => Some(Answer::Optional),
+        });
+    }
+
+    /// Notes at which statements an answer was due that did not come, by their numbers; `held_up` if half a request may be why.
+    pub(crate) fn tighten(&mut self, unanswered: &[usize], held_up: bool) {
+        self.refit(|number, answer, asked| match asked {
+            Some(Asked { op: Some(op), .. }) if unanswered.contains(&number) => {
+                Some(if held_up { Answer::InTime(op) } else { Answer::Due(op) })
+            }
+            _ => Some(answer),
+        });
+    }
+
+    /// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
+    /// answer yet, if one has none.
+    fn refit(&mut self, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
         let mut open = vec![Open::default(); self.ranks() as usize];
+        let mut number = 0;
         self.scenario.body.retain_mut(|stmt| {
+            number += 1;
             let (rank, answer) = match ServerStep::of(stmt) {
                 Some(ServerStep::Write { rank, lines, partial }) => {
                     if let Some(open) = open.get_mut(rank as usize) {
@@ -598,27 +631,12 @@ impl Case {
                 _ => return true,
             };
             let front = open.get_mut(rank as usize).and_then(|open| open.asked.pop_front());
-            let fits = match (answer, front) {
-                (Answer::Optional, _) => return true,
-                (_, None) => return false,
-                (Answer::Due(_), Some(Some(op))) => Answer::Due(op),
-                (Answer::InTime(_), Some(Some(op))) => Answer::InTime(op),
-                (_, Some(None)) => Answer::Optional,
-            };
-            *stmt = wait(rank, fits);
-            true
-        });
-    }
-
-    /// Notes at which steps an answer was due that did not come; `held_up` if half a request may be why.
-    pub(crate) fn tighten(&mut self, unanswered: &[(usize, Operation)], held_up: bool) {
-        for (index, op) in unanswered {
-            if let Some(stmt) = self.scenario.body.get_mut(*index)
-                && let Some(ServerStep::Wait { rank, .. }) = ServerStep::of(stmt)
-            {
-                *stmt = wait(rank, if held_up { Answer::InTime(*op) } else { Answer::Due(*op) });
+            let fits = fit(number, answer, front);
+            if let Some(fits) = fits.filter(|fits| *fits != answer) {
+                *stmt = wait(rank, fits);
             }
-        }
+            fits.is_some()
+        });
     }
 
     /// The same behind a start in good order, if it has none and a server is under test.
@@ -791,10 +809,19 @@ impl Known {
     }
 }
 
-/// What a rank has asked for and not been answered; `None` for what is no request of RFC 13.
+/// A line that an answer may come to.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// By its command, whatever else it says; `None` for what is no request of RFC 13.
+    op: Option<Operation>,
+    /// It says what such a request has to say.
+    is_proper: bool,
+}
+
+/// What a rank has asked for and not been answered.
 #[derive(Clone, Default)]
 struct Open {
-    asked: VecDeque<Option<Operation>>,
+    asked: VecDeque<Asked>,
     partial: Vec<u8>,
     spawning: bool,
 }
@@ -819,10 +846,13 @@ impl Open {
     fn line(&mut self, line: &[u8]) {
         if line.starts_with(b"mcmd=spawn") {
             if !std::mem::replace(&mut self.spawning, true) {
-                self.asked.push_back(Some(Operation::Spawn));
+                self.asked.push_back(Asked { op: Some(Operation::Spawn), is_proper: true });
             }
         } else if !self.spawning || line.starts_with(b"cmd=") {
-            self.asked.push_back(Request::parse(line, ValueReading::ToEndOfLine).ok().map(|r| r.operation()));
+            let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
+            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd));
+            let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
+            self.asked.push_back(Asked { op, is_proper });
         }
     }
 }

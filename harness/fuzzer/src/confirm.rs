@@ -121,7 +121,7 @@ impl Examiner<'_> {
         let (run, told) = (0..TRIES).find_map(again_shown)?;
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
-            best.case.tighten(&run.seen.unanswered, *key == FailureKey::HangBehindHalf);
+            best.case.tighten(&run.seen.unanswered(), *key == FailureKey::HangBehindHalf);
         }
         let found = Found {
             bucket: key.to_string(),

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use pmi_judge::Finding;
-use pmi_judge::event::{Event, Exit, SilenceProof};
-use pmi_wire::Operation;
+use pmi_judge::event::{Event, Exit, SilenceProof, What};
 
 /// No process of a server's may grow by more in one case, however much it was sent. Cases rarely send more than some hundred
 /// kilobytes; Hydra's processes grow by less than two megabytes in them.
@@ -56,8 +55,6 @@ pub struct Observation {
     pub growth: Option<Growth>,
     /// Why nothing can be said.
     pub unjudged: Option<String>,
-    /// Steps at which nothing came although something was asked, and what was asked.
-    pub unanswered: Vec<(usize, Operation)>,
     /// How many events there were when the last step was done: what follows is the end of every case.
     pub steps_done: usize,
     /// Requests that were made.
@@ -69,6 +66,12 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Lines of the steps at which nothing came.
+    pub(crate) fn unanswered(&self) -> Vec<usize> {
+        let nothing = |event: &&Event| matches!(event.what, What::NoAnswer { .. });
+        self.events.iter().filter(nothing).map(|event| event.line).collect()
+    }
+
     /// Whether a process has grown so much that the server is stopped, whatever it was sent.
     pub(crate) fn grows_dangerously(&self) -> bool {
         self.growth.as_ref().is_some_and(Growth::is_dangerous)

@@ -1,14 +1,12 @@
 //! The other side of a bare proxy in a case: what it has passed on, what we have answered in its upstream's place,
 //! and how far it may be held to that.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pmi_wire::{Operation, Response, ValueReading};
 
 use pmi_judge::Finding;
-use pmi_judge::event::{Bytes, What};
-use pmi_runner::party::proxy::UpstreamCommand;
-use pmi_scenario::ast::UpstreamAction;
+use pmi_judge::event::What;
 use pmi_wire::Proc;
 
 /// An answer of ours that is longer than this may be more than a proxy can take.
@@ -20,15 +18,10 @@ const REQUESTS: usize = 10_000;
 /// Where a case stands at the upstream's side of its proxy.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamState {
-    /// What was passed on and no step has taken.
-    passed: VecDeque<u64>,
-    /// What steps have taken.
-    taken: Vec<u64>,
     /// Requests that wait for an answer of ours, and what they are.
     held: BTreeMap<u64, Option<Operation>>,
     /// Requests that we have answered in our own words.
     answered: BTreeSet<u64>,
-    over: bool,
     /// Processes that have asked and heard nothing since.
     waiting: HashSet<Proc>,
     /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says, or
@@ -37,43 +30,14 @@ pub(super) struct UpstreamState {
 }
 
 impl UpstreamState {
-    /// Takes what was passed on first. False if there is nothing.
-    pub(super) fn take_passed(&mut self) -> bool {
-        let first = self.passed.pop_front();
-        self.taken.extend(first);
-        first.is_some()
-    }
-
-    /// The connection to the proxy is no more.
-    pub(super) fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// Whether a request waits for an answer that only a step could give.
     pub(super) fn owes(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// The order for a step that says `text`; `None` if there is nobody or nothing left that it could be about.
-    pub(super) fn command(&mut self, action: &UpstreamAction, text: Vec<u8>) -> Option<UpstreamCommand> {
-        if self.over {
-            return None;
-        }
-        let to = match action {
-            UpstreamAction::Close => return Some(UpstreamCommand::Close(0)),
-            UpstreamAction::Answer { to, .. } | UpstreamAction::Usual { to } => *to,
-        };
-        let at = to.map_or(self.taken.len(), |n| n as usize).checked_sub(1);
-        let id = at.and_then(|at| self.taken.get(at)).copied();
-        if to.is_some() && id.is_none() {
-            return None;
-        }
-        if let UpstreamAction::Usual { .. } = action {
-            self.held.remove(&id?);
-            // What it leads to is the proxy's business: in a barrier, perhaps nothing.
-            return Some(UpstreamCommand::Usual(id?));
-        }
-        Some(UpstreamCommand::Answer { proxy: 0, to: id, text: Bytes(text) })
+    /// A request is answered as usual. What that leads to is the proxy's business: in a barrier, perhaps nothing.
+    pub(super) fn leave(&mut self, id: u64) {
+        self.held.remove(&id);
     }
 
     /// Takes note of an event.
@@ -86,13 +50,8 @@ impl UpstreamState {
                 }
             }
             What::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
-            What::FromProxy { group: 0, proxy: 0, id, text, held } => {
-                if self.passed.len() < REQUESTS {
-                    self.passed.push_back(*id);
-                }
-                if *held && self.held.len() < REQUESTS {
-                    self.held.insert(*id, operation(&text.0));
-                }
+            What::FromProxy { group: 0, proxy: 0, id, text, held: true } if self.held.len() < REQUESTS => {
+                self.held.insert(*id, operation(&text.0));
             }
             What::ToProxy { answers, text, scripted: true, .. } => {
                 let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
@@ -105,11 +64,7 @@ impl UpstreamState {
                     self.unlawful.get_or_insert(seq);
                 }
             }
-            What::ClosedByUpstream { .. } => {
-                self.unlawful.get_or_insert(seq);
-                self.over = true;
-            }
-            What::ProxyEnded { group: 0, .. } | What::JobExited { .. } => self.over = true,
+            What::ClosedByUpstream { .. } => drop(self.unlawful.get_or_insert(seq)),
             _ => {}
         }
     }
@@ -139,6 +94,7 @@ fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
 mod tests {
     use super::*;
     use pmi_judge::Side;
+    use pmi_judge::event::Bytes;
 
     fn passed(id: u64, text: &str) -> What {
         What::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
@@ -208,25 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn steps_take_what_comes_first_and_answer_what_they_have_taken() {
+    fn what_is_left_to_the_upstream_is_not_owed() {
         let mut state = UpstreamState::default();
-        let words = |to| UpstreamAction::Answer { to, partial: false, lines: Vec::new() };
-        assert!(!state.take_passed());
-        assert_eq!(state.command(&UpstreamAction::Usual { to: None }, Vec::new()), None);
-        assert_eq!(state.command(&words(Some(1)), Vec::new()), None);
-        state.observe(0, &passed(7, "cmd=get key=a"));
-        state.observe(1, &passed(9, "cmd=get key=b"));
-        assert!(state.take_passed() && state.take_passed() && !state.take_passed());
-        assert_eq!(
-            state.command(&UpstreamAction::Usual { to: Some(1) }, Vec::new()),
-            Some(UpstreamCommand::Usual(7))
-        );
-        let answer = UpstreamCommand::Answer { proxy: 0, to: Some(9), text: Bytes(b"x".to_vec()) };
-        assert_eq!(state.command(&words(None), b"x".to_vec()), Some(answer));
+        for id in [7, 9] {
+            state.observe(id, &passed(id, "cmd=get key=a"));
+        }
+        state.leave(7);
         assert!(state.owes());
-        state.observe(2, &told(Some(9), "x"));
+        state.observe(10, &told(Some(9), "x"));
         assert!(!state.owes());
-        state.observe(3, &What::ProxyEnded { group: 0, proxy: 0, exit: pmi_judge::event::Exit::Code(0) });
-        assert_eq!(state.command(&UpstreamAction::Close, Vec::new()), None);
     }
 }

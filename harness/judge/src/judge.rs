@@ -178,6 +178,8 @@ pub struct Outcome {
 /// See the module's documentation.
 pub struct Judge {
     party: Side,
+    /// Nothing is expected: only the monitors have a say.
+    watches: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
     conversation: Conversation,
@@ -226,6 +228,7 @@ impl Judge {
     pub fn new(party: Side, requires: Vec<String>) -> Self {
         Self {
             party,
+            watches: false,
             library: Library::new(requires.clone()),
             monitor: Monitor::focused(requires),
             upstream: UpstreamMonitor::default(),
@@ -249,7 +252,7 @@ impl Judge {
 
     /// A judge without a scenario, whose monitors report everything.
     pub fn watching(party: Side) -> Self {
-        Self { monitor: Monitor::new(), ..Self::new(party, Vec::new()) }
+        Self { monitor: Monitor::new(), watches: true, ..Self::new(party, Vec::new()) }
     }
 
     /// Takes what the monitors have found so far, of all parties.
@@ -332,7 +335,8 @@ impl Judge {
     /// Whether there is no point in going on: it has been given up, or there are far too many findings or processes.
     pub fn has_enough(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.mistake.is_some();
-        abandoned || self.watched_of(self.party) >= ENOUGH || self.monitor.starts_too_many()
+        let findings = !self.watches && self.watched_of(self.party) >= ENOUGH;
+        abandoned || findings || self.monitor.starts_too_many()
     }
 
     fn watched_of(&self, party: Side) -> usize {
@@ -394,6 +398,16 @@ impl Judge {
     /// Whether the process's connection is at its end, on either side.
     pub fn is_closed(&self, p: Proc) -> bool {
         self.conversation.find(p).is_some_and(|link| link.is_closed())
+    }
+
+    /// Whether there is something for a step at a connection, or will never be.
+    pub fn has_news(&self, p: Proc) -> bool {
+        self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
+    }
+
+    /// Takes the next message that no step has taken, whatever it is.
+    pub fn take_message(&mut self, p: Proc) -> Option<Vec<u8>> {
+        self.conversation.link(p).take().map(|line| line.text)
     }
 
     /// The processes that have started.
@@ -722,6 +736,9 @@ impl Judge {
         expected: String,
         seen: String,
     ) {
+        if self.watches {
+            return;
+        }
         let (requirement, party, line) = (cites.to_owned(), self.party, self.line);
         self.own.push(Finding { requirement, party, proc, seq, line, at_most, expected, seen, kind: None });
     }

@@ -191,9 +191,9 @@ fn server(
         mutate: !args.valid,
         upstream: implementation.has_upstream(),
     };
-    let catalogue = pmi_runner::suite::embedded().map_err(told)?.catalogue;
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
     let access = Access::Processes(Box::new(implementation), environment);
-    let server = Server::new(access, catalogue, args.timeout).context("a scratch folder")?;
+    let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
     Ok((server, scope))
 }
 

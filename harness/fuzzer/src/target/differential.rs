@@ -163,10 +163,10 @@ mod tests {
     use crate::generate::numbered;
     use crate::generate::server::Scope;
     use crate::target::server::Access;
-    use pmi_scenario::requirement::Catalogue;
 
     fn server(config: Config) -> Server {
-        Server::new(Access::Memory(config), Catalogue::default(), Duration::from_secs(1)).unwrap()
+        let suite = pmi_runner::suite::embedded().unwrap();
+        Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap()
     }
 
     fn differences(other: Config) -> Vec<String> {

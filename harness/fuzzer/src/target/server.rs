@@ -8,7 +8,7 @@ use pmi_reference::Config;
 use pmi_runner::party::MemoryParty;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::process::tree::left_over;
-use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::suite::Suite;
 
 use super::{Pace, Run, Target};
 use crate::case::Case;
@@ -42,7 +42,7 @@ pub struct Server {
     access: Access,
     /// As the user would write it.
     command: Vec<String>,
-    catalogue: Catalogue,
+    suite: Suite,
     wait: Duration,
     /// The slowest answer of late, in microseconds.
     slowest: AtomicU64,
@@ -56,7 +56,7 @@ impl Server {
     /// # Errors
     ///
     /// A scratch folder cannot be made.
-    pub fn new(mut access: Access, catalogue: Catalogue, wait: Duration) -> io::Result<Self> {
+    pub fn new(mut access: Access, suite: Suite, wait: Duration) -> io::Result<Self> {
         let command = match &access {
             Access::Memory(_) => Vec::new(),
             Access::Processes(implementation, _) => implementation.template().to_vec(),
@@ -67,7 +67,7 @@ impl Server {
             }
             Access::Memory(_) | Access::Processes(..) => None,
         };
-        Ok(Self { access, command, catalogue, wait, slowest: AtomicU64::new(0), proxy_status })
+        Ok(Self { access, command, suite, wait, slowest: AtomicU64::new(0), proxy_status })
     }
 
     /// Where a server's state shows nothing, a silence is believed after many times what answers take.
@@ -95,14 +95,14 @@ impl Target for Server {
         let (seen, left) = match &self.access {
             Access::Memory(config) => {
                 let mut party = MemoryParty::launch(config.clone(), case.ranks());
-                (drive(case, &mut party, Vec::new(), wait, ending), Vec::new())
+                (drive(case, &self.suite, &mut party, Vec::new(), wait, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
                 let (mut party, command) = ServerParty::launch(implementation, case.ranks(), 1, environment)?;
                 if pace == Pace::Fast {
                     party.set_patience(FAST);
                 }
-                let mut seen = drive(case, &mut party, command, wait, ending);
+                let mut seen = drive(case, &self.suite, &mut party, command, wait, ending);
                 // Who was told to end, or wrote to one that had died, did not die first.
                 seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
                 // A launcher that ends its proxies by force ends the shell around them instead.
@@ -116,7 +116,7 @@ impl Target for Server {
         let _ = self
             .slowest
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
-        let mut failures = failures(&seen, &self.catalogue);
+        let mut failures = failures(&seen, &self.suite.catalogue);
         if !left.is_empty() && seen.crashed.is_none() {
             failures.push(Failure::leak("the launcher", &left));
         }

@@ -5,6 +5,7 @@ pub mod library;
 pub mod program;
 mod recorder;
 pub mod walk;
+mod watch;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::party::proxy::UpstreamCommand;
 use crate::party::{Incoming, Limits, Party};
 pub use recorder::{EventSink, KEPT, Recorder};
 use walk::{Fragments, Place, Steps, walk};
+pub use watch::{Watched, Watcher, watch};
 
 /// How long an implementation that has hung gets to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
@@ -42,13 +44,12 @@ pub fn play(
 ) -> Outcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
-    let mut interpreter = Interpreter::new(scenario, party, limits, recorder);
-    interpreter.party.hold(scenario.answers());
-    let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
-    interpreter.recorder.record(launched);
+    let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     // The judge knows why it ended early, if it did.
     let _ = interpreter.run(fragments);
-    interpreter.settle();
+    // Who has just used up the time of a step will not use more of it well.
+    let hung = interpreter.recorder.judge.is_hung();
+    interpreter.settle(if hung { limits.step.min(GRACE) } else { limits.step }, Duration::ZERO);
     let Recorder { events, judge, .. } = interpreter.recorder;
     judge.finish(events)
 }
@@ -65,10 +66,12 @@ struct Interpreter<'a> {
     cited: String,
     /// Processes that were told to exit or to die.
     dismissed: HashSet<Proc>,
-    /// All processes have been let go.
-    released: bool,
     /// Statements that the walk has left out.
     left_out: usize,
+    /// Nothing is expected; the sink has a watcher.
+    watching: bool,
+    /// The watcher has seen enough.
+    enough: bool,
     /// What is under test is a library, whose process manager we are.
     manager: Option<library::Manager>,
 }
@@ -136,7 +139,10 @@ impl Steps for Interpreter<'_> {
                 self.expect(Some(p), Expected::Started)?;
             }
             self.scope.enter(rank, self.recorder.judge.size(group));
-            self.step_of(p, step)?;
+            match self.watching {
+                true => self.watched_step(p, step)?,
+                false => self.step_of(p, step)?,
+            }
         }
         Ok(())
     }
@@ -144,6 +150,7 @@ impl Steps for Interpreter<'_> {
 
 impl<'a> Interpreter<'a> {
     fn new(scenario: &'a Scenario, party: &'a mut dyn Party, limits: Limits, recorder: Recorder<'a>) -> Self {
+        let watching = recorder.sink.watcher().is_some();
         Self {
             scenario,
             party,
@@ -153,10 +160,26 @@ impl<'a> Interpreter<'a> {
             source: Arc::clone(&scenario.source),
             cited: String::new(),
             dismissed: HashSet::new(),
-            released: false,
             left_out: 0,
+            watching,
+            enough: false,
             manager: None,
         }
+    }
+
+    /// For a party that has been launched.
+    fn launched(
+        scenario: &'a Scenario,
+        command: Vec<String>,
+        party: &'a mut dyn Party,
+        limits: Limits,
+        recorder: Recorder<'a>,
+    ) -> Self {
+        let mut interpreter = Self::new(scenario, party, limits, recorder);
+        interpreter.party.hold(scenario.answers());
+        let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
+        interpreter.recorder.record(launched);
+        interpreter
     }
 
     /// The ranks of a set, in its order.
@@ -194,24 +217,45 @@ impl<'a> Interpreter<'a> {
         Stop
     }
 
-    /// Lets everything end, and reads what is still said.
-    fn settle(&mut self) {
+    /// Lets everything end, and reads what is still said. That the job stays is believed when nothing has happened for as long
+    /// as `settled`; then, how that is known.
+    fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
-        // Who has just used up the time of a step will not use more of it well.
-        let hung = self.recorder.judge.is_hung();
-        let deadline = Instant::now() + if hung { self.limits.step.min(GRACE) } else { self.limits.step };
+        let deadline = Instant::now() + ending;
+        let mut last = Instant::now();
         while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
-            match self.party.next(deadline, true) {
-                Incoming::Event(what) => drop(self.recorder.record(what)),
-                Incoming::Idle | Incoming::Deadline | Incoming::Interrupted => break,
-            }
+            let proof = match self.next(deadline, true) {
+                Incoming::Event(what) => {
+                    last = Instant::now();
+                    let came_late = matches!(what, What::Started { .. });
+                    self.recorder.record(what);
+                    if self.watching && self.bounded().is_err() {
+                        return None;
+                    }
+                    if came_late {
+                        self.release();
+                    }
+                    continue;
+                }
+                Incoming::Interrupted => return None,
+                Incoming::Idle if last.elapsed() < settled => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                Incoming::Idle => SilenceProof::Idle,
+                Incoming::Deadline => SilenceProof::Timeout,
+            };
+            return Some(proof);
         }
+        // What follows the launcher's end: that it died of a signal.
+        while let Incoming::Event(what) = self.party.next(Instant::now(), false) {
+            self.recorder.record(what);
+        }
+        None
     }
 
+    /// Lets all processes go that have started.
     fn release(&mut self) {
-        if std::mem::replace(&mut self.released, true) {
-            return;
-        }
         for p in self.recorder.judge.started() {
             if self.dismissed.insert(p) {
                 self.close(p);
@@ -279,12 +323,13 @@ impl<'a> Interpreter<'a> {
 
     /// What a process's end means for its connection. The answers that are on their way are read first.
     fn dismiss(&mut self, p: Proc) {
-        self.dismissed.insert(p);
-        self.recorder.record(What::Ended { proc: p, ours: true });
+        if self.dismissed.insert(p) {
+            self.recorder.record(What::Ended { proc: p, ours: true });
+        }
     }
 
     fn upstream_step(&mut self, p: Proc, action: &UpstreamAction) -> Result<(), Ended> {
-        match action {
+        let command = match action {
             UpstreamAction::Answer { to, partial, lines } => {
                 let mode = WriteMode { partial: *partial, ..WriteMode::default() };
                 let text = Bytes(self.scope.message(mode, lines)?.concat());
@@ -292,14 +337,15 @@ impl<'a> Interpreter<'a> {
                     None => self.asked(p, None),
                     some => Some(self.named(p, *some)?),
                 };
-                self.party.upstream(UpstreamCommand::Answer { proxy: p.rank, to, text });
+                UpstreamCommand::Answer { proxy: p.rank, to, text }
             }
-            UpstreamAction::Usual { to } => {
-                let id = self.named(p, *to)?;
-                self.party.upstream(UpstreamCommand::Usual(id));
-            }
-            UpstreamAction::Close => self.party.upstream(UpstreamCommand::Close(p.rank)),
+            UpstreamAction::Usual { to } => UpstreamCommand::Usual(self.named(p, *to)?),
+            UpstreamAction::Close => UpstreamCommand::Close(p.rank),
+        };
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            watcher.ordered(&command);
         }
+        self.party.upstream(command);
         Ok(())
     }
 
@@ -379,7 +425,7 @@ impl<'a> Interpreter<'a> {
             if over(&self.recorder.judge) {
                 return Ok(None);
             }
-            match self.party.next(deadline, patient) {
+            match self.next(deadline, patient) {
                 Incoming::Event(what) => {
                     let exited = match what {
                         What::Exited { proc, exit } => Some((proc, exit)),
@@ -395,8 +441,25 @@ impl<'a> Interpreter<'a> {
                     self.recorder.record(What::Abandoned(Abandoned::Interrupted));
                     return Err(Stop);
                 }
+                Incoming::Deadline if self.enough => return Err(Stop),
                 Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
                 Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
+            }
+        }
+    }
+
+    /// What comes next. The memory of those that are watched is looked at meanwhile.
+    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
+        if !self.watching {
+            return self.party.next(deadline, patient);
+        }
+        loop {
+            match self.party.next(deadline.min(Instant::now() + watch::LOOK), patient) {
+                Incoming::Deadline => self.look(),
+                other => return other,
+            }
+            if self.enough || Instant::now() >= deadline {
+                return Incoming::Deadline;
             }
         }
     }

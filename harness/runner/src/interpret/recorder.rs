@@ -5,10 +5,17 @@ use std::time::Instant;
 use pmi_judge::Judge;
 use pmi_judge::event::{Event, What};
 
+use super::Watcher;
+
 /// Gets every event as it happens.
 pub trait EventSink {
     /// One event.
     fn event(&mut self, event: &Event);
+
+    /// Whoever has a say in a play that expects nothing.
+    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
+        None
+    }
 }
 
 /// For those who need none.
@@ -25,7 +32,7 @@ pub const KEPT: usize = 64 * 1024;
 /// See the module's documentation.
 pub struct Recorder<'a> {
     start: Instant,
-    sink: &'a mut dyn EventSink,
+    pub(super) sink: &'a mut dyn EventSink,
     /// Bytes that may still be kept.
     room: usize,
     /// Everything so far.

@@ -16,7 +16,8 @@ pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 /// Where a step stands.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// Line in the scenario's own file. The steps of a fragment stand in the line that uses it.
+    /// Line in the scenario's own file, or the number of the statement where it was not read from one. The steps of a fragment
+    /// stand in the line that uses it.
     pub(crate) line: usize,
     /// The file that the step's own text is in.
     pub(crate) source: &'a Arc<Source>,
@@ -75,8 +76,6 @@ impl Walk<'_> {
         line: Option<usize>,
         depth: usize,
     ) -> Result<(), S::Stop> {
-        let line_of =
-            |offset: usize| line.unwrap_or_else(|| 1 + self.newlines.partition_point(|end| *end < offset));
         let deeper = || {
             depth.checked_sub(1).ok_or_else(|| {
                 ScenarioError::Mistake(format!(
@@ -85,6 +84,11 @@ impl Walk<'_> {
             })
         };
         let statement = |steps: &mut S, index: usize, stmt: &Stmt| -> Result<(), S::Stop> {
+            let line_of = |offset: usize| match line {
+                Some(line) => line,
+                None if source.text.is_empty() => index + 1,
+                None => 1 + self.newlines.partition_point(|end| *end < offset),
+            };
             match stmt {
                 Stmt::Use { name, with } => {
                     let line = line_of(name.span.start);

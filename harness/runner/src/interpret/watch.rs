@@ -1,0 +1,190 @@
+//! A play that expects nothing, as campaigns need it: where a step waits for something, whatever comes next is taken, and only the
+//! monitors judge. A [`Watcher`] has a say in how it goes on.
+
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::{Abandoned, Exit, SilenceProof, What};
+use pmi_judge::{Judge, Outcome, Side};
+use pmi_scenario::ast::{Action, Kind, Piece, Role, Scenario, Step, Template, UpstreamAction};
+use pmi_wire::Proc;
+
+use super::walk::{Fragments, walk};
+use super::{Ended, EventSink, Interpreter, Recorder, Stop};
+use crate::party::proxy::UpstreamCommand;
+use crate::party::{Limits, Party};
+use crate::process::Memory;
+
+/// The processes of a job get at least so long to report.
+const START: Duration = Duration::from_secs(5);
+
+/// How long it must look as if nothing more would happen before a job that does not end is given up: the processes
+/// that were dismissed take a moment to die.
+const SETTLED: Duration = Duration::from_millis(150);
+
+/// How often a server's memory is looked at that is at work while nothing comes.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+
+/// A server may claim to take more than we care to send.
+const LENGTH: i64 = 1 << 20;
+
+/// Follows a play that expects nothing.
+pub trait Watcher {
+    /// This is what the implementation's processes held when all ranks had started.
+    fn started(&mut self, memory: Vec<Memory>);
+    /// This is what they hold now. True if it is so much that the play ends.
+    fn holds(&mut self, memory: Vec<Memory>) -> bool;
+    /// A message came for a step that had waited so long.
+    fn heard(&mut self, waited: Duration);
+    /// Nothing came for a step. False if the implementation may be waiting for us.
+    fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
+    /// The upstream of a proxy is told to do this.
+    fn ordered(&mut self, command: &UpstreamCommand);
+}
+
+/// What became of a play that expected nothing.
+#[derive(Debug)]
+pub struct Watched {
+    /// What was seen; the findings are those of the monitors.
+    pub outcome: Outcome,
+    /// How the launcher ended.
+    pub exit: Option<Exit>,
+    /// How many events there were when the last step was done: what follows is the end of every play.
+    pub steps_done: usize,
+    /// The job did not end although every process had; how that is known.
+    pub stays: Option<SilenceProof>,
+}
+
+/// Plays the steps of a scenario and expects nothing of the implementation. The job may take as long as `ending` to end. The
+/// sink must have a watcher.
+pub fn watch(
+    scenario: &Scenario,
+    fragments: Fragments<'_>,
+    command: Vec<String>,
+    party: &mut dyn Party,
+    limits: Limits,
+    ending: Duration,
+    sink: &mut dyn EventSink,
+) -> Watched {
+    let recorder = Recorder::new(sink, Judge::watching(Side::Server));
+    let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
+    if interpreter.watch_start().is_ok() {
+        // What a step needs may be missing because of what the implementation did.
+        let _ = walk(&mut interpreter, scenario, fragments);
+        interpreter.look();
+    }
+    let steps_done = interpreter.recorder.events.len();
+    let stays = interpreter.settle(ending.max(2 * SETTLED), SETTLED);
+    let Recorder { events, judge, .. } = interpreter.recorder;
+    Watched { exit: judge.job(), outcome: judge.finish(events), steps_done, stays }
+}
+
+impl Interpreter<'_> {
+    fn watch_start(&mut self) -> Result<(), Stop> {
+        let ranks = self.scenario.ranks as usize;
+        let deadline = Instant::now() + self.limits.step.max(START);
+        if self.listen(deadline, true, &|judge| judge.started().len() >= ranks)?.is_some() {
+            let why = Abandoned::Unplayable("not every rank reported".to_owned());
+            self.recorder.record(What::Abandoned(why));
+            return Err(Stop);
+        }
+        if self.recorder.judge.lacks_connection() {
+            return Err(Stop);
+        }
+        let memory = self.party.memory();
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            watcher.started(memory);
+        }
+        Ok(())
+    }
+
+    /// Looks at the memory of the implementation's processes.
+    pub(super) fn look(&mut self) {
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            self.enough |= watcher.holds(self.party.memory());
+        }
+    }
+
+    pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
+        let is_closed = self.recorder.judge.is_closed(p);
+        match (&step.action, step.role) {
+            (Action::Upstream(action), _) => {
+                let number = match action {
+                    UpstreamAction::Usual { to } => Some(*to),
+                    UpstreamAction::Answer { to, .. } => to.map(Some),
+                    UpstreamAction::Close => None,
+                };
+                // Nobody is left, or nothing that it could be about.
+                let is_gone = is_closed || self.recorder.judge.job().is_some();
+                if is_gone || number.is_some_and(|number| self.asked(p, number).is_none()) {
+                    return Ok(());
+                }
+                self.upstream_step(p, action)?;
+                if !matches!(action, UpstreamAction::Usual { .. }) {
+                    // What comes next comes after the proxy has heard it, so that what it leads to is not laid to that.
+                    self.listen(Instant::now() + self.limits.step, true, &|_| false)?;
+                }
+                Ok(())
+            }
+            (Action::Process(_), _) => self.step_of(p, step),
+            (_, Role::Client) if is_closed => Ok(()),
+            (Action::Message { lines, .. }, Role::Server) => {
+                lines.iter().try_for_each(|line| self.take(p, Some(line)))
+            }
+            (_, Role::Server) => self.take(p, None),
+            _ => self.step_of(p, step),
+        }
+    }
+
+    /// Waits for a message, or for the end of the connection. What would follow an answer that is due and never comes shows
+    /// nothing.
+    fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), Ended> {
+        let start = Instant::now();
+        let is_proxy = p.group == Proc::PROXIES;
+        let over = |judge: &Judge| judge.has_news(p) || (is_proxy && judge.job().is_some());
+        let nothing = self.listen(start + self.limits.step, true, &over)?;
+        let waited = start.elapsed();
+        let message = self.recorder.judge.take_message(p);
+        if is_proxy {
+            return Ok(());
+        }
+        if let Some(proof) = nothing {
+            if self.recorder.sink.watcher().is_some_and(|watcher| watcher.heard_nothing(proof, waited)) {
+                self.recorder.record(What::NoAnswer { proc: p, proof });
+            }
+            return if due.is_some() { Err(Ended::Stopped) } else { Ok(()) };
+        }
+        let Some(message) = message else { return Ok(()) };
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            watcher.heard(waited);
+        }
+        due.map_or(Ok(()), |line| self.bind(line, &message))
+    }
+
+    /// Binds the names in what was due; without them what follows cannot be said.
+    fn bind(&mut self, line: &Template, message: &[u8]) -> Result<(), Ended> {
+        let captures = || {
+            line.pieces.iter().filter_map(|piece| match piece {
+                Piece::Capture(name, kind) => Some((name, kind)),
+                _ => None,
+            })
+        };
+        if captures().next().is_none() {
+            return Ok(());
+        }
+        if let Ok(captured) = self.pattern(line)?.fits(message) {
+            self.scope.bind(captured);
+        }
+        for (name, kind) in captures() {
+            let value = self.scope.var(name)?;
+            if let Kind::Uint(..) = kind
+                && std::str::from_utf8(&value)
+                    .ok()
+                    .and_then(|v| v.parse().ok())
+                    .is_none_or(|n: i64| n > LENGTH)
+            {
+                self.scope.set(name, LENGTH.to_string().into_bytes());
+            }
+        }
+        Ok(())
+    }
+}

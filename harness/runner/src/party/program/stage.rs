@@ -222,14 +222,15 @@ impl<'a> Stage<'a> {
     /// Ends a process group as a process manager would; but whoever is to end by itself is left to do so.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(What::Aborted { by, reason });
+        // Whom another process has aborted does not see it coming, and is ended as any manager ends it.
+        let asked = self.actors.get(&by).is_some_and(|actor| actor.wants_abort);
         let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
             let Some(actor) = self.actors.get_mut(&p) else { continue };
             if actor.exited {
                 continue;
             }
-            let end =
-                if actor.must_end() && actor.fired > 0 && !actor.wants_abort { Out::Close } else { Out::End };
+            let end = if actor.must_end() && actor.fired > 0 && !asked { Out::Close } else { Out::End };
             self.flush(p);
             self.put(p, end);
         }

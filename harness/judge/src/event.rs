@@ -7,60 +7,9 @@ use pmi_wire::Proc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
 use crate::library::api::{Argument, Returned};
-
-/// Bytes, in JSON as a string with everything but printable ASCII escaped (`\n`, `\x00`).
-#[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
-#[schemars(with = "String")]
-pub struct Bytes(pub Vec<u8>);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
-}
-
-impl fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
-    }
-}
-
-impl Serialize for Bytes {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        unescape(&text).map(Bytes).ok_or_else(|| serde::de::Error::custom("bad escape in bytes"))
-    }
-}
-
-/// The inverse of [`slice::escape_ascii`].
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(b) = rest.next() {
-        out.push(match b {
-            b'\\' => match rest.next()? {
-                b'n' => b'\n',
-                b't' => b'\t',
-                b'r' => b'\r',
-                b'x' => {
-                    let digits = [rest.next()?, rest.next()?];
-                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-                }
-                other => other,
-            },
-            other => other,
-        });
-    }
-    Some(out)
-}
 
 /// How a process or job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -488,18 +437,5 @@ impl Difference {
             Some((a, b)) => Self::Line { plain: cut(a), seen: cut(b) },
             None => Self::Length { plain: plain.len(), seen: seen.len() },
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_bytes_survive_json() {
-        let all = Bytes((0..=255).collect());
-        let json = serde_json::to_string(&all).unwrap();
-        assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), all);
-        assert!(serde_json::from_str::<Bytes>(r#""\\x4""#).is_err());
     }
 }

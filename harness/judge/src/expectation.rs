@@ -10,10 +10,7 @@ use pmi_wire::{MappingForm, Message, Proc, ValueReading, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Bytes;
-
-/// Bytes of a message that a finding shows.
-pub const SHOWN: usize = 300;
+use crate::bytes::{Bytes, SHOWN};
 
 /// Keys whose values are texts, also where they look like numbers: `007` is not `7`.
 const TEXT_KEYS: &[&str] = &["value", "port", "kvsname"];
@@ -163,6 +160,17 @@ pub struct Choice {
     pub cites: Option<String>,
     /// [`Expected::Message`], [`Expected::Asks`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
     pub what: Expected,
+}
+
+/// How it stands with the last expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It may still be met.
+    Open,
+    /// It is met, or there was none.
+    Met,
+    /// It is not met and cannot be any more; the finding has been made. Nothing that follows can be judged.
+    Broken,
 }
 
 /// A message as it is expected.

@@ -2,18 +2,20 @@
 //!
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
-use std::fmt;
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
 use pmi_wire::Proc;
 
+use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, Line};
-use crate::event::{Abandoned, Event, Exit, PlainRun, ProcessEnd, SilenceProof, What};
-use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, SHOWN};
+use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
+use crate::expectation::Standing;
+use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
 use crate::library::{self, Library};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
+use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
 
@@ -23,17 +25,6 @@ const FINDINGS: usize = 1000;
 /// So many findings of the monitor about whoever is under test end a scenario.
 const ENOUGH: usize = 200;
 
-/// How it stands with the last expectation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It may still be met.
-    Open,
-    /// It is met, or there was none.
-    Met,
-    /// It is not met and cannot be any more; the finding has been made. Nothing that follows can be judged.
-    Broken,
-}
-
 /// What waiting is for, by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
@@ -41,112 +32,6 @@ pub enum Awaited {
     Due,
     /// Nothing: that none comes is what is expected.
     Silence,
-}
-
-/// Why nothing is said about the implementation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unjudged {
-    /// The user wanted the run to end.
-    Interrupted,
-    /// A process of the first group did not report.
-    NotStarted {
-        /// Its rank.
-        rank: u32,
-        /// No other process reported either.
-        none: bool,
-        /// How the launcher ended, if it did.
-        launcher: Option<Exit>,
-        /// How it is known that nothing comes, and how long that was waited for.
-        nothing: Option<(SilenceProof, Duration)>,
-    },
-    /// The library under test does nothing.
-    Unloadable(Unloadable),
-    /// It could not be played.
-    Unplayable(String),
-    /// No process of a program wrote anything to its connection; what became of the first.
-    Silent(Option<ProcessEnd>),
-    /// The program does not end well where nothing is unusual, so that it does not apply.
-    EndsBadly(ProcessEnd),
-    /// The program does not make the request that the scenario is about, so that it does not apply.
-    NoSuchRequest(String),
-}
-
-impl Unjudged {
-    /// What the scenario comes to.
-    pub fn verdict(&self) -> Verdict {
-        match self {
-            Self::EndsBadly(_) | Self::NoSuchRequest(_) => Verdict::NotApplicable,
-            _ => Verdict::Unjudged,
-        }
-    }
-}
-
-/// Why a library under test does nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unloadable {
-    /// The dynamic linker refuses it.
-    Refused(String),
-    /// The process ended while it was loaded.
-    Ended(Exit),
-    /// Loading does not come to an end.
-    Stuck,
-    /// The launcher ended before this rank's process reported.
-    LauncherEnded(u32),
-    /// This rank's process did not report within this time.
-    Unseen(u32, Duration),
-}
-
-impl fmt::Display for Unloadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unloadable = "the library cannot be loaded:";
-        match self {
-            Self::Refused(why) => write!(f, "{unloadable} {why}"),
-            Self::Ended(exit) => write!(f, "{unloadable} the process ended, {exit}"),
-            Self::Stuck => write!(f, "{unloadable} it does not return"),
-            Self::LauncherEnded(rank) => {
-                write!(f, "rank {rank} did not report: the launcher ended before it did")
-            }
-            Self::Unseen(rank, waited) => {
-                write!(f, "rank {rank} did not report: no sign of life within {waited:?} (--timeout)")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Unjudged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Interrupted => write!(f, "interrupted"),
-            Self::NotStarted { none: true, launcher: Some(Exit::Code(0)), rank, .. } => write!(
-                f,
-                "the launcher ended (exit status 0) before rank {rank} reported: it did not start {{agent}}, or it \
-                 went into the background, where it cannot be judged"
-            ),
-            Self::NotStarted { launcher: Some(exit), rank, .. } => {
-                write!(f, "the launcher ended ({exit}) before rank {rank} reported")
-            }
-            Self::NotStarted { nothing: Some((SilenceProof::Timeout, waited)), rank, .. } => {
-                write!(f, "rank {rank} did not report within {waited:?} (--timeout)")
-            }
-            Self::NotStarted { rank, .. } => {
-                write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
-            }
-            Self::Unloadable(why) => why.fmt(f),
-            Self::Unplayable(why) => f.write_str(why),
-            Self::Silent(end) => {
-                let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
-                write!(
-                    f,
-                    "no process wrote anything to PMI_FD ({end}): is it a program that speaks PMI-1, as MPICH's do?"
-                )
-            }
-            Self::EndsBadly(end) => write!(
-                f,
-                "the program does not end well where nothing is unusual ({end}), so nothing can be held against it here"
-            ),
-            Self::NoSuchRequest(request) => write!(f, "the program makes no such request: {request}"),
-        }
-    }
 }
 
 /// What became of a scenario.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod again;
+mod bytes;
 mod conversation;
 pub mod crash;
 pub mod deviations;
@@ -16,12 +17,15 @@ pub mod own;
 mod program;
 pub mod result;
 mod seen;
+mod unjudged;
 pub mod upstream;
 pub mod verdict;
 
+pub use expectation::Standing;
 pub use finding::{Finding, Side};
-pub use judge::{Awaited, Judge, Outcome, Standing, Unjudged};
+pub use judge::{Awaited, Judge, Outcome};
 pub use monitor::Monitor;
 pub use pmi_scenario::requirement::Severity;
 pub use seen::SeenKind;
+pub use unjudged::Unjudged;
 pub use upstream::UpstreamMonitor;

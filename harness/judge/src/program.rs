@@ -9,8 +9,8 @@ use crate::conversation::Conversation;
 use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
 use crate::expectation::{Expectation, Expected};
-use crate::judge::Unjudged;
 use crate::own::HANG;
+use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
 /// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.

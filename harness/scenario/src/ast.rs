@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use pmi_wire::Proc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::visit::steps;
 
 /// Where in its file something stands: byte offsets into [`Source::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,25 +109,6 @@ impl Scenario {
     /// What must hold, as one paragraph.
     pub fn summary(&self) -> String {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
-    }
-
-    /// The names of the requests that it wants proxies to pass on, as `get`: these it answers itself.
-    pub fn answers(&self) -> Vec<String> {
-        let of_proxies = |step: &&Step| matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. });
-        let command = |line: &Template| {
-            let fields = line.message_fields();
-            let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;
-            first.value.literal()
-        };
-        let mut names: Vec<String> = steps(&self.body)
-            .filter(of_proxies)
-            .flat_map(|step| step.action.outcomes())
-            .flat_map(Action::lines)
-            .filter_map(command)
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names
     }
 
     /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
@@ -318,7 +296,7 @@ pub enum Who {
     /// Ranks of one process group.
     Ranks {
         /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
-        /// [`Proc::PROXIES`] stands for the proxies of the first group, by their nodes.
+        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, by their nodes.
         group: u32,
         /// Which ranks.
         set: RankSet,

@@ -10,7 +10,7 @@ use super::{
     diag::{Diagnostic, Sink, closest, likely},
     expr, layout,
     template::{self, Located},
-    vocabulary::{COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
+    vocabulary::{Behaviours, COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
 };
 
 /// What a scenario may refer to.
@@ -26,15 +26,6 @@ pub struct Env<'a> {
     pub requirement_names: &'a [String],
     /// What a server that a scenario sets up can be.
     pub behaviours: &'a Behaviours,
-}
-
-/// What a scenario may ask of the reference server, by name.
-#[derive(Debug, Clone, Default)]
-pub struct Behaviours {
-    /// Names for `vary`.
-    pub variations: Vec<&'static str>,
-    /// Names for `fault`.
-    pub faults: Vec<&'static str>,
 }
 
 /// What stands in a message's place, without its brackets.

@@ -2,9 +2,9 @@
 //! it describes may be.
 
 use super::ast::{Action, ProcessAction, Role, Scenario, Spanned, Step, UnderTest, WriteMode};
-use super::check::Behaviours;
 use super::diag::Sink;
 use super::visit::steps;
+use super::vocabulary::Behaviours;
 
 /// Checks a scenario's head and its own steps; those of fragments are the player's to refuse.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sink) {

@@ -28,9 +28,10 @@ pub mod visit;
 pub mod vocabulary;
 
 pub use ast::UnderTest;
-pub use check::{Behaviours, Env, check};
+pub use check::{Env, check};
 pub use diag::{Diagnostic, Severity};
 pub use expr::MAX_GROUP;
+pub use vocabulary::Behaviours;
 
 pub use parser::parse;
 pub use print::print;

@@ -1,5 +1,7 @@
 //! Walking a tree. Whoever wants to see or change some part of it says which, and needs to know nothing of the rest.
 
+use pmi_wire::Proc;
+
 use super::ast::*;
 
 macro_rules! visitor {
@@ -127,4 +129,25 @@ pub(super) fn steps_with<'a>(
             }
         }
     })
+}
+
+impl Scenario {
+    /// The names of the requests that it wants proxies to pass on, as `get`: these it answers itself.
+    pub fn answers(&self) -> Vec<String> {
+        let of_proxies = |step: &&Step| matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. });
+        let command = |line: &Template| {
+            let fields = line.message_fields();
+            let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;
+            first.value.literal()
+        };
+        let mut names: Vec<String> = steps(&self.body)
+            .filter(of_proxies)
+            .flat_map(|step| step.action.outcomes())
+            .flat_map(Action::lines)
+            .filter_map(command)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }

@@ -117,3 +117,12 @@ pub fn is_spawn_key(key: &str) -> bool {
         "mcmd" | "nprocs" | "execname" | "totspawns" | "spawnssofar" | "argcnt" | "preput_num" | "info_num"
     ) || ["arg", "preput_key_", "preput_val_", "info_key_", "info_val_"].into_iter().any(numbered)
 }
+
+/// What a scenario may ask of the reference server, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Behaviours {
+    /// Names for `vary`.
+    pub variations: Vec<&'static str>,
+    /// Names for `fault`.
+    pub faults: Vec<&'static str>,
+}

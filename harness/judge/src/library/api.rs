@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Severity;
-use crate::event::Bytes;
-use crate::expectation::SHOWN;
+use crate::bytes::{Bytes, SHOWN};
 use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE};
 
 /// An argument of a call.

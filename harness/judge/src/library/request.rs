@@ -2,7 +2,8 @@
 
 use pmi_wire::{LineFramer, Operation, ValueReading};
 
-use crate::expectation::{Captures, Misfit, Pattern, SHOWN};
+use crate::bytes::SHOWN;
+use crate::expectation::{Captures, Misfit, Pattern};
 
 /// Longest line that is kept.
 const LINE_LIMIT: usize = 1 << 20;

@@ -9,8 +9,9 @@ use pmi_wire::Proc;
 use super::{Library, Request};
 use crate::Severity;
 use crate::event::{Exit, SilenceProof};
+use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Matcher, Misfit, Pattern, ReturnCode};
-use crate::judge::{Standing, Unjudged, Unloadable};
+use crate::unjudged::{Unjudged, Unloadable};
 
 /// Nothing more comes, how that is known, and how long that was waited for.
 type Nothing = Option<(SilenceProof, Duration)>;

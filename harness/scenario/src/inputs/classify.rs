@@ -2,37 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::table::{Argument, Inputs, Operation, Rule};
+use super::axes::{Argument, Inputs, Operation, Rule};
 use crate::vocabulary::{self, COMMANDS, RESPONSE_KEYS};
-
-/// All kinds of values that are told apart.
-pub(super) const KINDS: &[&str] = &[
-    "plain",
-    "missing",
-    "empty",
-    "blank-inside",
-    "blank-in-front",
-    "blank-behind",
-    "tab",
-    "equals",
-    "semicolon",
-    "backslash",
-    "quote",
-    "reserved",
-    "like-keyword",
-    "not-ascii",
-    "control",
-    "longest",
-    "one-more",
-    "long",
-    "far-too-long",
-    "zero",
-    "leading-zeros",
-    "negative",
-    "huge",
-    "not-a-number",
-    "repeated",
-];
 
 /// Keys of PMI-1's messages that are none of [`RESPONSE_KEYS`].
 const REQUEST_KEYS: &[&str] =

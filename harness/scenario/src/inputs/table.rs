@@ -1,105 +1,15 @@
-//! The table as it is written, and its cells.
+//! The cells of the table, and what scenarios play of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::axes::{Inputs, InputsError, Kind};
 use super::walk::{self, Played};
 use crate::UnderTest;
 use crate::ast::Need;
+use crate::names::NamePattern;
 use crate::suite::Suite;
-
-/// The rules of RFC 13's grammar that arguments have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Rule {
-    /// Visible characters without an equals sign.
-    Word,
-    /// Visible characters, blanks and tabs.
-    String,
-    /// Digits.
-    Uint,
-}
-
-/// An argument of an operation.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Argument {
-    /// Its key, with `N` in the place of an index.
-    pub(super) name: String,
-    pub(super) rule: Rule,
-    /// The limit that get_maxes announces for it.
-    pub(super) limit: Option<String>,
-}
-
-/// An operation, by its command word.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Operation {
-    pub(super) name: String,
-    /// In the order of RFC 13's grammar.
-    #[serde(default)]
-    pub(super) arguments: Vec<Argument>,
-    /// Whether what one process does by it is seen by others, so that it matters who they are.
-    #[serde(default)]
-    pub(super) reads: bool,
-}
-
-/// A kind of value of an argument.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kind {
-    /// The rules whose arguments have it.
-    of: Vec<Rule>,
-    /// Whether only arguments with (or without) a limit have it.
-    limited: Option<bool>,
-    /// Whether arguments that stand there for each index have it.
-    #[serde(default = "yes")]
-    numbered: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// Cells that nobody plays, and why.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Excluded {
-    /// Names of cells; `*` stands for anything.
-    cells: Vec<String>,
-    why: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    operation: Vec<Operation>,
-    state: BTreeMap<String, String>,
-    kind: BTreeMap<String, Kind>,
-    times: BTreeMap<String, u32>,
-    place: BTreeMap<String, String>,
-    framing: BTreeMap<String, String>,
-    #[serde(default)]
-    excluded: Vec<Excluded>,
-}
-
-/// The table.
-#[derive(Debug, Clone)]
-pub struct Inputs(File);
-
-/// What is wrong with the table.
-#[derive(Debug)]
-pub struct InputsError(String);
-
-impl fmt::Display for InputsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InputsError {}
 
 /// What is known of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -137,47 +47,6 @@ pub struct Cell {
 }
 
 impl Inputs {
-    /// The table of the suite.
-    ///
-    /// # Errors
-    ///
-    /// Never for a binary that passed its own tests.
-    pub fn embedded() -> Result<Self, InputsError> {
-        Self::parse(include_str!("../../scenarios/inputs.toml"))
-    }
-
-    /// Reads a table.
-    ///
-    /// # Errors
-    ///
-    /// It is no table, or it has words that no request is ever found to be.
-    pub fn parse(text: &str) -> Result<Self, InputsError> {
-        let file: File = toml::from_str(text).map_err(|e| InputsError(e.to_string()))?;
-        let known = [
-            ("state", file.state.keys().collect::<Vec<_>>(), walk::STATES),
-            ("kind", file.kind.keys().collect(), super::classify::KINDS),
-            ("times", file.times.keys().collect(), walk::TIMES),
-            ("place", file.place.keys().collect(), walk::PLACES),
-            ("framing", file.framing.keys().collect(), walk::FRAMINGS),
-        ];
-        for (axis, words, known) in known {
-            let stranger = words.into_iter().find(|word| !known.contains(&word.as_str()));
-            if let Some(word) = stranger {
-                return Err(InputsError(format!("{axis}: nothing is ever found to be \"{word}\"")));
-            }
-        }
-        Ok(Self(file))
-    }
-
-    pub(super) fn operation(&self, name: &str) -> Option<&Operation> {
-        self.0.operation.iter().find(|operation| operation.name == name)
-    }
-
-    /// From how many times on a word for a number of times applies.
-    pub(super) fn times(&self) -> &BTreeMap<String, u32> {
-        &self.0.times
-    }
-
     fn names(&self) -> Vec<(&'static str, String)> {
         let mut cells = Vec::new();
         for operation in &self.0.operation {
@@ -227,7 +96,7 @@ impl Inputs {
         let mut cells = Vec::new();
         for (axis, name) in self.names() {
             let excluded = self.0.excluded.iter().find_map(|e| {
-                let pattern = e.cells.iter().find(|pattern| fits(pattern, &name))?;
+                let pattern = e.cells.iter().find(|pattern| NamePattern::new(pattern).fits(&name))?;
                 Some((pattern, &e.why))
             });
             let list = |all: &BTreeSet<String>| all.iter().cloned().collect();
@@ -248,15 +117,5 @@ impl Inputs {
             }
             None => Ok(cells),
         }
-    }
-}
-
-/// Whether a name fits a pattern, in which `*` stands for anything.
-fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((before, rest)) => name.strip_prefix(before).is_some_and(|name| {
-            (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| fits(rest, &name[at..]))
-        }),
     }
 }

@@ -4,31 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use pmi_wire::{Proc, place};
 
+use super::axes::Inputs;
 use super::classify::{self, Classified, Limits};
-use super::table::Inputs;
 use crate::ast::{Action, Grade, Kind, Piece, RankSet, Role, Scenario, Step, Stmt, Template, Who, WriteMode};
 use crate::scope::Scope;
 use crate::suite::Suite;
-
-/// All states that are told apart.
-pub(super) const STATES: &[&str] = &[
-    "before-init",
-    "after-init",
-    "after-put",
-    "after-barrier",
-    "after-refusal",
-    "after-finalize",
-    "in-spawned-group",
-];
-/// All numbers of times.
-pub(super) const TIMES: &[&str] =
-    &["once", "twice", "dozen", "hundreds", "same-twice", "same-dozen", "same-hundreds"];
-/// All places.
-pub(super) const PLACES: &[&str] =
-    &["first-rank", "other-rank", "other-node", "of-own", "of-other-rank", "of-other-node", "of-other-group"];
-/// All ways of writing a request.
-pub(super) const FRAMINGS: &[&str] =
-    &["order", "extra", "command-not-first", "blanks", "split", "newline-apart", "bytewise", "several"];
 
 /// The limits that a server is taken to announce, which count a terminating NUL.
 const LIMITS: Limits = Limits { kvsname: 256, key: 64, value: 1024 };

@@ -75,7 +75,7 @@ fn options_and_families_that_cannot_be_are_usage_errors() {
     let (folder, file) = script("exit 0");
     let with_options = format!("{} --pgid 0", file.display());
     for (args, told) in [
-        (vec!["--server", &with_options], "options of hydra_pmi_proxy are ours to give"),
+        (vec!["--server", &with_options], "do not give options to hydra_pmi_proxy"),
         (vec!["--server", "./no/hydra_pmi_proxy"], "there is no file ./no/hydra_pmi_proxy"),
         (vec!["--server", file.to_str().unwrap(), "--family", "2.0"], "there is no such family"),
     ] {
@@ -207,7 +207,7 @@ fn what_needs_an_upstream_does_not_apply_elsewhere() {
     for args in [&["--memory"][..], &[]] {
         let ran = conform(scratch.path(), &[args, &["--filter", "upstream/", "-v"]].concat());
         assert_eq!(ran.status, 4, "{}", ran.whole());
-        assert!(ran.out.contains("its upstream is not ours to play"), "{}", ran.whole());
+        assert!(ran.out.contains("it needs a proxy whose upstream we play"), "{}", ran.whole());
     }
 }
 

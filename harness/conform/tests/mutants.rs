@@ -3,7 +3,7 @@
 use pmi_reference::fault::{faults, variations};
 use pmi_runner::mutants::{FaultResult, run};
 
-/// Without optimisation only every so manieth is tried here; `pmi-conform mutants` tries all of them in CI.
+/// Without optimisation only one in so many is tried here; `pmi-conform mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]

@@ -59,7 +59,7 @@ fn is_zero(line: &usize) -> bool {
 }
 
 impl Event {
-    /// What happened, and as the how manyth; at no time and in no line.
+    /// An event with this number, at time 0 and in no line of a scenario.
     pub fn new(seq: u64, what: What) -> Self {
         Self { seq, time_us: 0, line: 0, what }
     }

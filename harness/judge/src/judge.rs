@@ -152,7 +152,7 @@ impl Judge {
         self.upstream.observe(event);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
-            if self.party == Side::Library && !library::concerns(&mut finding, event) {
+            if self.party == Side::Library && !library::lay_to_library(&mut finding, event) {
                 continue;
             }
             // What we do wrong ourselves on purpose leaves room for what the other side does.
@@ -244,8 +244,8 @@ impl Judge {
     }
 
     /// The requests of a library that have come since and are not for the scenario.
-    pub fn take_beside(&mut self) -> Vec<(Proc, library::Request)> {
-        self.library.take_beside()
+    pub fn take_unscripted(&mut self) -> Vec<(Proc, library::Request)> {
+        self.library.take_unscripted()
     }
 
     /// How the job has ended, if it has.

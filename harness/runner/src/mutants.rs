@@ -109,7 +109,7 @@ pub fn needs_fault(requirement: &Requirement) -> bool {
 }
 
 /// Plays one scenario against a server that behaves like this.
-fn one(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
+fn play_scenario(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
     let config = Config { nodes: scenario.nodes, behaviour: behaviour.clone(), ..Config::default() };
     let mut party = MemoryParty::launch(config, scenario.ranks);
     play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ())
@@ -138,7 +138,7 @@ impl<'a> Lengths<'a> {
     fn measure(suite: &'a Suite, limits: Limits) -> Self {
         let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
         let events = |s: &Scenario| {
-            one(suite, s, &Behaviour::default(), limits).events.iter().filter(exchanged).count()
+            play_scenario(suite, s, &Behaviour::default(), limits).events.iter().filter(exchanged).count()
         };
         let (long, short) = in_memory(suite).partition(|s| events(s) > LONG);
         Self { short, long }
@@ -152,7 +152,7 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
 }
 
 fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
-    scenarios.iter().filter_map(|s| found(s, one(suite, s, behaviour, limits))).collect()
+    scenarios.iter().filter_map(|s| found(s, play_scenario(suite, s, behaviour, limits))).collect()
 }
 
 /// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves

@@ -156,7 +156,9 @@ pub fn run(
                     let mut sink = Channel { index, sender: &sender };
                     let message = match dead.load(Ordering::Relaxed) {
                         true => Err((Verdict::Unjudged, not_tried())),
-                        false => one(suite, scenario, target, offers, options, interrupted, &mut sink),
+                        false => {
+                            play_scenario(suite, scenario, target, offers, options, interrupted, &mut sink)
+                        }
                     };
                     let message = match message {
                         Ok(done) => Message::Done(index, Box::new(done)),
@@ -271,7 +273,7 @@ impl InOrder {
 }
 
 /// Plays one scenario, or says why not.
-fn one(
+fn play_scenario(
     suite: &Suite,
     scenario: &Scenario,
     target: &Target,
@@ -330,7 +332,7 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
         Target::Processes(implementation, _) => implementation.has_upstream(),
         Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
     };
-    let why = "its upstream is not ours to play, as that of a bare hydra_pmi_proxy is".to_owned();
+    let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     offers.needs.insert(Need::Upstream, (upstream, why));
     let claims = match target {
         Target::Memory(_) | Target::Client(_) => return offers,
@@ -441,7 +443,15 @@ fn play_probe(
 ) -> Option<Result<(Outcome, Duration), (Verdict, String)>> {
     let source = Arc::new(Source { path: "probe".into(), text: text.into() });
     let scenario = pmi_scenario::parse(source, "probe").ok()?;
-    Some(one(suite, &scenario, target, &Offers::default(), options, &AtomicBool::new(false), &mut ()))
+    Some(play_scenario(
+        suite,
+        &scenario,
+        target,
+        &Offers::default(),
+        options,
+        &AtomicBool::new(false),
+        &mut (),
+    ))
 }
 
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,

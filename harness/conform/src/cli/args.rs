@@ -362,7 +362,7 @@ pub(super) struct Fuzz {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
 
-    /// What the sessions depend on [default: drawn, and told]
+    /// The number from which all sessions are drawn [default: random; printed]
     #[arg(long, value_name = "N", help_heading = "Campaign")]
     pub(super) seed: Option<u64>,
     /// End after so many sessions

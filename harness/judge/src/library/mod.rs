@@ -19,9 +19,9 @@ use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
 use request::Requests;
 
-/// Whether what the monitor has found is the library's doing, whose it then is: what its caller keeps is for the scenario to keep,
-/// and whether a process ends with or without PMI_Finalize is for its caller to say, too.
-pub(crate) fn concerns(finding: &mut Finding, event: &Event) -> bool {
+/// Lays what the monitor has found about a client to the library, and says whether that is right: not what its caller has to keep,
+/// nor whether a process ends with or without PMI_Finalize, which is for its caller to say, too.
+pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours =
         CALLERS.contains(&finding.requirement.as_str()) || matches!(event.what, What::ClosedByClient { .. });
     let concerned = finding.party == Side::Client && !ours;
@@ -161,7 +161,7 @@ impl Library {
         self.processes.get(&p)?.taken.as_ref()
     }
 
-    pub(crate) fn take_beside(&mut self) -> Vec<(Proc, Request)> {
+    pub(crate) fn take_unscripted(&mut self) -> Vec<(Proc, Request)> {
         std::mem::take(&mut self.beside)
     }
 

@@ -355,7 +355,7 @@ impl Interpreter<'_> {
 
     /// Answers what is not for the scenario.
     pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
-        for (p, request) in self.recorder.judge.take_beside() {
+        for (p, request) in self.recorder.judge.take_unscripted() {
             self.answer(p, &request)?;
         }
         Ok(())
@@ -438,7 +438,7 @@ impl Interpreter<'_> {
     }
 
     /// Tells the reference server that a process has ended of its own.
-    pub(super) fn bury(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
+    pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
         if self.manager.is_none() || self.dismissed.contains(&p) {
             return Ok(());
         }

@@ -433,7 +433,7 @@ impl<'a> Interpreter<'a> {
                     };
                     self.recorder.record(what);
                     if let Some((p, exit)) = exited {
-                        self.bury(p, exit).map_err(|error| self.abandon(error.into()))?;
+                        self.report_exit(p, exit).map_err(|error| self.abandon(error.into()))?;
                     }
                     self.bounded()?;
                 }

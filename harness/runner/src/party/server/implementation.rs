@@ -207,7 +207,9 @@ impl Implementation {
         match program.as_str() {
             "hydra_pmi_proxy" => {
                 if words.len() > 1 {
-                    let what = format!("options of {program} are ours to give; --server takes its path only");
+                    let what = format!(
+                        "do not give options to {program}: pmi-conform sets them, and --server takes its path only"
+                    );
                     return Err(ImplementationError(what));
                 }
                 let proxy = find_file(&words[0])

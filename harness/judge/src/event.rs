@@ -309,7 +309,7 @@ pub enum What {
         /// What differs; `None` if it is the same.
         difference: Option<Difference>,
     },
-    /// Processes are left although all of a program have ended by themselves: they are of no rank's process group, with
+    /// Processes are left of ranks of a program that have ended by themselves: they are of no rank's process group, with
     /// which they would have been ended.
     LeftBehind {
         /// Their command names.

@@ -49,7 +49,7 @@ pub struct Outcome {
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// Names of processes that a program under test has left when all of its ranks had ended by themselves: they are of
+    /// Names of processes that ranks of a program under test have left which had ended by themselves: they are of
     /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
     pub left: Vec<String>,
     /// Why the run says nothing about the implementation.

@@ -165,17 +165,22 @@ fn carries(pid: i32, mark: &str) -> bool {
     mark_of(pid).is_some_and(|carried| carried == mark)
 }
 
-/// The mark of a run in a process's environment. A zombie has no environment any more, and one that is starting another
-/// program has none to read for a moment: that is waited for.
+/// The mark of a run in a process's environment.
 fn mark_of(pid: i32) -> Option<String> {
+    variable_of(pid, MARK)
+}
+
+/// A variable of a process's environment. A zombie has no environment any more, and one that is starting another program has
+/// none to read for a moment: that is waited for.
+pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
     for _ in 0..100 {
         let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
         if env.is_empty() && is_between_programs(pid) {
             std::thread::sleep(Duration::from_micros(200));
             continue;
         }
-        let value = |var: &[u8]| var.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-        return env.split(|b| *b == 0).find_map(value).and_then(|mark| String::from_utf8(mark).ok());
+        let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        return env.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok());
     }
     None
 }

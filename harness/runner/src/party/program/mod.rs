@@ -6,7 +6,7 @@
 mod actor;
 mod stage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -189,10 +189,20 @@ impl Program {
             Ok(job) => job.run(ranks),
             Err((error, stage)) => (Err(error), stage),
         };
-        let by_themselves =
-            self.finds_left && done.is_ok() && stage.actors.values().all(|actor| !actor.was_ended());
-        if by_themselves {
-            let names = || tree::orphans(&mark).into_iter().filter_map(procfs::name).collect();
+        if self.finds_left && done.is_ok() {
+            // What we have ended had no time to end what it had started.
+            let ended: BTreeSet<String> = stage
+                .actors
+                .iter()
+                .filter(|(_, actor)| actor.was_ended())
+                .map(|(p, _)| p.rank.to_string())
+                .collect();
+            let is_left = |pid: &i32| {
+                ended.is_empty()
+                    || tree::variable_of(*pid, "PMI_RANK").is_some_and(|rank| !ended.contains(&rank))
+            };
+            let names =
+                || tree::orphans(&mark).into_iter().filter(is_left).filter_map(procfs::name).collect();
             stage.record(What::LeftBehind { names: tree::left_over(names) });
         }
         tree::end_orphans_of(&mark);

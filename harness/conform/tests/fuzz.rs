@@ -311,7 +311,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
 #[test]
 fn processes_that_a_program_leaves_behind_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let client = faulty_program("leaves-a-process-after-a-failed-barrier");
+    let client = faulty_program("leaves-a-process-when-it-fails");
     let (status, text) =
         fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "60"]);
     assert_eq!(status, 1, "{text}");

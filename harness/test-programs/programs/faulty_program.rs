@@ -41,6 +41,12 @@ fn fail(what: &str) -> ! {
     if is("aborts-itself") {
         std::process::abort();
     }
+    if is("leaves-a-process-when-it-fails") {
+        // In a group of its own: what is in ours is ended with us.
+        let mut shell = Command::new("sh");
+        let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
+        started.expect("there is a shell");
+    }
     exit(1)
 }
 
@@ -369,12 +375,6 @@ pub(crate) fn main() {
     if !succeeded(&barrier) && !is("takes-a-failed-barrier-for-passed") {
         if is("waits-after-a-failed-barrier") {
             wait_for_ever();
-        }
-        if is("leaves-a-process-after-a-failed-barrier") {
-            // In a group of its own: what is in ours is ended with us.
-            let mut shell = Command::new("sh");
-            let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
-            started.unwrap_or_else(|error| fail(&format!("sh: {error}")));
         }
         fail("the barrier has failed");
     }

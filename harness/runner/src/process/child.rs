@@ -29,17 +29,22 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
+/// Starts the command, which is given up with the descriptors that it holds. Starts are one at a time: until it has come to its
+/// own program, a child holds copies of everything that is open here, and a connection does not end that is closed everywhere
+/// else.
+pub(crate) fn spawn(mut command: Command) -> io::Result<process::Child> {
+    static STARTS: Mutex<()> = Mutex::new(());
+    let one_at_a_time = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let child = command.spawn();
+    drop(command);
+    drop(one_at_a_time);
+    child
+}
+
 impl Child {
-    /// Starts the command, which is given up with the descriptors that it holds. Starts are one at a time: until it has come
-    /// to its own program, a child holds copies of everything that is open here, and a connection does not end that is closed
-    /// everywhere else.
-    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
-        static STARTS: Mutex<()> = Mutex::new(());
-        let one_at_a_time = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = command.spawn();
-        drop(command);
-        drop(one_at_a_time);
-        Self::adopt(child?)
+    /// Starts the command: see [`spawn`].
+    pub(crate) fn start(command: Command) -> io::Result<Self> {
+        Self::adopt(spawn(command)?)
     }
 
     /// One that has been started already.

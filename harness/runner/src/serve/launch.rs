@@ -21,7 +21,7 @@ use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::process::child::Child;
+use crate::process::child::{Child, spawn};
 use crate::process::connection::pair;
 
 /// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the slot; and what we may
@@ -99,7 +99,7 @@ impl Launcher {
         let (socket, theirs) = pair()?;
         rustix::io::dup2(&theirs, &mut self.slot)?;
         drop(theirs);
-        self.spawn(|| Child::adopt(command.spawn()?), socket)
+        self.spawn(|| command.spawn(), socket)
     }
 
     /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
@@ -109,10 +109,14 @@ impl Launcher {
         let child_fd = number.unwrap_or(self.slot.as_raw_fd());
         let mapping = FdMapping { parent_fd: theirs, child_fd };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        self.spawn(|| Child::start(command), socket)
+        self.spawn(|| spawn(command), socket)
     }
 
-    fn spawn(&mut self, start: impl FnOnce() -> io::Result<Child>, socket: OwnedFd) -> io::Result<Started> {
+    fn spawn(
+        &mut self,
+        start: impl FnOnce() -> io::Result<std::process::Child>,
+        socket: OwnedFd,
+    ) -> io::Result<Started> {
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
@@ -122,7 +126,7 @@ impl Launcher {
         if let Some((_, ours)) = raised {
             setrlimit(Resource::Nofile, ours)?;
         }
-        Ok(Started { child: child?, socket })
+        Ok(Started { child: Child::adopt(child?)?, socket })
     }
 
     /// To be called after the last start: gives up the connection in the slot, so that we do not keep it open.

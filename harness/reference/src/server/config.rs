@@ -15,7 +15,7 @@ const LONGEST: usize = 16 << 20;
 pub struct Config {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
-    /// Longest message, in bytes with the newline, if the limits need no longer one; beyond, it is a protocol error.
+    /// Longest message, in bytes with the newline; a longer one is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
     pub universe_size: Option<u64>,
@@ -30,12 +30,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Longest message that is read: whoever announces limits has room for a put or get that uses them.
-    pub fn longest_message(&self) -> usize {
+    /// Makes room for messages that use the limits: whoever announces them has to read a put of the longest key and value.
+    pub fn make_room(&mut self) {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
         let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
-        self.line_max.max(room.min(LONGEST))
+        self.line_max = self.line_max.max(room.min(LONGEST));
     }
 }
 

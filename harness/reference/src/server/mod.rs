@@ -35,7 +35,7 @@ impl Server {
         }
         let heard = self.affect_read(from, bytes);
         let bytes = heard.as_deref().unwrap_or(bytes);
-        let line_max = self.config.longest_message();
+        let line_max = self.config.line_max;
         let mut framer = std::mem::replace(&mut self.proc(from).framer, LineFramer::new(line_max));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {

@@ -109,7 +109,7 @@ impl Server {
             kvs,
             procs: (0..size)
                 .map(|_| Process {
-                    framer: LineFramer::new(self.config.longest_message()),
+                    framer: LineFramer::new(self.config.line_max),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
                     spawn: None,
@@ -187,7 +187,10 @@ impl Server {
         let behaviour = config.behaviour.clone();
         for (effect, _) in behaviour.effects() {
             match effect {
-                Effect::Maxes(maxes) => config.maxes = maxes,
+                Effect::Maxes(maxes) => {
+                    config.maxes = maxes;
+                    config.make_room();
+                }
                 Effect::Universe(size) => config.universe_size = Some(size),
                 _ => {}
             }

@@ -354,7 +354,7 @@ impl Host for Stage<'_> {
             Part::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        self.actors.insert(p, Actor::new(part, self.serving.config().longest_message()));
+        self.actors.insert(p, Actor::new(part, self.serving.config().line_max));
         // The first that is free in most programs, so that it is the same in every run.
         fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
@@ -366,7 +366,7 @@ impl Host for Stage<'_> {
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.loose = true;
         actor.spoke = true;
-        let limit = self.serving.config().longest_message();
+        let limit = self.serving.config().line_max;
         let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {

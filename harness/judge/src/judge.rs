@@ -390,10 +390,10 @@ impl Judge {
                     Ok(captures) => self.met(captures),
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // What follows is judged as if the value had been right: one wrong value hides nothing else.
-                        if let Some(captures) = pattern.reads(&line.text) {
-                            self.met(captures);
-                        }
+                        // What follows is judged as if the value had been right: one wrong value hides nothing else. A proxy's
+                        // request is another one then, which the scenario has no answer for.
+                        let read = pattern.reads(&line.text).filter(|_| p.group != Proc::PROXIES);
+                        read.into_iter().for_each(|captures| self.met(captures));
                     }
                 },
                 other => self.without(p, cites, &pattern.shown, other, unanswered),

@@ -43,13 +43,13 @@ pub enum KnownError {
 #[serde(deny_unknown_fields)]
 pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
-    pub bucket: String,
+    pub bucket: NamePattern,
     /// Why it is accepted: a link to an issue, for example.
     #[serde(default)]
     pub reason: String,
     /// Ingredients of cases that are not played at all (`half:put`, `junk:*`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub avoid: Vec<String>,
+    pub avoid: Vec<NamePattern>,
 }
 
 impl Known {
@@ -67,13 +67,13 @@ impl Known {
 
     /// Whether a failure is known, by its key as it is shown.
     pub fn has(&self, bucket: &str) -> bool {
-        self.known.iter().any(|k| NamePattern::new(&k.bucket).fits(bucket))
+        self.known.iter().any(|k| k.bucket.fits(bucket))
     }
 
     /// Whether a case with these ingredients is to be left out.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
-        ingredients.iter().any(|i| patterns().any(|p| NamePattern::new(p).fits(i)))
+        ingredients.iter().any(|i| patterns().any(|p| p.fits(i)))
     }
 }
 

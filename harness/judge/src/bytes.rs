@@ -5,6 +5,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Longest line that is kept for judging; RFC 13 sets no limit, implementations stop at 64 KiB.
+pub const LINE_LIMIT: usize = 1 << 20;
+
 /// Bytes of a message that a finding shows.
 pub(crate) const SHOWN: usize = 300;
 

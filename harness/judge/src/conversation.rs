@@ -4,10 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{LineFramer, Operation, Proc, Response, ValueReading};
 
+use crate::bytes::LINE_LIMIT;
 use crate::event::{Bytes, Event, Exit, What};
-
-/// Longest line that is kept.
-const LINE_LIMIT: usize = 1 << 20;
 
 /// Most messages of one connection that wait for a step to expect them.
 const LINES_LIMIT: usize = 100_000;

@@ -21,6 +21,7 @@ mod unjudged;
 pub mod upstream;
 pub mod verdict;
 
+pub use bytes::LINE_LIMIT;
 pub use expectation::Standing;
 pub use finding::{Finding, Side};
 pub use judge::{Awaited, Judge, Outcome};

@@ -10,15 +10,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use pmi_wire::place;
 use pmi_wire::{LineFramer, Message, ValueReading, grammar};
 
+use crate::bytes::LINE_LIMIT;
 use crate::event::{Event, What};
 use crate::finding::{Finding, Side};
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, show};
 use pmi_scenario::vocabulary::COMMANDS;
 use pmi_wire::Proc;
-
-/// Longest line that is kept.
-const LINE_LIMIT: usize = 1 << 20;
 
 /// Most findings between two looks at them.
 const FINDINGS_LIMIT: usize = 100;

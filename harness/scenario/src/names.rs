@@ -1,6 +1,7 @@
 //! Patterns of names: of scenarios, requirements and buckets.
 
 use globset::{Glob, GlobMatcher};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A name, or a pattern in which `*` stands for anything, `/` included. Nothing else has a meaning of its own: the names of
 /// rows have brackets.
@@ -27,6 +28,18 @@ impl NamePattern {
     /// Whether a name is meant.
     pub fn fits(&self, name: &str) -> bool {
         self.text == name || self.matcher.as_ref().is_some_and(|matcher| matcher.is_match(name))
+    }
+}
+
+impl Serialize for NamePattern {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for NamePattern {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d).map(|text| Self::new(&text))
     }
 }
 

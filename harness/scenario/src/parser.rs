@@ -41,21 +41,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
     let mut parser = Parser {
         text: &text,
         sink: Sink::new(Arc::clone(&source)),
-        scenario: Scenario {
-            name: name.to_owned(),
-            heading: Vec::new(),
-            requires: Vec::new(),
-            needs: Vec::new(),
-            tests: UnderTest::Server,
-            ranks: 1,
-            nodes: 1,
-            serving: Serving::default(),
-            takes: Vec::new(),
-            rows: Vec::new(),
-            body: Vec::new(),
-            comments: Vec::new(),
-            source,
-        },
+        scenario: Scenario { heading: Vec::new(), source, ..Scenario::new(name, "", &[]) },
         seen: Vec::new(),
         open: Vec::new(),
     };

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use arbitrary::{Result, Unstructured};
+use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, What};
 use pmi_reference::fault::variations;
 use pmi_scenario::ast::{Piece, Setting, Stmt, Template, UnderTest};
@@ -16,8 +17,6 @@ use crate::decisions::{percent, pick};
 use crate::fields::{Message, tuples};
 use crate::mutate::{Answer, Said};
 
-/// Longest line of a plain run that is read.
-const LINE_LIMIT: usize = 1 << 20;
 /// Most requests of a kind that are passed over to reach a later one.
 const PASSED: usize = 40;
 /// What the reference server tells where the program does not ask.

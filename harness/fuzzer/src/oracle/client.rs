@@ -5,7 +5,7 @@
 
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::own::HANG;
-use pmi_judge::{Finding, Outcome, SeenKind, Severity};
+use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
 use pmi_scenario::ast::{Action, Piece, Role, Step, Stmt, Template, UnderTest};
 use pmi_scenario::requirement::Catalogue;
@@ -14,9 +14,6 @@ use pmi_wire::{Body, LineFramer, Operation, Proc, Request, Response, ValueReadin
 use super::distinct;
 use crate::case::{Case, sent};
 use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, MessageKind, signal_name};
-
-/// Longest line that is read.
-const LINE_LIMIT: usize = 1 << 20;
 
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pmi_scenario::signature::{self, Function};
 use pmi_wire::{LineFramer, Operation, Proc, Response, ValueReading};
 
+use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
@@ -28,9 +29,6 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     finding.party = Side::Library;
     concerned
 }
-
-/// Longest answer of ours that is read.
-const LINE_LIMIT: usize = 1 << 20;
 
 /// A call that has begun.
 #[derive(Debug)]

@@ -2,11 +2,9 @@
 
 use pmi_wire::{LineFramer, Operation, ValueReading};
 
-use crate::bytes::SHOWN;
+use crate::bytes::{LINE_LIMIT, SHOWN};
 use crate::expectation::{Captures, Misfit, Pattern};
 
-/// Longest line that is kept.
-const LINE_LIMIT: usize = 1 << 20;
 /// Most lines of one spawn request.
 const BLOCK_LIMIT: usize = 10_000;
 

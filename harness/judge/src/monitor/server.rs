@@ -4,8 +4,9 @@ use pmi_wire::{
     Body, LineFramer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, LINE_LIMIT, Monitor, Pending, request_rule};
+use super::state::{COMPLETE, Monitor, Pending, request_rule};
 use crate::Severity;
+use crate::bytes::LINE_LIMIT;
 use crate::finding::Side;
 use crate::kvs::{Expected, is_ambiguous};
 use crate::seen::{Seen, SeenKind, show};

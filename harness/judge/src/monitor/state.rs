@@ -5,12 +5,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use pmi_wire::{LineFramer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
 use crate::Severity;
+use crate::bytes::LINE_LIMIT;
 use crate::finding::{Finding, Side};
 use crate::kvs::Kvs;
 use crate::seen::Seen;
-
-/// Longest line that is kept for judging; RFC 13 sets no limit, implementations stop at 64 KiB.
-pub(super) const LINE_LIMIT: usize = 1 << 20;
 
 /// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
 /// up on it has done nothing wrong.

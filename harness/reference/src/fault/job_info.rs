@@ -2,18 +2,8 @@
 
 use pmi_wire::Operation as Op;
 
-use super::row::{Fault, fault};
-use crate::behaviour::{Draft, Effect, Replies, ReplyKind, When};
-
-const fn ok(op: Op) -> Replies {
-    Replies(Some(op), ReplyKind::Ok)
-}
-
-const fn any(op: Op) -> Replies {
-    Replies(Some(op), ReplyKind::Any)
-}
-
-const COMPLETE: &str = "rfc13.response.complete-on-success";
+use super::row::{COMPLETE, Fault, any, fault, ok};
+use crate::behaviour::{Draft, Effect, When};
 
 /// Adds to a decimal number.
 fn bump(value: &mut Vec<u8>, by: i64) {

@@ -2,18 +2,8 @@
 
 use pmi_wire::Operation as Op;
 
-use super::row::{Fault, fault};
+use super::row::{COMPLETE, Fault, any, fault, ok};
 use crate::behaviour::{Draft, Effect, Replies, ReplyKind, When};
-
-const fn ok(op: Op) -> Replies {
-    Replies(Some(op), ReplyKind::Ok)
-}
-
-const fn any(op: Op) -> Replies {
-    Replies(Some(op), ReplyKind::Any)
-}
-
-const COMPLETE: &str = "rfc13.response.complete-on-success";
 
 pub(super) const FAULTS: &[Fault] = &[
     fault(

@@ -1,6 +1,8 @@
 //! The rows of the catalogue.
 
-use crate::behaviour::{Behaviour, Effect, When};
+use pmi_wire::Operation;
+
+use crate::behaviour::{Behaviour, Effect, Replies, ReplyKind, When};
 
 /// One named way in which the server breaks RFC 13.
 #[derive(Debug)]
@@ -59,4 +61,17 @@ pub(super) const fn fault(
     when: When,
 ) -> Fault {
     Fault { name, breaks, about, effect, when }
+}
+
+/// Broken by a success that lacks what it has to tell.
+pub(super) const COMPLETE: &str = "rfc13.response.complete-on-success";
+
+/// The successes of an operation.
+pub(super) const fn ok(op: Operation) -> Replies {
+    Replies(Some(op), ReplyKind::Ok)
+}
+
+/// All replies to an operation.
+pub(super) const fn any(op: Operation) -> Replies {
+    Replies(Some(op), ReplyKind::Any)
 }

@@ -421,15 +421,8 @@ impl Interpreter<'_> {
                 return Ok(());
             }
             ProcessAction::Started => return self.load(p),
-            ProcessAction::Ended => return Ok(self.expect(Some(p), Expected::Ended)?),
-            ProcessAction::Exit(status) => {
-                self.dismiss(p);
-                self.party.exit(p, *status);
-            }
-            ProcessAction::Kill(signal) => {
-                self.dismiss(p);
-                self.party.kill(p, *signal);
-            }
+            ProcessAction::Ended => return self.process_step(p, action),
+            ProcessAction::Exit(_) | ProcessAction::Kill(_) => self.process_step(p, action)?,
             _ => return Err(mistake("this cannot be said of a process that loads a library")),
         }
         let deadline = Instant::now() + self.limits.step;

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::names::NamePattern;
+
 /// All kinds of values that are told apart.
 pub(super) const KINDS: &[&str] = &[
     "plain",
@@ -115,7 +117,7 @@ fn yes() -> bool {
 #[serde(deny_unknown_fields)]
 pub(super) struct Excluded {
     /// Names of cells; `*` stands for anything.
-    pub(super) cells: Vec<String>,
+    pub(super) cells: Vec<NamePattern>,
     pub(super) why: String,
 }
 

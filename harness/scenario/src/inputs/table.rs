@@ -92,11 +92,11 @@ impl Inputs {
             }
         }
         let mut idle: BTreeSet<&str> =
-            self.0.excluded.iter().flat_map(|e| e.cells.iter().map(String::as_str)).collect();
+            self.0.excluded.iter().flat_map(|e| e.cells.iter().map(NamePattern::text)).collect();
         let mut cells = Vec::new();
         for (axis, name) in self.names() {
             let excluded = self.0.excluded.iter().find_map(|e| {
-                let pattern = e.cells.iter().find(|pattern| NamePattern::new(pattern).fits(&name))?;
+                let pattern = e.cells.iter().find(|pattern| pattern.fits(&name))?;
                 Some((pattern, &e.why))
             });
             let list = |all: &BTreeSet<String>| all.iter().cloned().collect();
@@ -104,7 +104,7 @@ impl Inputs {
                 (Some(scenarios), _, _) => Status::Covered { scenarios: list(scenarios) },
                 (None, Some(scenarios), _) => Status::IfItGoesOn { scenarios: list(scenarios) },
                 (None, None, Some((pattern, why))) => {
-                    idle.remove(pattern.as_str());
+                    idle.remove(pattern.text());
                     Status::Excluded { why: why.clone() }
                 }
                 (None, None, None) => Status::Open,

@@ -261,7 +261,7 @@ fn faulty_program(fault: &str) -> String {
     "rule--client--rfc13.init.complete-before-others--init-refused",
     "C: b'cmd=get_"
 )]
-#[case("waits-after-close", "60", "hang--client--", "P: still runs")]
+#[case("waits-after-close", "20", "hang--client--", "P: still runs")]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
     #[case] sessions: &str,
@@ -313,7 +313,7 @@ fn processes_that_a_program_leaves_behind_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let client = faulty_program("leaves-a-process-when-it-fails");
     let (status, text) =
-        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "60"]);
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "20"]);
     assert_eq!(status, 1, "{text}");
     let finding = folder.path().join("pmi-conform-fuzz/leak--sleep");
     let output = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();

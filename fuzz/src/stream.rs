@@ -3,7 +3,7 @@
 //! Input: a byte for the longest line and for where values end, one for how the stream is cut, the stream.
 
 use pmi_wire::{
-    Body, LineFramer, Message, MessageError, Operation, Request, RequestError, Response, ValueReading,
+    Body, Framer, Message, MessageError, Operation, Request, RequestError, Response, ValueReading,
 };
 
 use crate::{counters, planted};
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let reading = READINGS[usize::from(limit >> 7)];
     let limit = LIMITS[usize::from(limit % 8)];
-    let mut framer = LineFramer::new(limit);
+    let mut framer = Framer::new(limit);
     let mut expected = Expected { stream, at: 0, limit };
     let mut out = Vec::with_capacity(512);
     let (mut pushed, mut cut) = (0, *cuts);

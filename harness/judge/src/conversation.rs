@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use pmi_wire::{LineFramer, Operation, Proc, Response, ValueReading};
+use pmi_wire::{Framer, Operation, Proc, Response, ValueReading};
 
 use crate::bytes::LINE_LIMIT;
 use crate::event::{Bytes, Event, Exit, What};
@@ -24,9 +24,9 @@ pub(crate) struct Line {
 /// One connection, and the process that holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    framer: Option<LineFramer>,
+    framer: Option<Framer>,
     /// Of what we send.
-    asked: Option<LineFramer>,
+    asked: Option<Framer>,
     pub(crate) lines: VecDeque<Line>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
@@ -145,7 +145,7 @@ impl Conversation {
                 }
             }
             What::ToServer { proc, bytes } => {
-                let mut framer = self.link(*proc).asked.take().unwrap_or_else(|| LineFramer::new(LINE_LIMIT));
+                let mut framer = self.link(*proc).asked.take().unwrap_or_else(|| Framer::new(LINE_LIMIT));
                 framer.push(&bytes.0);
                 while let Some(line) = framer.next_line() {
                     let line = line.unwrap_or(b"");
@@ -157,7 +157,7 @@ impl Conversation {
             What::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 let link = self.link(*proc);
-                let framer = link.framer.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
+                let framer = link.framer.get_or_insert_with(|| Framer::new(LINE_LIMIT));
                 framer.push(&bytes.0);
                 while let Some(line) = framer.next_line() {
                     if link.lines.len() >= LINES_LIMIT {

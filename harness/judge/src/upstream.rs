@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::place;
-use pmi_wire::{LineFramer, Message, ValueReading, grammar};
+use pmi_wire::{Framer, Message, ValueReading, grammar};
 
 use crate::bytes::LINE_LIMIT;
 use crate::event::{Event, What};
@@ -38,8 +38,8 @@ struct Put {
 
 #[derive(Debug)]
 struct Client {
-    to_server: LineFramer,
-    from_server: LineFramer,
+    to_server: Framer,
+    from_server: Framer,
     puts: Vec<Put>,
     /// Barriers of the whole process group that it has entered.
     entered: u64,
@@ -60,8 +60,8 @@ struct Client {
 impl Default for Client {
     fn default() -> Self {
         Self {
-            to_server: LineFramer::new(LINE_LIMIT),
-            from_server: LineFramer::new(LINE_LIMIT),
+            to_server: Framer::new(LINE_LIMIT),
+            from_server: Framer::new(LINE_LIMIT),
             puts: Vec::new(),
             entered: 0,
             gone: false,

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use pmi_wire::grammar::{is_string, is_word};
 use pmi_wire::{
-    Body, LineFramer, Maxes, Operation, Request, Response, ResponseError, SpawnProgram, ValueReading, Version,
+    Body, Framer, Maxes, Operation, Request, Response, ResponseError, SpawnProgram, ValueReading, Version,
 };
 use thiserror::Error;
 
@@ -145,7 +145,7 @@ enum Phase {
 /// The state machine.
 #[derive(Debug)]
 pub struct Client {
-    framer: LineFramer,
+    framer: Framer,
     phase: Phase,
     awaiting: Option<Operation>,
     maxes: Option<Maxes>,
@@ -172,7 +172,7 @@ impl Client {
     /// A client that has said nothing yet.
     pub fn new() -> Self {
         Self {
-            framer: LineFramer::new(LINE_MAX),
+            framer: Framer::new(LINE_MAX),
             phase: Phase::New,
             awaiting: None,
             maxes: None,

@@ -2,7 +2,7 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use pmi_wire::{Body, LineFramer, Message, ProcessMapping, Request, Response, ValueReading};
+use pmi_wire::{Body, Framer, Message, ProcessMapping, Request, Response, ValueReading};
 
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
 /// Lengths of values: an address, a long business card, nearly Hydra's vallen_max.
@@ -41,7 +41,7 @@ fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
 
 /// Bytes as a socket would hand them over, cut into lines.
 fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
-    let mut framer = LineFramer::new(4096);
+    let mut framer = Framer::new(4096);
     for chunk in bytes.chunks(1 << 16) {
         framer.push(chunk);
         while let Some(line) = framer.next_line() {

@@ -1,22 +1,57 @@
-//! From a byte stream to lines: RFC 13, "Wire Protocol", has every message end with a newline.
+//! From a byte stream to messages: lines for PMI-1 (RFC 13, "Wire Protocol", has every message end with a newline), frames for
+//! PMI-2 (six bytes of length and so many bytes of body).
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;
 
-/// A line was longer than the framer keeps; it is dropped up to its newline.
+/// Bytes of a frame's header: the length of the body in decimal digits.
+pub const HEADER: usize = 6;
+
+/// A message was longer than the framer keeps; it is dropped up to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a line is longer than {limit} bytes")]
+#[error("a message is longer than {limit} bytes")]
 pub struct Overlong {
-    /// The longest line the framer keeps, in bytes, newline included.
+    /// The longest message the framer keeps, in bytes, the newline of a line included, the header of a frame not.
     pub limit: usize,
 }
 
-/// Cuts a byte stream into newline-terminated lines, however it was fragmented.
+/// Why there is no frame where one should begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// See [`Overlong`].
+    #[error(transparent)]
+    Overlong(#[from] Overlong),
+    /// The header is no length, so where the next frame begins cannot be told. It is reported once, and nothing behind it
+    /// is read.
+    #[error("\"{}\" is no length", header.escape_ascii())]
+    Header {
+        /// The six bytes that should have been it.
+        header: [u8; HEADER],
+    },
+}
+
+/// Reads the length in a frame's header: digits with blanks or zeros before or behind them, as they are in use. The draft has it
+/// be blank padded on the left.
+pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
+    let digits = header.trim_ascii();
+    let spaced = header.iter().any(|b| b.is_ascii_whitespace() && *b != b' ');
+    if spaced || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |n, digit| n * 10 + usize::from(digit - b'0')))
+}
+
+/// The header of a body of so many bytes, as the draft has it; `None` where six digits are too few.
+pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
+    format!("{length:>6}").into_bytes().try_into().ok()
+}
+
+/// Cuts a byte stream into messages, however it was fragmented.
 ///
-/// Take lines until there is none before pushing again; then the framer never holds more than the longest line
+/// Take messages until there is none before pushing again; then the framer never holds more than the longest message
 /// plus the chunk pushed last, whatever the peer sends.
 #[derive(Debug, Clone)]
-pub struct LineFramer {
+pub struct Framer {
     buffer: Vec<u8>,
     /// Where the next line begins.
     start: usize,
@@ -24,13 +59,15 @@ pub struct LineFramer {
     searched: usize,
     /// The rest of a line already reported as too long is still arriving.
     skipping: bool,
+    /// So many bytes of a frame already reported as too long are still to come; all that come, if where it ends is unknown.
+    left: usize,
     limit: usize,
 }
 
-impl LineFramer {
+impl Framer {
     /// A framer that keeps lines of up to `max_line` bytes, newline included (at least 1).
     pub fn new(max_line: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, searched: 0, skipping: false, limit: max_line.max(1) }
+        Self { buffer: Vec::new(), start: 0, searched: 0, skipping: false, left: 0, limit: max_line.max(1) }
     }
 
     /// Appends bytes as they were read.
@@ -77,6 +114,47 @@ impl LineFramer {
         }
     }
 
+    /// The body of the next complete frame, or `None` until more bytes are pushed.
+    ///
+    /// # Errors
+    ///
+    /// See [`FrameError`].
+    pub fn next_frame(&mut self) -> Option<Result<&[u8], FrameError>> {
+        let skipped = self.left.min(self.buffer.len() - self.start);
+        self.start += skipped;
+        self.searched = self.start;
+        if self.left != usize::MAX {
+            self.left -= skipped;
+        }
+        let header: [u8; HEADER] = *self.buffer[self.start..].first_chunk()?;
+        let Some(length) = frame_length(header) else {
+            self.left = usize::MAX;
+            return Some(Err(FrameError::Header { header }));
+        };
+        if length > self.limit {
+            self.left = HEADER + length;
+            return Some(Err(Overlong { limit: self.limit }.into()));
+        }
+        let body = self.start + HEADER;
+        let end = body + length;
+        if end > self.buffer.len() {
+            return None;
+        }
+        self.start = end;
+        self.searched = end;
+        Some(Ok(&self.buffer[body..end]))
+    }
+
+    /// All bytes that are in no message yet, but for those that are to be dropped.
+    pub(crate) fn rest(&self) -> &[u8] {
+        if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }
+    }
+
+    /// The bytes of a frame that has begun and is not complete, its header included.
+    pub fn partial_frame(&self) -> &[u8] {
+        self.rest()
+    }
+
     /// The bytes after the last newline, empty while an over-long line is being dropped.
     ///
     /// At the end of a connection anything here is a message that was cut off.
@@ -102,7 +180,7 @@ mod tests {
     use crate::testing::Prng;
 
     /// Owned copies of all lines there are.
-    fn drain(framer: &mut LineFramer) -> Vec<Result<Vec<u8>, Overlong>> {
+    fn drain(framer: &mut Framer) -> Vec<Result<Vec<u8>, Overlong>> {
         std::iter::from_fn(|| framer.next_line().map(|line| line.map(<[u8]>::to_vec))).collect()
     }
 
@@ -114,7 +192,7 @@ mod tests {
                 (0..prng.below(20)).map(|_| vec![b'x'; prng.below(30) as usize]).collect();
             let mut bytes = lines.join(&b'\n');
             bytes.push(b'\n');
-            let mut framer = LineFramer::new(16);
+            let mut framer = Framer::new(16);
             let mut seen = Vec::new();
             let mut rest = &bytes[..];
             while !rest.is_empty() {
@@ -136,14 +214,14 @@ mod tests {
 
     #[test]
     fn the_limit_counts_the_newline() {
-        let mut framer = LineFramer::new(4);
+        let mut framer = Framer::new(4);
         framer.push(b"abc\nabcd\n");
         assert_eq!(drain(&mut framer), [Ok(b"abc".to_vec()), Err(Overlong { limit: 4 })]);
     }
 
     #[test]
     fn an_overlong_line_is_reported_before_its_end_and_only_once() {
-        let mut framer = LineFramer::new(4);
+        let mut framer = Framer::new(4);
         framer.push(b"abcd");
         assert_eq!(drain(&mut framer), [Err(Overlong { limit: 4 })]);
         for _ in 0..100 {
@@ -160,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_flood_without_newline_holds_no_more_than_a_line_and_a_chunk() {
-        let mut framer = LineFramer::new(1 << 10);
+        let mut framer = Framer::new(1 << 10);
         let mut reports = 0;
         for _ in 0..10_000 {
             framer.push(&[b'x'; 4096]);
@@ -172,14 +250,14 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_still_takes_empty_lines() {
-        let mut framer = LineFramer::new(0);
+        let mut framer = Framer::new(0);
         framer.push(b"\na\n\n");
         assert_eq!(drain(&mut framer), [Ok(vec![]), Err(Overlong { limit: 1 }), Ok(vec![])]);
     }
 
     #[test]
     fn the_rest_is_what_follows_the_last_newline_even_undrained() {
-        let mut framer = LineFramer::new(64);
+        let mut framer = Framer::new(64);
         framer.push(b"a\nb\ncd");
         assert_eq!(framer.partial(), b"cd");
         framer.push(b"e");

@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod connection;
 mod frame;
 pub mod grammar;
 pub mod hydra;
@@ -8,12 +9,14 @@ mod mapping;
 mod message;
 mod op;
 mod placement;
+pub mod pmi2;
 mod process;
 mod request;
 mod response;
 mod spawn;
 
-pub use frame::{LineFramer, Overlong};
+pub use connection::{Connection, Direction, Framed, Framing, FramingError};
+pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;

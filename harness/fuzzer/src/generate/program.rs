@@ -8,7 +8,7 @@ use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, What};
 use pmi_reference::fault::variations;
 use pmi_scenario::ast::{Piece, Setting, Stmt, Template, UnderTest};
-use pmi_wire::{LineFramer, Operation, Proc, Request, ValueReading};
+use pmi_wire::{Framer, Operation, Proc, Request, ValueReading};
 
 use super::Generator;
 use crate::case::{Case, kill, kvsname, literal, push, unplaced};
@@ -47,8 +47,8 @@ impl Exchange {
 
 /// Lines and bytes of a run, connection by connection.
 struct Link {
-    to_server: LineFramer,
-    from_server: LineFramer,
+    to_server: Framer,
+    from_server: Framer,
     /// A spawn request that has begun.
     spawning: bool,
     asked: VecDeque<Option<(Operation, bool)>>,
@@ -58,8 +58,8 @@ struct Link {
 impl Default for Link {
     fn default() -> Self {
         Self {
-            to_server: LineFramer::new(LINE_LIMIT),
-            from_server: LineFramer::new(LINE_LIMIT),
+            to_server: Framer::new(LINE_LIMIT),
+            from_server: Framer::new(LINE_LIMIT),
             spawning: false,
             asked: VecDeque::new(),
             exchanges: Vec::new(),
@@ -92,7 +92,7 @@ impl Link {
     }
 }
 
-fn lines(framer: &mut LineFramer, bytes: &[u8]) -> Vec<Vec<u8>> {
+fn lines(framer: &mut Framer, bytes: &[u8]) -> Vec<Vec<u8>> {
     framer.push(bytes);
     let mut lines = Vec::new();
     while let Some(line) = framer.next_line() {

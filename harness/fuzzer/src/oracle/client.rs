@@ -9,7 +9,7 @@ use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
 use pmi_scenario::ast::{Action, Piece, Role, Step, Stmt, Template, UnderTest};
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::{Body, LineFramer, Operation, Proc, Request, Response, ValueReading};
+use pmi_wire::{Body, Framer, Operation, Proc, Request, Response, ValueReading};
 
 use super::distinct;
 use crate::case::{Case, sent};
@@ -195,7 +195,7 @@ struct Trail {
 impl Trail {
     fn of<'a>(events: impl IntoIterator<Item = &'a Event>, proc: Proc) -> Self {
         let mut trail = Self::default();
-        let mut framer = LineFramer::new(LINE_LIMIT);
+        let mut framer = Framer::new(LINE_LIMIT);
         for event in events {
             match &event.what {
                 What::ToServer { proc: by, bytes } if *by == proc => {
@@ -214,7 +214,7 @@ impl Trail {
                     }
                     // Of a very long write the end is not in the transcript.
                     if framer.partial().len() >= KEPT {
-                        framer = LineFramer::new(LINE_LIMIT);
+                        framer = Framer::new(LINE_LIMIT);
                         trail.answered(None);
                     }
                 }

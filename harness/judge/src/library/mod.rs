@@ -9,7 +9,7 @@ mod weigh;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::signature::{self, Function};
-use pmi_wire::{LineFramer, Operation, Proc, Response, ValueReading};
+use pmi_wire::{Framer, Operation, Proc, Response, ValueReading};
 
 use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
@@ -61,7 +61,7 @@ struct Process {
     taken: Option<Request>,
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Operation>>,
-    answers: Option<LineFramer>,
+    answers: Option<Framer>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
     wronged: bool,
     /// The connection is over.
@@ -88,7 +88,7 @@ impl Process {
 
     /// Takes note of an answer of ours that is none to what was asked.
     fn answered(&mut self, bytes: &[u8]) {
-        let answers = self.answers.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
+        let answers = self.answers.get_or_insert_with(|| Framer::new(LINE_LIMIT));
         answers.push(bytes);
         while let Some(line) = answers.next_line() {
             let response = line.ok().and_then(|line| Response::parse(line, ValueReading::ToEndOfLine).ok());

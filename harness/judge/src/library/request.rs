@@ -1,6 +1,6 @@
 //! What a library asks: the requests on a connection, and whether one is what a scenario expects.
 
-use pmi_wire::{LineFramer, Operation, ValueReading};
+use pmi_wire::{Framer, Operation, ValueReading};
 
 use crate::bytes::{LINE_LIMIT, SHOWN};
 use crate::expectation::{Captures, Misfit, Pattern};
@@ -75,7 +75,7 @@ impl Request {
 /// Cuts what comes over a connection into requests.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    framer: Option<LineFramer>,
+    framer: Option<Framer>,
     /// Lines of a spawn request that is not complete.
     block: Vec<Vec<u8>>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Requests {
 impl Requests {
     /// Takes bytes in; the requests that are complete with them.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<Request> {
-        let framer = self.framer.get_or_insert_with(|| LineFramer::new(LINE_LIMIT));
+        let framer = self.framer.get_or_insert_with(|| Framer::new(LINE_LIMIT));
         framer.push(bytes);
         let mut all = Vec::new();
         while let Some(line) = framer.next_line() {

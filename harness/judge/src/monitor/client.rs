@@ -1,7 +1,7 @@
 //! What a client writes: requests, their order, and how it leaves.
 
 use pmi_wire::{
-    LineFramer, MessageError, Operation, Request, RequestError, SpawnAssembler, SpawnCollector, SpawnFault,
+    Framer, MessageError, Operation, Request, RequestError, SpawnAssembler, SpawnCollector, SpawnFault,
     SpawnLimits, SpawnRequest, ValueReading,
 };
 
@@ -27,7 +27,7 @@ fn number_at_end(line: &[u8]) -> u64 {
 
 impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut framer = std::mem::replace(&mut self.rank(p).to_server, LineFramer::new(0));
+        let mut framer = std::mem::replace(&mut self.rank(p).to_server, Framer::new(0));
         let mut split_write = !framer.partial().is_empty();
         framer.push(bytes);
         while let Some(line) = framer.next_line() {

@@ -1,7 +1,7 @@
 //! What a server writes: responses, whether they are the right ones, and silence.
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
+    Body, Framer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
 };
 
 use super::state::{COMPLETE, Monitor, Pending, request_rule};
@@ -95,7 +95,7 @@ fn duty(op: Operation) -> &'static str {
 
 impl Monitor {
     pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut framer = std::mem::replace(&mut self.rank(p).from_server, LineFramer::new(0));
+        let mut framer = std::mem::replace(&mut self.rank(p).from_server, Framer::new(0));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
             match line {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use pmi_wire::{LineFramer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
+use pmi_wire::{Framer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
@@ -70,8 +70,8 @@ impl Pending {
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
-    pub(super) to_server: LineFramer,
-    pub(super) from_server: LineFramer,
+    pub(super) to_server: Framer,
+    pub(super) from_server: Framer,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
     /// The requests that have no answer yet, the oldest first.
@@ -111,8 +111,8 @@ pub(super) struct Rank {
 impl Default for Rank {
     fn default() -> Self {
         Self {
-            to_server: LineFramer::new(LINE_LIMIT),
-            from_server: LineFramer::new(LINE_LIMIT),
+            to_server: Framer::new(LINE_LIMIT),
+            from_server: Framer::new(LINE_LIMIT),
             spawn: None,
             pending: VecDeque::new(),
             started: false,

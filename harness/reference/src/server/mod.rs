@@ -19,7 +19,7 @@ mod names;
 mod spawn;
 mod state;
 
-use pmi_wire::{LineFramer, Operation, Proc, Request, SpawnAssembler, ValueReading};
+use pmi_wire::{Framer, Operation, Proc, Request, SpawnAssembler, ValueReading};
 
 pub use config::{Action, Config, GroupId, GroupSpec};
 pub use state::Server;
@@ -36,7 +36,7 @@ impl Server {
         let heard = self.affect_read(from, bytes);
         let bytes = heard.as_deref().unwrap_or(bytes);
         let line_max = self.config.line_max;
-        let mut framer = std::mem::replace(&mut self.proc(from).framer, LineFramer::new(line_max));
+        let mut framer = std::mem::replace(&mut self.proc(from).framer, Framer::new(line_max));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
             match line {

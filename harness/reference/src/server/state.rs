@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{LineFramer, Proc, ProcessMapping, SpawnCollector, place};
+use pmi_wire::{Framer, Proc, ProcessMapping, SpawnCollector, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
@@ -36,7 +36,7 @@ pub(super) enum Waiting {
 /// A process and its connection.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub(super) framer: LineFramer,
+    pub(super) framer: Framer,
     pub(super) phase: Phase,
     pub(super) waiting: Waiting,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
@@ -109,7 +109,7 @@ impl Server {
             kvs,
             procs: (0..size)
                 .map(|_| Process {
-                    framer: LineFramer::new(self.config.line_max),
+                    framer: Framer::new(self.config.line_max),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
                     spawn: None,

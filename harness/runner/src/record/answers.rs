@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use pmi_wire::{Body, LineFramer, Maxes, Request, Response, ValueReading};
+use pmi_wire::{Body, Framer, Maxes, Request, Response, ValueReading};
 
 use super::script::{Unwritable, commented, escaped, readable, span};
 use pmi_judge::event::{Event, Exit, What};
@@ -21,7 +21,7 @@ type Exchange = (&'static str, String);
 
 #[derive(Default)]
 struct Rank {
-    framers: [Option<LineFramer>; 2],
+    framers: [Option<Framer>; 2],
     asked: VecDeque<Option<&'static str>>,
     exchanges: Vec<Exchange>,
 }
@@ -83,7 +83,7 @@ pub fn answers(events: &[Event], command: &str) -> Result<Option<String>, Unwrit
 
 impl Rank {
     fn lines(&mut self, direction: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let framer = self.framers[direction].get_or_insert_with(|| LineFramer::new(LINE));
+        let framer = self.framers[direction].get_or_insert_with(|| Framer::new(LINE));
         framer.push(bytes);
         let mut lines = Vec::new();
         while let Some(line) = framer.next_line() {

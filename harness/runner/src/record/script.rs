@@ -9,8 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use pmi_wire::{
-    Body, LineFramer, MappingForm, Maxes, Operation, Request, Response, SpawnAssembler, SpawnLimits,
-    ValueReading,
+    Body, Framer, MappingForm, Maxes, Operation, Request, Response, SpawnAssembler, SpawnLimits, ValueReading,
 };
 
 use pmi_judge::crash::Cause;
@@ -78,8 +77,8 @@ enum Asked {
 
 #[derive(Default)]
 struct Rank {
-    to_server: Option<LineFramer>,
-    from_server: Option<LineFramer>,
+    to_server: Option<Framer>,
+    from_server: Option<Framer>,
     asked: VecDeque<Asked>,
     /// The lines of a spawn block so far.
     block: Option<(SpawnAssembler, Vec<Vec<u8>>)>,
@@ -178,7 +177,7 @@ impl Writer {
     fn lines(&mut self, p: Proc, bytes: &[u8], to_server: bool) {
         let rank = self.rank(p);
         let place = if to_server { &mut rank.to_server } else { &mut rank.from_server };
-        let mut framer = place.take().unwrap_or_else(|| LineFramer::new(LINE));
+        let mut framer = place.take().unwrap_or_else(|| Framer::new(LINE));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
             // A line that long is no request, and says nothing.

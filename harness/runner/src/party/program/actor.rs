@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use pmi_wire::{LineFramer, SpawnCollector};
+use pmi_wire::{Framer, SpawnCollector};
 
 use super::{Act, Part, Rule};
 use crate::process::output::Lines;
@@ -40,7 +40,7 @@ pub(super) struct Actor {
     /// What the scenario has for it.
     pub(super) part: Part,
     pub(super) env: BTreeMap<String, String>,
-    pub(super) framer: LineFramer,
+    pub(super) framer: Framer,
     /// The request to spawn that has begun, and its bytes.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
     /// Which rules have been played.
@@ -76,7 +76,7 @@ impl Actor {
             played: vec![false; part.rules.len()],
             part,
             env: BTreeMap::new(),
-            framer: LineFramer::new(longest_message),
+            framer: Framer::new(longest_message),
             spawn: None,
             fired: 0,
             behind: None,

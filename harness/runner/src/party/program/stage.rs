@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::Proc;
-use pmi_wire::{LineFramer, SpawnAssembler, SpawnCollector, SpawnLimits};
+use pmi_wire::{Framer, SpawnAssembler, SpawnCollector, SpawnLimits};
 
 use super::actor::{Actor, Out, Why};
 use super::{Act, Mistake, Part, Record, Serving};
@@ -367,7 +367,7 @@ impl Host for Stage<'_> {
         actor.loose = true;
         actor.spoke = true;
         let limit = self.serving.config().line_max;
-        let mut framer = std::mem::replace(&mut actor.framer, LineFramer::new(limit));
+        let mut framer = std::mem::replace(&mut actor.framer, Framer::new(limit));
         framer.push(bytes);
         while let Some(line) = framer.next_line() {
             match line {

@@ -1,0 +1,297 @@
+//! Both directions of a connection, whose messages are lines until something else is negotiated.
+
+use thiserror::Error;
+
+use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
+use crate::{Message, ValueReading};
+
+/// How messages are told from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Framing {
+    /// A newline ends a message: PMI-1, and the first exchange of PMI-2.
+    #[default]
+    Lines,
+    /// A length comes before each message: PMI-2.
+    Frames,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The client (the process).
+    ToServer,
+    /// The server (the process manager).
+    FromServer,
+}
+
+/// A message as it stood on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framed<'a> {
+    /// How it was framed.
+    pub framing: Framing,
+    /// A line without its newline, or the body of a frame.
+    pub text: &'a [u8],
+}
+
+/// Why there is no message where one should begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FramingError {
+    /// A line that is too long.
+    #[error(transparent)]
+    Line(#[from] Overlong),
+    /// A frame that is too long, or none.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Lines were negotiated, or nothing yet, and this begins like a frame. It is reported once, and nothing behind it is read.
+    #[error("a frame where a line is due")]
+    FrameForLine,
+    /// Frames were negotiated, and this begins like a line. It is reported once, and nothing behind it is read.
+    #[error("a line where a frame is due")]
+    LineForFrame,
+}
+
+/// How far the negotiation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Negotiation {
+    /// The client has not offered PMI-2.
+    Open,
+    /// The client has offered PMI-2, and waits for the answer.
+    Offered,
+    /// It is settled.
+    Settled(Framing),
+}
+
+/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, by the version that
+/// the server has answered.
+///
+/// What a client sends before its offer of PMI-2 is answered is kept back until the answer tells how to read it.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    to_server: Framer,
+    from_server: Framer,
+    negotiation: Negotiation,
+    /// Directions in which messages of the other kind have begun.
+    lost: [bool; 2],
+}
+
+impl Connection {
+    /// A connection on which nothing was said, that keeps messages of up to `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        let framer = || Framer::new(limit);
+        Self { to_server: framer(), from_server: framer(), negotiation: Negotiation::Open, lost: [false; 2] }
+    }
+
+    /// What was negotiated; lines before that.
+    pub fn framing(&self) -> Framing {
+        match self.negotiation {
+            Negotiation::Settled(framing) => framing,
+            _ => Framing::Lines,
+        }
+    }
+
+    /// Whether the client has offered PMI-2 and is not answered yet.
+    pub fn is_offered(&self) -> bool {
+        self.negotiation == Negotiation::Offered
+    }
+
+    fn framer(&mut self, direction: Direction) -> &mut Framer {
+        match direction {
+            Direction::ToServer => &mut self.to_server,
+            Direction::FromServer => &mut self.from_server,
+        }
+    }
+
+    /// Appends bytes as they were read.
+    pub fn push(&mut self, direction: Direction, chunk: &[u8]) {
+        if !self.lost[direction as usize] {
+            self.framer(direction).push(chunk);
+        }
+    }
+
+    /// The bytes of a message that has begun and is not complete.
+    pub fn partial(&self, direction: Direction) -> &[u8] {
+        let framer = match direction {
+            _ if self.lost[direction as usize] => return &[],
+            Direction::ToServer => &self.to_server,
+            Direction::FromServer => &self.from_server,
+        };
+        match self.framing() {
+            Framing::Lines => framer.partial(),
+            Framing::Frames => framer.partial_frame(),
+        }
+    }
+
+    /// The next complete message, or `None` until more bytes are pushed. Take messages of the server before those of the client:
+    /// they may tell how to read them.
+    ///
+    /// # Errors
+    ///
+    /// See [`FramingError`].
+    pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
+        let index = direction as usize;
+        if self.lost[index] || (self.is_offered() && direction == Direction::ToServer) {
+            return None;
+        }
+        let framing = self.framing();
+        if let Some(error) = self.other_kind(direction, framing) {
+            self.lost[index] = true;
+            return Some(Err(error));
+        }
+        let Self { to_server, from_server, negotiation, .. } = self;
+        let framer = match direction {
+            Direction::ToServer => to_server,
+            Direction::FromServer => from_server,
+        };
+        Some(match framing {
+            Framing::Lines => framer.next_line()?.map_err(FramingError::from).map(|text| {
+                *negotiation = after(*negotiation, direction, text);
+                Framed { framing, text }
+            }),
+            Framing::Frames => match framer.next_frame()? {
+                Ok(text) => Ok(Framed { framing, text }),
+                Err(error) => Err(error.into()),
+            },
+        })
+    }
+
+    /// Whether what comes next begins like a message of the other kind.
+    fn other_kind(&self, direction: Direction, framing: Framing) -> Option<FramingError> {
+        let framer = match direction {
+            Direction::ToServer => &self.to_server,
+            Direction::FromServer => &self.from_server,
+        };
+        let rest = framer.rest();
+        match framing {
+            Framing::Lines => {
+                let (header, body) = rest.split_first_chunk::<HEADER>()?;
+                let frame = frame_length(*header).is_some() && body.starts_with(b"cmd=");
+                frame.then_some(FramingError::FrameForLine)
+            }
+            Framing::Frames => rest.starts_with(b"cmd=").then_some(FramingError::LineForFrame),
+        }
+    }
+}
+
+/// How far the negotiation is behind a line.
+fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
+    let settled = matches!(negotiation, Negotiation::Settled(_));
+    let Some(message) = Message::parse(line, ValueReading::ToBlank).ok().filter(|_| !settled) else {
+        return negotiation;
+    };
+    let number = |key: &str| message.get(key).and_then(crate::grammar::parse_int);
+    let second = number("pmi_version") == Some(2);
+    match (direction, message.cmd()) {
+        (Direction::ToServer, Some(b"init")) if second => Negotiation::Offered,
+        (Direction::FromServer, Some(b"response_to_init")) if negotiation == Negotiation::Offered => {
+            match second && number("rc").unwrap_or(0) == 0 {
+                true => Negotiation::Settled(Framing::Frames),
+                // It may offer again.
+                false => Negotiation::Open,
+            }
+        }
+        (Direction::FromServer, Some(b"response_to_init")) if number("rc").unwrap_or(0) == 0 => {
+            Negotiation::Settled(Framing::Lines)
+        }
+        _ => negotiation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+    use Direction::{FromServer, ToServer};
+    use rstest::rstest;
+
+    const OFFER: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
+    const TAKEN: &[u8] = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
+
+    fn taken(connection: &mut Connection, direction: Direction) -> Vec<String> {
+        let shown = |m: Result<Framed<'_>, FramingError>| match m {
+            Ok(Framed { framing, text }) => format!("{framing:?} {}", text.escape_ascii()),
+            Err(error) => error.to_string(),
+        };
+        std::iter::from_fn(|| connection.next(direction).map(shown)).collect()
+    }
+
+    #[test]
+    fn frames_begin_where_the_server_has_taken_the_offer_however_it_is_cut() {
+        let mut prng = Prng(3);
+        let client = [OFFER, b"    13cmd=fullinit;000014cmd=job-getid;13    cmd=finalize;"].concat();
+        let server = [TAKEN, b"     7a\nb=\xff;;    0 "].concat();
+        for _ in 0..300 {
+            let mut connection = Connection::new(64);
+            let (mut asked, mut said) = (Vec::new(), Vec::new());
+            let (mut to, mut from) = (&client[..], &server[..]);
+            while !to.is_empty() || !from.is_empty() {
+                let (chunk, rest) = to.split_at((prng.below(9) as usize).min(to.len()));
+                (to, _) = (rest, connection.push(ToServer, chunk));
+                asked.extend(taken(&mut connection, ToServer));
+                // The server answers what it has read.
+                let heard = asked.is_empty();
+                let (chunk, rest) =
+                    from.split_at(if heard { 0 } else { prng.below(9) as usize }.min(from.len()));
+                (from, _) = (rest, connection.push(FromServer, chunk));
+                said.extend(taken(&mut connection, FromServer));
+            }
+            asked.extend(taken(&mut connection, ToServer));
+            assert_eq!(asked[1..], ["Frames cmd=fullinit;", "Frames cmd=job-getid;", "Frames cmd=finalize;"]);
+            assert_eq!(said[1..], ["Frames a\\nb=\\xff;;", "Frames "]);
+            assert_eq!(connection.partial(FromServer), b"");
+        }
+    }
+
+    #[rstest]
+    #[case(b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0\n")]
+    #[case(b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n")]
+    fn lines_stay_where_the_offer_is_not_taken(#[case] answer: &[u8]) {
+        let mut connection = Connection::new(64);
+        connection.push(ToServer, &[OFFER, b"cmd=get_maxes\n"].concat());
+        assert_eq!(taken(&mut connection, ToServer).len(), 1);
+        connection.push(FromServer, answer);
+        assert_eq!(taken(&mut connection, FromServer).len(), 1);
+        assert_eq!(taken(&mut connection, ToServer), ["Lines cmd=get_maxes"]);
+    }
+
+    #[rstest]
+    #[case(b"    13cmd=fullinit;", b"", &["a frame where a line is due"])]
+    #[case(OFFER, b"cmd=fullinit\n", &["a line where a frame is due"])]
+    #[case(OFFER, b"   -13cmd=fullinit;", &["\"   -13\" is no length"])]
+    #[case(OFFER, b"      cmd=fullinit;", &["\"      \" is no length"])]
+    #[case(OFFER, b"12\t   cmd=fullinit;", &["\"12\\t   \" is no length"])]
+    #[case(OFFER, b"  1000x", &["a message is longer than 64 bytes"])]
+    fn what_is_no_message_is_told_once(#[case] first: &[u8], #[case] then: &[u8], #[case] told: &[&str]) {
+        let mut connection = Connection::new(64);
+        connection.push(ToServer, first);
+        if first == OFFER {
+            assert_eq!(taken(&mut connection, ToServer).len(), 1);
+            connection.push(FromServer, TAKEN);
+            assert_eq!(taken(&mut connection, FromServer).len(), 1);
+            connection.push(ToServer, then);
+        }
+        assert_eq!(taken(&mut connection, ToServer), told);
+        for _ in 0..9 {
+            connection.push(ToServer, b"     9cmd=abort;");
+            assert!(taken(&mut connection, ToServer).is_empty());
+        }
+        assert_eq!(connection.partial(ToServer), b"");
+    }
+
+    #[test]
+    fn behind_a_frame_that_is_too_long_comes_the_next() {
+        let mut framer = Framer::new(4);
+        framer.push(b"     5abcde     2f;");
+        assert_eq!(framer.next_frame(), Some(Err(Overlong { limit: 4 }.into())));
+        assert_eq!(framer.next_frame(), Some(Ok(&b"f;"[..])));
+        framer.push(b"999999");
+        assert_eq!(framer.next_frame(), Some(Err(Overlong { limit: 4 }.into())));
+        for _ in 0..20 {
+            framer.push(&[b'x'; 49_999]);
+            assert_eq!(framer.next_frame(), None);
+        }
+        framer.push(b"xxxxxxxxxxxxxxxxxxx     1;");
+        assert_eq!(framer.next_frame(), Some(Ok(&b";"[..])));
+    }
+}

@@ -1,0 +1,234 @@
+//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, before it means anything.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+use thiserror::Error;
+
+use crate::Tuple;
+
+/// What two semicolons in a row are.
+///
+/// The draft has a semicolon in a value be doubled. No server that is in use undoes that, some libraries do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Semicolons {
+    /// The draft: one semicolon that belongs to the value.
+    Doubled,
+    /// Most implementations: the end of a tuple, and an empty one.
+    Plain,
+}
+
+/// Why a body is no message. Offsets count bytes from the start of the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BodyError {
+    /// There is nothing in it.
+    #[error("the body is empty")]
+    Empty,
+    /// A semicolon ends each tuple; it does not only part them.
+    #[error("the body does not end in a semicolon")]
+    Unterminated,
+    /// What a semicolon ends has no `=`, or nothing before it.
+    #[error("no key=value tuple at offset {at}")]
+    Malformed {
+        /// Where the would-be tuple begins.
+        at: usize,
+    },
+}
+
+/// The body of a frame that is a series of tuples. Values are as on the wire, see [`Body::value`].
+#[derive(Debug, Clone, Copy)]
+pub struct Body<'a> {
+    bytes: &'a [u8],
+    semicolons: Semicolons,
+}
+
+impl<'a> Body<'a> {
+    /// Reads a body. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`BodyError`].
+    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, BodyError> {
+        if bytes.is_empty() {
+            return Err(BodyError::Empty);
+        }
+        for tuple in (Tuples { bytes, at: 0, semicolons }) {
+            tuple?;
+        }
+        Ok(Self { bytes, semicolons })
+    }
+
+    /// How it was read.
+    pub(super) fn semicolons(&self) -> Semicolons {
+        self.semicolons
+    }
+
+    /// The tuples in their order, values as on the wire.
+    pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
+        // `parse` has walked the same tuples and found no error.
+        Tuples { bytes: self.bytes, at: 0, semicolons: self.semicolons }.map_while(Result::ok)
+    }
+
+    /// The value of the first tuple with this key, as on the wire.
+    pub fn raw(&self, key: impl AsRef<[u8]>) -> Option<&'a [u8]> {
+        self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
+    }
+
+    /// The value of the first tuple with this key, with doubled semicolons undone where that is the reading.
+    pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
+        self.raw(key).map(|raw| match self.semicolons {
+            Semicolons::Doubled => halved(raw),
+            Semicolons::Plain => Cow::Borrowed(raw),
+        })
+    }
+
+    /// The command: the value of `cmd`, which is to be the first tuple.
+    pub fn cmd(&self) -> Option<&'a [u8]> {
+        self.tuples().next().filter(|tuple| tuple.key == b"cmd").map(|tuple| tuple.value)
+    }
+
+    /// Whether a key stands in it more than once.
+    pub fn repeats(&self, key: impl AsRef<[u8]>) -> bool {
+        self.tuples().filter(|tuple| tuple.key == key.as_ref()).nth(1).is_some()
+    }
+}
+
+/// With one semicolon for two.
+pub(super) fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
+    if memchr(b';', raw).is_none() {
+        return Cow::Borrowed(raw);
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = memchr(b';', rest) {
+        out.extend_from_slice(&rest[..=at]);
+        rest = &rest[(at + 2).min(rest.len())..];
+    }
+    out.extend_from_slice(rest);
+    Cow::Owned(out)
+}
+
+/// Appends a tuple, with semicolons of the value doubled as the draft has it.
+pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    out.extend_from_slice(key.as_bytes());
+    out.push(b'=');
+    for byte in value {
+        out.push(*byte);
+        if *byte == b';' {
+            out.push(b';');
+        }
+    }
+    out.push(b';');
+}
+
+/// Whether it is a key by the draft: 1 to 64 letters, digits, hyphens and underscores.
+pub fn is_key(key: &[u8]) -> bool {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    (1..=64).contains(&key.len()) && key.iter().all(allowed)
+}
+
+struct Tuples<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    semicolons: Semicolons,
+}
+
+impl<'a> Iterator for Tuples<'a> {
+    type Item = Result<Tuple<'a>, BodyError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (from, mut end) = (self.at, self.at);
+        if from >= self.bytes.len() {
+            return None;
+        }
+        self.at = self.bytes.len();
+        loop {
+            let Some(found) = memchr(b';', &self.bytes[end..]) else {
+                return Some(Err(BodyError::Unterminated));
+            };
+            end += found;
+            if self.semicolons == Semicolons::Doubled && self.bytes.get(end + 1) == Some(&b';') {
+                end += 2;
+                continue;
+            }
+            break;
+        }
+        let tuple = &self.bytes[from..end];
+        match memchr(b'=', tuple).filter(|at| *at > 0) {
+            Some(at) => {
+                self.at = end + 1;
+                Some(Ok(Tuple { key: &tuple[..at], value: &tuple[at + 1..] }))
+            }
+            None => Some(Err(BodyError::Malformed { at: from })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::Semicolons::{Doubled, Plain};
+    use super::*;
+    use crate::testing::Prng;
+
+    fn show(bytes: &[u8], semicolons: Semicolons) -> String {
+        match Body::parse(bytes, semicolons) {
+            Ok(body) => {
+                let key = |t: Tuple<'_>| {
+                    let value = body.value(t.key).unwrap();
+                    format!("{}=<{}>", t.key.escape_ascii(), value.escape_ascii())
+                };
+                body.tuples().map(key).collect::<Vec<_>>().join(" ")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[rstest]
+    #[case(b"cmd=kvs-put;key=a b;value=\n=\0\xff;", "cmd=<kvs-put> key=<a b> value=<\\n=\\x00\\xff>")]
+    #[case(b"cmd=finalize;thrid=;", "cmd=<finalize> thrid=<>")]
+    #[case(b"", "the body is empty")]
+    #[case(b"cmd=finalize", "the body does not end in a semicolon")]
+    #[case(b"cmd=finalize;x;", "no key=value tuple at offset 13")]
+    #[case(b"=x;", "no key=value tuple at offset 0")]
+    #[case(b";", "no key=value tuple at offset 0")]
+    fn both_readings_agree_without_semicolons_in_values(#[case] body: &[u8], #[case] shown: &str) {
+        assert_eq!(show(body, Doubled), shown);
+        assert_eq!(show(body, Plain), shown);
+    }
+
+    #[rstest]
+    #[case(b"v=a;;b;", "v=<a;b>", "no key=value tuple at offset 4")]
+    #[case(b"v=a;;b=c;", "v=<a;b=c>", "no key=value tuple at offset 4")]
+    #[case(b"v=;;;;;", "v=<;;>", "no key=value tuple at offset 3")]
+    #[case(b"v=a;;", "the body does not end in a semicolon", "no key=value tuple at offset 4")]
+    fn two_semicolons_depend_on_the_reading(#[case] body: &[u8], #[case] doubled: &str, #[case] plain: &str) {
+        assert_eq!(show(body, Doubled), doubled);
+        assert_eq!(show(body, Plain), plain);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut prng = Prng(21);
+        for _ in 0..2000 {
+            let value: Vec<u8> = (0..prng.below(12)).map(|_| prng.pick(b"ab;;;= \n\0\xc3")).collect();
+            let mut body = Vec::new();
+            write_tuple(&mut body, "cmd", b"x");
+            write_tuple(&mut body, "v", &value);
+            write_tuple(&mut body, "w", b"");
+            let read = Body::parse(&body, Doubled).unwrap();
+            assert_eq!(read.value("v").unwrap(), value);
+            assert_eq!(
+                (read.cmd(), read.raw("w"), read.tuples().count()),
+                (Some(&b"x"[..]), Some(&b""[..]), 3)
+            );
+        }
+    }
+
+    #[test]
+    fn keys_are_those_of_the_draft() {
+        assert!(is_key(b"infokey0") && is_key(b"pmi-version") && is_key(b"_") && is_key(&[b'k'; 64]));
+        assert!(!is_key(b"") && !is_key(b"a b") && !is_key("\u{e9}".as_bytes()) && !is_key(&[b'k'; 65]));
+    }
+}

@@ -1,0 +1,482 @@
+//! Requests: what the client (the process) may send behind the init line.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use super::body::{Body, BodyError, Semicolons, write_tuple};
+use super::command::Command;
+use crate::grammar::{parse_int, parse_uint};
+
+/// Most programs, arguments and pairs of one spawn request, all together.
+const SPAWN_LIMIT: u64 = 100_000;
+
+/// A value.
+type Value<'a> = Cow<'a, [u8]>;
+
+/// A request with all that the draft has in it. `thrid` is apart, see [`Request::thrid`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// `cmd=fullinit`. Every key is optional by the draft.
+    Fullinit {
+        /// The id of the job, where the process was told one.
+        pmijobid: Option<Value<'a>>,
+        /// The rank, where the process knows it.
+        pmirank: Option<u64>,
+        /// Whether requests will have a `thrid`.
+        threaded: Option<bool>,
+        /// What the client wants to be authenticated by.
+        authtype: Option<Value<'a>>,
+    },
+    /// `cmd=finalize`.
+    Finalize,
+    /// `cmd=abort`.
+    Abort {
+        /// The draft: whether the whole job ends.
+        isworld: Option<bool>,
+        /// `exitcode` of MPICH since 4.1.
+        exitcode: Option<i64>,
+        /// What is to be told: `msg` by the draft, `message` by MPICH since 4.1.
+        message: Option<Value<'a>>,
+    },
+    /// `cmd=job-getid`.
+    JobGetid,
+    /// `cmd=job-connect`.
+    JobConnect {
+        /// Which job.
+        jobid: Value<'a>,
+    },
+    /// `cmd=job-disconnect`.
+    JobDisconnect {
+        /// Which job.
+        jobid: Value<'a>,
+    },
+    /// `cmd=kvs-put`.
+    KvsPut {
+        /// The key.
+        key: Value<'a>,
+        /// The value.
+        value: Value<'a>,
+    },
+    /// `cmd=kvs-get`.
+    KvsGet {
+        /// Of which job; its own where there is none.
+        jobid: Option<Value<'a>>,
+        /// Who may have put it; a hint. Negative is no hint.
+        srcid: Option<i64>,
+        /// The key.
+        key: Value<'a>,
+    },
+    /// `cmd=kvs-fence`.
+    KvsFence,
+    /// `cmd=info-putnodeattr`.
+    InfoPutnodeattr {
+        /// The key.
+        key: Value<'a>,
+        /// The value.
+        value: Value<'a>,
+    },
+    /// `cmd=info-getnodeattr`.
+    InfoGetnodeattr {
+        /// The key.
+        key: Value<'a>,
+        /// Whether the answer is to be held back until there is a value.
+        wait: bool,
+    },
+    /// `cmd=info-getjobattr`.
+    InfoGetjobattr {
+        /// The key.
+        key: Value<'a>,
+    },
+    /// `cmd=name-publish`. The info keys are ignored by all known servers, and by us.
+    NamePublish {
+        /// The name.
+        name: Value<'a>,
+        /// The port.
+        port: Value<'a>,
+    },
+    /// `cmd=name-lookup`.
+    NameLookup {
+        /// The name.
+        name: Value<'a>,
+    },
+    /// `cmd=name-unpublish`.
+    NameUnpublish {
+        /// The name.
+        name: Value<'a>,
+    },
+    /// `cmd=spawn`, in one message with a `subcmd` for each program, as everybody sends it.
+    Spawn {
+        /// What is put into the keyval space of the new processes.
+        preput: Vec<(Vec<u8>, Vec<u8>)>,
+        /// What is started.
+        programs: Vec<Program>,
+    },
+    /// `cmd=ring`.
+    Ring {
+        /// Value for the left neighbour's right.
+        left: Value<'a>,
+        /// Value for the right neighbour's left.
+        right: Value<'a>,
+    },
+}
+
+/// One program of a spawn request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Program {
+    /// `subcmd`: the program.
+    pub command: Vec<u8>,
+    /// `maxprocs`: number of processes.
+    pub maxprocs: u64,
+    /// `argv0` and so on.
+    pub argv: Vec<Vec<u8>>,
+    /// `infokey0`, `infoval0` and so on.
+    pub info: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Why a body is no request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// The body is no series of tuples.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// `cmd` is not the first tuple.
+    #[error("the first key is not \"cmd\"")]
+    NoCommand,
+    /// `cmd` names no request of PMI-2.
+    #[error("not a request of PMI-2")]
+    UnknownCommand,
+    /// A key that the command needs is missing.
+    #[error("the key \"{0}\" is missing")]
+    MissingKey(String),
+    /// The value of a key is not what it should be.
+    #[error("the value of \"{key}\" is not {expected}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+    /// A key appears more than once where that has no meaning.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(&'static str),
+}
+
+/// The draft has `true` and `false`; all implementations write capitals.
+pub(super) fn boolean(value: &[u8]) -> Option<bool> {
+    let is = |text: &[u8]| value.eq_ignore_ascii_case(text);
+    match (is(b"true"), is(b"false")) {
+        (false, false) => None,
+        (yes, _) => Some(yes),
+    }
+}
+
+fn need<'a>(body: &Body<'a>, key: &str) -> Result<Value<'a>, RequestError> {
+    body.value(key).ok_or_else(|| RequestError::MissingKey(key.to_owned()))
+}
+
+fn bad(key: &str, expected: &'static str) -> RequestError {
+    RequestError::BadValue { key: key.to_owned(), expected }
+}
+
+fn optional<T>(
+    body: &Body<'_>,
+    key: &str,
+    expected: &'static str,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, RequestError> {
+    body.raw(key).map(|value| read(value).ok_or_else(|| bad(key, expected))).transpose()
+}
+
+impl<'a> Request<'a> {
+    /// Reads the body of a frame. Keys may stand in any order behind `cmd`, and among keys that the draft does not have.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, RequestError> {
+        let body = Body::parse(bytes, semicolons)?;
+        let cmd = body.cmd().ok_or(RequestError::NoCommand)?;
+        let command = Command::from_name(cmd).ok_or(RequestError::UnknownCommand)?;
+        // A spawn has a section for each program.
+        let single = command.request_keys().iter().chain(&["thrid", "cmd"]);
+        let repeated = single.filter(|key| command != Command::Spawn || **key == "thrid");
+        if let Some(key) = repeated.copied().find(|key| body.repeats(key)) {
+            return Err(RequestError::RepeatedKey(key));
+        }
+        Ok(match command {
+            Command::Fullinit => Self::Fullinit {
+                pmijobid: body.value("pmijobid"),
+                pmirank: optional(&body, "pmirank", "an unsigned integer", parse_uint)?,
+                threaded: optional(&body, "threaded", "true or false", boolean)?,
+                authtype: body.value("authtype"),
+            },
+            Command::Finalize => Self::Finalize,
+            Command::Abort => Self::Abort {
+                isworld: optional(&body, "isworld", "true or false", boolean)?,
+                exitcode: optional(&body, "exitcode", "an integer", parse_int)?,
+                message: body.value("msg").or_else(|| body.value("message")),
+            },
+            Command::JobGetid => Self::JobGetid,
+            Command::JobConnect => Self::JobConnect { jobid: need(&body, "jobid")? },
+            Command::JobDisconnect => Self::JobDisconnect { jobid: need(&body, "jobid")? },
+            Command::KvsPut => Self::KvsPut { key: need(&body, "key")?, value: need(&body, "value")? },
+            Command::KvsGet => Self::KvsGet {
+                jobid: body.value("jobid"),
+                srcid: optional(&body, "srcid", "an integer", parse_int)?,
+                key: need(&body, "key")?,
+            },
+            Command::KvsFence => Self::KvsFence,
+            Command::InfoPutnodeattr => {
+                Self::InfoPutnodeattr { key: need(&body, "key")?, value: need(&body, "value")? }
+            }
+            Command::InfoGetnodeattr => Self::InfoGetnodeattr {
+                key: need(&body, "key")?,
+                wait: optional(&body, "wait", "true or false", boolean)?.unwrap_or(false),
+            },
+            Command::InfoGetjobattr => Self::InfoGetjobattr { key: need(&body, "key")? },
+            Command::NamePublish => {
+                Self::NamePublish { name: need(&body, "name")?, port: need(&body, "port")? }
+            }
+            Command::NameLookup => Self::NameLookup { name: need(&body, "name")? },
+            Command::NameUnpublish => Self::NameUnpublish { name: need(&body, "name")? },
+            Command::Spawn => spawn(&body)?,
+            Command::Ring => Self::Ring {
+                left: body.value("left").unwrap_or_default(),
+                right: body.value("right").unwrap_or_default(),
+            },
+        })
+    }
+
+    /// The `thrid` of a body, which its response is to have as well.
+    pub fn thrid(bytes: &'a [u8], semicolons: Semicolons) -> Option<Value<'a>> {
+        Body::parse(bytes, semicolons).ok()?.value("thrid")
+    }
+
+    /// Which command it is.
+    pub fn command(&self) -> Command {
+        match self {
+            Self::Fullinit { .. } => Command::Fullinit,
+            Self::Finalize => Command::Finalize,
+            Self::Abort { .. } => Command::Abort,
+            Self::JobGetid => Command::JobGetid,
+            Self::JobConnect { .. } => Command::JobConnect,
+            Self::JobDisconnect { .. } => Command::JobDisconnect,
+            Self::KvsPut { .. } => Command::KvsPut,
+            Self::KvsGet { .. } => Command::KvsGet,
+            Self::KvsFence => Command::KvsFence,
+            Self::InfoPutnodeattr { .. } => Command::InfoPutnodeattr,
+            Self::InfoGetnodeattr { .. } => Command::InfoGetnodeattr,
+            Self::InfoGetjobattr { .. } => Command::InfoGetjobattr,
+            Self::NamePublish { .. } => Command::NamePublish,
+            Self::NameLookup { .. } => Command::NameLookup,
+            Self::NameUnpublish { .. } => Command::NameUnpublish,
+            Self::Spawn { .. } => Command::Spawn,
+            Self::Ring { .. } => Command::Ring,
+        }
+    }
+
+    /// The body in the order of the draft.
+    pub fn write_to(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
+        write_tuple(out, "cmd", self.command().name().as_bytes());
+        if let Some(thrid) = thrid {
+            write_tuple(out, "thrid", thrid);
+        }
+        let mut text = |key: &str, value: Option<&[u8]>| {
+            if let Some(value) = value {
+                write_tuple(out, key, value);
+            }
+        };
+        let shown = |b: bool| if b { &b"TRUE"[..] } else { b"FALSE" };
+        match self {
+            Self::Fullinit { pmijobid, pmirank, threaded, authtype } => {
+                text("pmijobid", pmijobid.as_deref());
+                text("pmirank", pmirank.map(|n| n.to_string()).as_deref().map(str::as_bytes));
+                text("threaded", threaded.map(shown));
+                text("authtype", authtype.as_deref());
+            }
+            Self::Abort { isworld, exitcode, message } => {
+                text("isworld", isworld.map(shown));
+                text("exitcode", exitcode.map(|n| n.to_string()).as_deref().map(str::as_bytes));
+                text("msg", message.as_deref());
+            }
+            Self::Finalize | Self::JobGetid | Self::KvsFence => {}
+            Self::JobConnect { jobid } | Self::JobDisconnect { jobid } => text("jobid", Some(jobid)),
+            Self::KvsPut { key, value } | Self::InfoPutnodeattr { key, value } => {
+                text("key", Some(key));
+                text("value", Some(value));
+            }
+            Self::KvsGet { jobid, srcid, key } => {
+                text("jobid", jobid.as_deref());
+                text("srcid", srcid.map(|n| n.to_string()).as_deref().map(str::as_bytes));
+                text("key", Some(key));
+            }
+            Self::InfoGetnodeattr { key, wait } => {
+                text("key", Some(key));
+                text("wait", wait.then_some(b"TRUE"));
+            }
+            Self::InfoGetjobattr { key } => text("key", Some(key)),
+            Self::NamePublish { name, port } => {
+                text("name", Some(name));
+                text("port", Some(port));
+            }
+            Self::NameLookup { name } | Self::NameUnpublish { name } => text("name", Some(name)),
+            Self::Ring { left, right } => {
+                text("count", Some(b"1"));
+                text("left", Some(left));
+                text("right", Some(right));
+            }
+            Self::Spawn { preput, programs } => {
+                let mut number = |key: &str, n: usize| text(key, Some(n.to_string().as_bytes()));
+                number("ncmds", programs.len());
+                number("preputcount", preput.len());
+                for (i, (key, value)) in preput.iter().enumerate() {
+                    text(&format!("ppkey{i}"), Some(key));
+                    text(&format!("ppval{i}"), Some(value));
+                }
+                for Program { command, maxprocs, argv, info } in programs {
+                    text("subcmd", Some(command));
+                    text("maxprocs", Some(maxprocs.to_string().as_bytes()));
+                    text("argc", Some(argv.len().to_string().as_bytes()));
+                    for (i, arg) in argv.iter().enumerate() {
+                        text(&format!("argv{i}"), Some(arg));
+                    }
+                    text("infokeycount", Some(info.len().to_string().as_bytes()));
+                    for (i, (key, value)) in info.iter().enumerate() {
+                        text(&format!("infokey{i}"), Some(key));
+                        text(&format!("infoval{i}"), Some(value));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a spawn request. What belongs to a program stands behind its `subcmd`.
+fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
+    let number = |section: &Section, key: &'static str, least: Option<u64>| {
+        let value = match (section.get(key), least) {
+            (Some(value), _) => parse_uint(value).ok_or_else(|| bad(key, "an unsigned integer"))?,
+            (None, Some(least)) => least,
+            (None, None) => return Err(RequestError::MissingKey(key.to_owned())),
+        };
+        if value > SPAWN_LIMIT { Err(bad(key, "a number that can be served")) } else { Ok(value) }
+    };
+    let list = |section: &Section, prefix: &str, count: u64| {
+        (0..count)
+            .map(|i| {
+                let key = format!("{prefix}{i}");
+                section.get(&key).map(<[u8]>::to_vec).ok_or(RequestError::MissingKey(key))
+            })
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let mut sections = vec![Section::default()];
+    for tuple in body.tuples() {
+        let key = tuple.key;
+        if key == b"subcmd" {
+            sections.push(Section::default());
+        }
+        let value = match body.semicolons() {
+            Semicolons::Doubled => super::body::halved(tuple.value).into_owned(),
+            Semicolons::Plain => tuple.value.to_vec(),
+        };
+        if let Some(last) = sections.last_mut() {
+            last.0.entry(key.to_vec()).or_insert(value);
+        }
+    }
+    let head = &sections[0];
+    let ncmds = number(head, "ncmds", None)?;
+    let count = number(head, "preputcount", Some(0))?;
+    let preput = list(head, "ppkey", count)?.into_iter().zip(list(head, "ppval", count)?).collect();
+    let program = |section: &Section| {
+        let argc = number(section, "argc", Some(0))?;
+        let pairs = number(section, "infokeycount", Some(0))?;
+        Ok(Program {
+            command: section.get("subcmd").unwrap_or_default().to_vec(),
+            maxprocs: number(section, "maxprocs", None)?,
+            argv: list(section, "argv", argc)?,
+            info: list(section, "infokey", pairs)?
+                .into_iter()
+                .zip(list(section, "infoval", pairs)?)
+                .collect(),
+        })
+    };
+    let programs = sections[1..].iter().map(program).collect::<Result<Vec<_>, RequestError>>()?;
+    if programs.len() as u64 != ncmds || programs.is_empty() {
+        return Err(bad("ncmds", "the number of programs"));
+    }
+    Ok(Request::Spawn { preput, programs })
+}
+
+/// The tuples of a spawn request that belong together.
+#[derive(Default)]
+struct Section(std::collections::HashMap<Vec<u8>, Vec<u8>>);
+
+impl Section {
+    fn get(&self, key: &str) -> Option<&[u8]> {
+        self.0.get(key.as_bytes()).map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::Semicolons::{Doubled, Plain};
+    use super::*;
+    use crate::testing::Prng;
+
+    #[rstest]
+    #[case(b"cmd=kvs-get;key=k;", Request::KvsGet { jobid: None, srcid: None, key: b"k".into() })]
+    #[case(b"cmd=kvs-get;thrid=0x7f;srcid=-1;x=y;key=;jobid=j;", Request::KvsGet {
+        jobid: Some(b"j".into()), srcid: Some(-1), key: b"".into() })]
+    #[case(b"cmd=info-getnodeattr;key=k;wait=TRUE;", Request::InfoGetnodeattr { key: b"k".into(), wait: true })]
+    #[case(b"cmd=abort;exitcode=7;message=a b;", Request::Abort {
+        isworld: None, exitcode: Some(7), message: Some(b"a b".into()) })]
+    #[case(b"cmd=fullinit;pmijobid=1;pmirank=0;threaded=FALSE;", Request::Fullinit {
+        pmijobid: Some(b"1".into()), pmirank: Some(0), threaded: Some(false), authtype: None })]
+    fn requests_as_they_are_in_use(#[case] body: &[u8], #[case] request: Request<'_>) {
+        assert_eq!(Request::parse(body, Plain).unwrap(), request);
+    }
+
+    #[rstest]
+    #[case(b"thrid=1;cmd=finalize;", "the first key is not \"cmd\"")]
+    #[case(b"cmd=barrier_in;", "not a request of PMI-2")]
+    #[case(b"cmd=kvs-put;key=k;", "the key \"value\" is missing")]
+    #[case(b"cmd=kvs-put;key=k;key=l;value=v;", "the key \"key\" appears more than once")]
+    #[case(b"cmd=fullinit;pmirank=x;", "the value of \"pmirank\" is not an unsigned integer")]
+    #[case(b"cmd=info-getnodeattr;key=k;wait=yes;", "the value of \"wait\" is not true or false")]
+    #[case(b"cmd=spawn;ncmds=2;subcmd=a;maxprocs=1;", "the value of \"ncmds\" is not the number of programs")]
+    #[case(b"cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;argc=2;argv0=x;", "the key \"argv1\" is missing")]
+    #[case(b"cmd=spawn;ncmds=1;subcmd=a;", "the key \"maxprocs\" is missing")]
+    #[case(b"cmd=spawn;ncmds=99999999999;", "the value of \"ncmds\" is not a number that can be served")]
+    fn what_is_none_is_told(#[case] body: &[u8], #[case] error: &str) {
+        assert_eq!(Request::parse(body, Doubled).unwrap_err().to_string(), error);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut prng = Prng(33);
+        for _ in 0..500 {
+            let mut text = || prng.maybe(Prng::string).unwrap_or_else(|| b"a;b;;\n\0".to_vec());
+            let program = Program {
+                command: text(),
+                maxprocs: 3,
+                argv: vec![text(), text()],
+                info: vec![(text(), text())],
+            };
+            let requests = [
+                Request::KvsPut { key: text().into(), value: text().into() },
+                Request::NamePublish { name: text().into(), port: text().into() },
+                Request::Ring { left: text().into(), right: text().into() },
+                Request::Spawn { preput: vec![(text(), text())], programs: vec![program.clone(), program] },
+            ];
+            for request in requests {
+                let mut body = Vec::new();
+                request.write_to(Some(b"t;1"), &mut body);
+                assert_eq!(Request::parse(&body, Doubled), Ok(request));
+                assert_eq!(Request::thrid(&body, Doubled).as_deref(), Some(&b"t;1"[..]));
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Responses: what the server (the process manager) may send behind the answer to the init line.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use super::body::{Body, BodyError, Semicolons};
+use super::command::Command;
+use super::request::boolean;
+use crate::grammar::parse_int;
+
+/// A response. Its own keys are asked for by name, since implementations differ in which they send.
+#[derive(Debug, Clone, Copy)]
+pub struct Response<'a> {
+    /// What it answers.
+    pub command: Command,
+    /// `rc`, 0 on success.
+    pub rc: i64,
+    body: Body<'a>,
+}
+
+/// Why a body is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ResponseError {
+    /// The body is no series of tuples.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// `cmd` is not the first tuple.
+    #[error("the first key is not \"cmd\"")]
+    NoCommand,
+    /// `cmd` names no response of PMI-2.
+    #[error("not a response of PMI-2")]
+    UnknownCommand,
+    /// `rc` is missing.
+    #[error("the key \"rc\" is missing")]
+    NoCode,
+    /// `rc` is no integer.
+    #[error("the value of \"rc\" is not an integer")]
+    BadCode,
+    /// A key appears more than once.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(&'static str),
+}
+
+impl<'a> Response<'a> {
+    /// Reads the body of a frame.
+    ///
+    /// # Errors
+    ///
+    /// See [`ResponseError`].
+    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, ResponseError> {
+        let body = Body::parse(bytes, semicolons)?;
+        let cmd = body.cmd().ok_or(ResponseError::NoCommand)?;
+        let command = Command::from_response_name(cmd)
+            .filter(|command| command.response_name().is_some())
+            .ok_or(ResponseError::UnknownCommand)?;
+        let keys = command.response_keys().iter().chain(&["cmd", "rc", "thrid", "errmsg"]);
+        if let Some(key) = keys.copied().find(|key| body.repeats(key)) {
+            return Err(ResponseError::RepeatedKey(key));
+        }
+        let rc = body.raw("rc").ok_or(ResponseError::NoCode)?;
+        let rc = parse_int(rc).ok_or(ResponseError::BadCode)?;
+        Ok(Self { command, rc, body })
+    }
+
+    /// Whether it reports success.
+    pub fn is_success(&self) -> bool {
+        self.rc == 0
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<Cow<'a, [u8]>> {
+        self.body.value(key)
+    }
+
+    /// Whether a value was found: by `flag` as the draft has it, by `found` as implementations write it, else by `rc`.
+    /// `None` where the flag is neither true nor false.
+    pub fn is_found(&self) -> Option<bool> {
+        match self.body.raw("found").or_else(|| self.body.raw("flag")) {
+            Some(flag) => boolean(flag).map(|found| found && self.is_success()),
+            None => Some(self.is_success()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(b"cmd=kvs-get-response;found=TRUE;value=x;rc=0;", 0, Some(true))]
+    #[case(b"cmd=kvs-get-response;rc=0;flag=true;value=x;", 0, Some(true))]
+    #[case(b"cmd=kvs-get-response;thrid=7;found=FALSE;rc=0;", 0, Some(false))]
+    #[case(b"cmd=kvs-get-response;rc=1;", 1, Some(false))]
+    #[case(b"cmd=kvs-get-response;rc=-1;found=TRUE;", -1, Some(false))]
+    #[case(b"cmd=name-lookup-response;rc=0;port=p;", 0, Some(true))]
+    #[case(b"cmd=kvs-get-response;rc=0;found=1;", 0, None)]
+    fn misses_have_many_forms(#[case] body: &[u8], #[case] rc: i64, #[case] found: Option<bool>) {
+        let response = Response::parse(body, Semicolons::Plain).unwrap();
+        assert_eq!((response.rc, response.is_found()), (rc, found));
+    }
+
+    #[rstest]
+    #[case(b"cmd=kvs-get;rc=0;", ResponseError::UnknownCommand)]
+    #[case(b"cmd=abort-response;rc=0;", ResponseError::UnknownCommand)]
+    #[case(b"rc=0;cmd=kvs-get-response;", ResponseError::NoCommand)]
+    #[case(b"cmd=finalize-response;", ResponseError::NoCode)]
+    #[case(b"cmd=finalize-response;rc=ok;", ResponseError::BadCode)]
+    #[case(b"cmd=finalize-response;rc=0;rc=0;", ResponseError::RepeatedKey("rc"))]
+    fn what_is_none_is_told(#[case] body: &[u8], #[case] error: ResponseError) {
+        assert_eq!(Response::parse(body, Semicolons::Plain).unwrap_err(), error);
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use pmi_wire::{Framer, Operation, Proc, Response, ValueReading};
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Response, ValueReading};
 
 use crate::bytes::LINE_LIMIT;
 use crate::event::{Bytes, Event, Exit, What};
@@ -12,22 +13,22 @@ const LINES_LIMIT: usize = 100_000;
 
 /// A message that waits for a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Message {
     /// The event that completed it.
     pub(crate) seq: u64,
     /// Number of the request, where a proxy has passed it on.
     pub(crate) request: Option<u64>,
-    /// The text without its newline.
-    pub(crate) text: Vec<u8>,
+    /// How it was framed.
+    pub framing: Framing,
+    /// The text without its newline or length.
+    pub text: Vec<u8>,
 }
 
 /// One connection, and the process that holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    framer: Option<Framer>,
-    /// Of what we send.
-    asked: Option<Framer>,
-    pub(crate) lines: VecDeque<Line>,
+    connection: Option<Connection>,
+    pub(crate) lines: VecDeque<Message>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
     pub(crate) args: Vec<Bytes>,
@@ -45,8 +46,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The next line, for a step.
-    pub(crate) fn take(&mut self) -> Option<Line> {
+    /// The next message, for a step.
+    pub(crate) fn take(&mut self) -> Option<Message> {
         let line = self.lines.pop_front()?;
         self.taken.extend(line.request);
         Some(line)
@@ -116,10 +117,14 @@ impl Conversation {
         self.groups + u32::from(!self.spawn.open)
     }
 
-    /// A step accepts this line: if it refuses a spawn, nothing will come of the group.
-    pub(crate) fn accepted(&mut self, line: &[u8]) {
-        let refuses = Response::parse(line, ValueReading::ToEndOfLine)
-            .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success());
+    /// A step accepts this message: if it refuses a spawn, nothing will come of the group.
+    pub(crate) fn accepted(&mut self, message: &Message) {
+        let refuses = match message.framing {
+            Framing::Lines => Response::parse(&message.text, ValueReading::ToEndOfLine)
+                .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success()),
+            Framing::Frames => pmi2::Response::parse(&message.text, Semicolons::Plain)
+                .is_ok_and(|r| r.command == pmi2::Command::Spawn && !r.is_success()),
+        };
         if refuses {
             self.refused.insert(self.groups);
         }
@@ -145,28 +150,25 @@ impl Conversation {
                 }
             }
             What::ToServer { proc, bytes } => {
-                let mut framer = self.link(*proc).asked.take().unwrap_or_else(|| Framer::new(LINE_LIMIT));
-                framer.push(&bytes.0);
-                while let Some(line) = framer.next_line() {
-                    let line = line.unwrap_or(b"");
-                    self.link(*proc).wants_abort |= line.starts_with(b"cmd=abort");
-                    self.asked(line);
-                }
-                self.link(*proc).asked = Some(framer);
+                self.connection(*proc).push(Direction::ToServer, &bytes.0);
+                self.asked(*proc);
             }
             What::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 let link = self.link(*proc);
-                let framer = link.framer.get_or_insert_with(|| Framer::new(LINE_LIMIT));
-                framer.push(&bytes.0);
-                while let Some(line) = framer.next_line() {
+                let connection = link.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT));
+                connection.push(Direction::FromServer, &bytes.0);
+                while let Some(message) = connection.next(Direction::FromServer) {
                     if link.lines.len() >= LINES_LIMIT {
                         break;
                     }
-                    // What is too long to keep cannot fit any expectation; the monitor has reported it.
-                    let text = line.unwrap_or(b"").to_vec();
-                    link.lines.push_back(Line { seq, request: None, text });
+                    // What cannot be read cannot fit any expectation; the monitor has reported it.
+                    let (framing, text) =
+                        message.map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
+                    link.lines.push_back(Message { seq, request: None, framing, text });
                 }
+                // What was asked behind an offer of PMI-2 can be read once that is answered.
+                self.asked(*proc);
             }
             What::ClosedByServer { proc } => self.link(*proc).closed = true,
             What::ClosedByClient { proc } => self.link(*proc).ours_closed = true,
@@ -193,9 +195,35 @@ impl Conversation {
         }
     }
 
+    fn connection(&mut self, p: Proc) -> &mut Connection {
+        self.link(p).connection.get_or_insert_with(|| Connection::new(LINE_LIMIT))
+    }
+
+    /// Reads what a process has sent.
+    fn asked(&mut self, p: Proc) {
+        let Some(mut connection) = self.link(p).connection.take() else { return };
+        while let Some(message) = connection.next(Direction::ToServer) {
+            let Ok(message) = message else { continue };
+            self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
+            match message.framing {
+                Framing::Lines => self.spawn_line(message.text),
+                Framing::Frames => {
+                    if let Ok(pmi2::Request::Spawn { programs, .. }) =
+                        pmi2::Request::parse(message.text, Semicolons::Doubled)
+                    {
+                        let processes = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
+                        self.groups += 1;
+                        self.sizes.insert(self.groups, u32::try_from(processes).unwrap_or(u32::MAX));
+                    }
+                }
+            }
+        }
+        self.link(p).connection = Some(connection);
+    }
+
     /// Keeps count of the process groups that spawn requests begin, and of the processes that they ask for. Requests
     /// may be malformed on purpose, so this reads single lines.
-    fn asked(&mut self, line: &[u8]) {
+    fn spawn_line(&mut self, line: &[u8]) {
         let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
             return;
         };
@@ -225,7 +253,7 @@ impl Conversation {
         };
         let link = self.link(Proc::proxy(proxy));
         if link.lines.len() < LINES_LIMIT {
-            link.lines.push_back(Line { seq, request: Some(id), text });
+            link.lines.push_back(Message { seq, request: Some(id), framing: Framing::Lines, text });
         }
     }
 }

@@ -6,14 +6,15 @@ use std::fmt;
 use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_scenario::signature;
-use pmi_wire::{MappingForm, Message, Proc, ValueReading, grammar};
+use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::{Framing, MappingForm, Message, Proc, ValueReading, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Bytes, SHOWN};
 
 /// Keys whose values are texts, also where they look like numbers: `007` is not `7`.
-const TEXT_KEYS: &[&str] = &["value", "port", "kvsname"];
+const TEXT_KEYS: &[&str] = &["value", "port", "kvsname", "jobid"];
 
 /// What must happen next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -250,25 +251,40 @@ impl Pattern {
         Ok(Self { shown, fields: fields.collect::<Result<_, _>>()? })
     }
 
-    /// Whether a line fits; what it captures.
+    /// Whether a message fits; what it captures.
     ///
     /// # Errors
     ///
     /// What was expected of the first key that does not fit, or of the message.
-    pub fn fits(&self, line: &[u8]) -> Result<Captures, Misfit> {
-        let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|e| Misfit(e.to_string()))?;
+    pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Misfit> {
         let mut captures = Captures::new();
-        for (key, matcher) in &self.fields {
-            matcher.fits(key, message.get(key.as_bytes()), &mut captures)?;
+        match framing {
+            Framing::Lines => {
+                let message =
+                    Message::parse(text, ValueReading::ToEndOfLine).map_err(|e| Misfit(e.to_string()))?;
+                for (key, matcher) in &self.fields {
+                    matcher.fits(key, message.get(key.as_bytes()), &mut captures)?;
+                }
+            }
+            Framing::Frames => {
+                let body = Body::parse(text, Semicolons::Doubled).map_err(|e| Misfit(e.to_string()))?;
+                for (key, matcher) in &self.fields {
+                    matcher.fits(key, body.value(key).as_deref(), &mut captures)?;
+                }
+            }
         }
         Ok(captures)
     }
 
-    /// What a line captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and
+    /// What a message captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and
     /// only some value is not as it should be. It is read leniently: bytes that RFC 13 does not allow, and tuples behind a value.
-    pub fn reads(&self, line: &[u8]) -> Option<Captures> {
+    pub fn reads(&self, text: &[u8], framing: Framing) -> Option<Captures> {
+        let parts = |b: &u8| match framing {
+            Framing::Lines => matches!(b, b' ' | b'\t'),
+            Framing::Frames => *b == b';',
+        };
         let seen = |key: &str| {
-            let mut words = line.split(|b| matches!(b, b' ' | b'\t'));
+            let mut words = text.split(parts);
             words.find_map(|word| word.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
         };
         let mut captures = Captures::new();
@@ -426,7 +442,7 @@ mod tests {
         let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
         let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));
         let pattern = Pattern { shown: String::new(), fields: fields.collect() };
-        let read = pattern.reads(line.as_bytes());
+        let read = pattern.reads(line.as_bytes(), Framing::Lines);
         let expected = kvs.map(|kvs| vec![("kvs".to_owned(), kvs.as_bytes().to_vec())]);
         assert_eq!(read, expected);
     }

@@ -8,7 +8,7 @@ use pmi_scenario::ast::Grade;
 use pmi_wire::Proc;
 
 use crate::bytes::SHOWN;
-use crate::conversation::{Conversation, Line};
+use crate::conversation::{Conversation, Message};
 use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
@@ -291,8 +291,8 @@ impl Judge {
     }
 
     /// Takes the next message that no step has taken, whatever it is.
-    pub fn take_message(&mut self, p: Proc) -> Option<Vec<u8>> {
-        self.conversation.link(p).take().map(|line| line.text)
+    pub fn take_message(&mut self, p: Proc) -> Option<Message> {
+        self.conversation.link(p).take()
     }
 
     /// The processes that have started.
@@ -386,13 +386,14 @@ impl Judge {
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Message(pattern) => match self.next(p) {
-                Next::Line(line) => match pattern.fits(&line.text) {
+                Next::Line(line) => match pattern.fits(&line.text, line.framing) {
                     Ok(captures) => self.met(captures),
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // What follows is judged as if the value had been right: one wrong value hides nothing else. A proxy's
                         // request is another one then, which the scenario has no answer for.
-                        let read = pattern.reads(&line.text).filter(|_| p.group != Proc::PROXIES);
+                        let read =
+                            pattern.reads(&line.text, line.framing).filter(|_| p.group != Proc::PROXIES);
                         read.into_iter().for_each(|captures| self.met(captures));
                     }
                 },
@@ -514,7 +515,7 @@ impl Judge {
         }
         for choice in choices {
             let fitting = match (&choice.what, &next) {
-                (Expected::Message(pattern), Next::Line(line)) => pattern.fits(&line.text).ok(),
+                (Expected::Message(pattern), Next::Line(line)) => pattern.fits(&line.text, line.framing).ok(),
                 (Expected::Newline, Next::Line(line)) => line.text.is_empty().then(Captures::new),
                 (Expected::Close, Next::End) | (Expected::Silence, Next::Nothing(..)) => {
                     Some(Captures::new())
@@ -546,7 +547,7 @@ impl Judge {
         }
         let (seq, seen) = match next {
             Next::Line(line) => {
-                self.conversation.accepted(&line.text);
+                self.conversation.accepted(line);
                 (line.seq, shown(&line.text))
             }
             Next::Nothing(proof, waited) => (self.seq, silence(*proof, *waited)),
@@ -595,7 +596,7 @@ impl Judge {
         self.captures = captures;
     }
 
-    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &Line) {
+    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &Message) {
         self.broken_at(line.seq, Some(p), cites, expected, shown(&line.text));
     }
 
@@ -631,7 +632,7 @@ impl Judge {
 
 /// What there is for a step.
 enum Next {
-    Line(Line),
+    Line(Message),
     End,
     Nothing(SilenceProof, Duration),
     /// Nothing yet.

@@ -1,6 +1,7 @@
 //! A server's reply before it is bytes.
 
 use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
 
 /// A reply in parts: what faults and variations change before it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,5 +55,52 @@ impl Reply {
             }
         }
         out.push(b'\n');
+    }
+}
+
+/// A reply of PMI-2 in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrameReply {
+    /// What it answers.
+    pub(crate) command: Command,
+    /// Its `cmd` where that is not the command's own.
+    pub(crate) name: Option<Vec<u8>>,
+    /// The request's.
+    pub(crate) thrid: Option<Vec<u8>>,
+    /// 0 on success.
+    pub(crate) rc: i64,
+    /// Why it failed.
+    pub(crate) errmsg: Option<String>,
+    /// The command's own tuples, in the order of the draft.
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+}
+
+impl FrameReply {
+    /// Success without tuples of its own.
+    pub(crate) fn ok(command: Command, thrid: Option<Vec<u8>>) -> Self {
+        Self { command, name: None, thrid, rc: 0, errmsg: None, fields: Vec::new() }
+    }
+
+    /// Failure, with the reason for people.
+    pub(crate) fn fail(command: Command, thrid: Option<Vec<u8>>, rc: i64, why: &str) -> Self {
+        Self { rc, errmsg: Some(why.to_owned()), ..Self::ok(command, thrid) }
+    }
+
+    /// Adds a tuple.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Vec<u8>>) -> Self {
+        self.fields.push((key.to_owned(), value.into()));
+        self
+    }
+
+    /// All tuples in the order of the draft: `thrid` is the first behind `cmd`, `rc` and `errmsg` are the last.
+    pub(crate) fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let own = self.command.response_name().unwrap_or_default().as_bytes();
+        let mut tuples = vec![(b"cmd".to_vec(), self.name.clone().unwrap_or_else(|| own.to_vec()))];
+        tuples.extend(self.thrid.iter().map(|thrid| (b"thrid".to_vec(), thrid.clone())));
+        tuples.extend(self.fields.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone())));
+        tuples.push((b"rc".to_vec(), self.rc.to_string().into_bytes()));
+        tuples.extend(self.errmsg.iter().map(|why| (b"errmsg".to_vec(), why.clone().into_bytes())));
+        tuples
     }
 }

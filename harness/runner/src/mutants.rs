@@ -20,7 +20,7 @@ use crate::party::{Limits, MemoryParty};
 use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Need, Scenario};
+use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 
@@ -110,7 +110,8 @@ pub fn needs_fault(requirement: &Requirement) -> bool {
 
 /// Plays one scenario against a server that behaves like this.
 fn play_scenario(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
-    let config = Config { nodes: scenario.nodes, behaviour: behaviour.clone(), ..Config::default() };
+    let pmi2 = scenario.dialect == Dialect::Pmi2;
+    let config = Config { nodes: scenario.nodes, pmi2, behaviour: behaviour.clone(), ..Config::default() };
     let mut party = MemoryParty::launch(config, scenario.ranks);
     play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ())
 }
@@ -126,6 +127,12 @@ fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
     };
     let requirements = outcome.findings.into_iter().map(|f| f.requirement).collect();
     Some(Found { scenario: scenario.name.clone(), requirements, first })
+}
+
+/// Whether all that was found is told only: the sets that it cites are not agreed on, and servers differ.
+fn is_advice(suite: &Suite, found: &Found) -> bool {
+    let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
+    !found.requirements.is_empty() && found.requirements.iter().all(advisory)
 }
 
 /// The scenarios by length: what they exchange with the plain server, so that it is the same everywhere.
@@ -243,6 +250,9 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
         about: variation.map_or("the reference server as it is", |v| v.about),
-        punished_by: all_found(suite, &applicable, &behaviour, limits),
+        punished_by: all_found(suite, &applicable, &behaviour, limits)
+            .into_iter()
+            .filter(|found| !is_advice(suite, found))
+            .collect(),
     }
 }

@@ -19,11 +19,12 @@ use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
-use pmi_judge::{Outcome, Side, Unjudged};
-use pmi_scenario::ast::{Action, Need, ProcessAction, Role, Scenario, Source, Step};
+use pmi_judge::{LINE_LIMIT, Outcome, Side, Unjudged};
+use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, Source, Step};
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::{Response, ValueReading};
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, ValueReading};
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
@@ -77,8 +78,10 @@ pub trait Observer {
 /// What the implementation offers, and how that is known.
 #[derive(Default)]
 struct Offers {
-    /// Optional operations.
-    needs: BTreeMap<Need, (bool, String)>,
+    /// Optional operations, by the dialect in which they are asked for.
+    needs: BTreeMap<(Dialect, Need), (bool, String)>,
+    /// Why what is said in a dialect does not apply.
+    unspoken: BTreeMap<Dialect, String>,
     /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
     wireless: Option<String>,
 }
@@ -125,7 +128,7 @@ pub fn run(
         format: LOG_FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
         server: label,
-        dialect: "pmi-1.1".into(),
+        dialect: dialects(selected).iter().map(Dialect::to_string).collect::<Vec<_>>().join(" and "),
         under_test: match target {
             Target::Memory(_) | Target::Processes(..) => Some(Side::Server),
             Target::Library(..) => Some(Side::Library),
@@ -135,8 +138,7 @@ pub fn run(
         strict: options.strict,
     };
     observer.begin(&header);
-    let needs: BTreeSet<Need> = selected.iter().flat_map(|s| s.needs.iter().map(|n| n.value)).collect();
-    let offers = offers(suite, &needs, target, options);
+    let offers = offers(suite, selected, target, options);
     let mut results = Vec::new();
     // Scenarios that were played when the user ended the run.
     let mut cut = BTreeSet::new();
@@ -282,8 +284,11 @@ fn play_scenario(
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
 ) -> Result<(Outcome, Duration), (Verdict, String)> {
+    if let Some(why) = offers.unspoken.get(&scenario.dialect) {
+        return Err((Verdict::NotApplicable, why.clone()));
+    }
     for need in &scenario.needs {
-        if let Some((false, why)) = offers.needs.get(&need.value) {
+        if let Some((false, why)) = offers.needs.get(&(scenario.dialect, need.value)) {
             return Err((Verdict::NotApplicable, why.clone()));
         }
     }
@@ -296,7 +301,8 @@ fn play_scenario(
     let fragment = |name: &str| suite.fragment(name);
     let outcome = match target {
         Target::Memory(config) => {
-            let config = Config { nodes: scenario.nodes, ..config.clone() };
+            let pmi2 = scenario.dialect == Dialect::Pmi2;
+            let config = Config { nodes: scenario.nodes, pmi2, ..config.clone() };
             let mut party = MemoryParty::launch(config, scenario.ranks);
             play(scenario, &fragment, Vec::new(), &mut party, options.limits, sink)
         }
@@ -326,14 +332,18 @@ fn play_scenario(
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
-fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Options) -> Offers {
+fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &Options) -> Offers {
     let mut offers = Offers::default();
+    let needs: BTreeSet<(Dialect, Need)> =
+        selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let upstream = match target {
         Target::Processes(implementation, _) => implementation.has_upstream(),
         Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
     };
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
-    offers.needs.insert(Need::Upstream, (upstream, why));
+    for (_, dialect) in Dialect::NAMES {
+        offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
+    }
     let claims = match target {
         Target::Memory(_) | Target::Client(_) => return offers,
         Target::Processes(implementation, _) => &implementation.claims,
@@ -351,16 +361,29 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
                 .to_owned(),
         );
     }
-    for need in needs {
+    let both = dialects(selected).len() > 1;
+    if both
+        && matches!(target, Target::Processes(..))
+        && let Some(seen) = speaks_no_pmi2(suite, target, options)
+    {
+        let why = format!(
+            "it does not speak PMI-2: offered version 2.0, it answered {seen}; --dialect pmi-2 makes it a duty"
+        );
+        offers.unspoken.insert(Dialect::Pmi2, why);
+    }
+    for (dialect, need) in needs {
+        if offers.unspoken.contains_key(&dialect) {
+            continue;
+        }
         let word = match need {
             Need::Upstream => continue,
             Need::Spawn => "spawn",
             Need::Names => "names",
         };
-        let offer = match claims.get(need) {
+        let offer = match claims.get(&need) {
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
-            None => match lacking(suite, *need, target, options) {
+            None => match lacking(suite, dialect, need, target, options) {
                 None => (true, String::new()),
                 Some(seen) => (
                     false,
@@ -368,51 +391,94 @@ fn offers(suite: &Suite, needs: &BTreeSet<Need>, target: &Target, options: &Opti
                 ),
             },
         };
-        offers.needs.insert(*need, offer);
+        offers.needs.insert((dialect, need), offer);
     }
     offers
 }
 
 /// Asks for an optional operation; how it was refused, if it was.
-fn lacking(suite: &Suite, need: Need, target: &Target, options: &Options) -> Option<String> {
-    let text = match (target, need) {
+fn lacking(
+    suite: &Suite,
+    dialect: Dialect,
+    need: Need,
+    target: &Target,
+    options: &Options,
+) -> Option<String> {
+    let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream) => return None,
-        (Target::Library(..), Need::Names) => include_str!("probes/library-names.pmi"),
+        (_, Need::Upstream, _) => return None,
+        (Target::Library(..), Need::Names, _) => (include_str!("probes/library-names.pmi"), b""),
         // RFC 13 calls the function for it optional nowhere.
-        (Target::Library(..), Need::Spawn) => return None,
-        (_, Need::Names) => include_str!("probes/names.pmi"),
-        (_, Need::Spawn) => include_str!("probes/spawn.pmi"),
+        (Target::Library(..), Need::Spawn, _) => return None,
+        (_, Need::Names, Dialect::Pmi1) => (include_str!("probes/names.pmi"), b"cmd=publish_name"),
+        (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
+        (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
+        (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
     };
     // What cannot be asked is told by the scenarios themselves.
     let (outcome, _) = play_probe(suite, text, target, options)?.ok()?;
     match target {
         Target::Library(..) => failed_call(&outcome),
-        _ => refusal(&outcome, if need == Need::Spawn { b"mcmd=spawn" } else { b"cmd=publish_name" }),
+        _ => refusal(&outcome, request),
     }
+}
+
+/// How a server answered an offer of PMI-2, if not by taking it.
+fn speaks_no_pmi2(suite: &Suite, target: &Target, options: &Options) -> Option<String> {
+    let (outcome, _) = play_probe(suite, include_str!("probes/pmi2.pmi"), target, options)?.ok()?;
+    refusal(&outcome, b"cmd=init")
+}
+
+/// The dialects of these scenarios.
+fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
+    selected.iter().map(|s| s.dialect).collect()
 }
 
 /// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.
 /// Silence, a crash, and a promise that is not kept are no refusals.
 fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
+    let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     let mut asked = None;
-    let mut answer = Vec::new();
     for event in &outcome.events {
-        match &event.what {
-            What::ToServer { proc, bytes } if bytes.0.starts_with(request) => asked = Some(*proc),
-            What::FromServer { proc, bytes } if asked == Some(*proc) => answer.extend_from_slice(&bytes.0),
+        let (proc, direction, bytes) = match &event.what {
+            What::ToServer { proc, bytes } => (*proc, Direction::ToServer, &bytes.0),
+            What::FromServer { proc, bytes } => (*proc, Direction::FromServer, &bytes.0),
             What::ClosedByServer { proc } | What::Ended { proc, ours: false }
-                if asked == Some(*proc) && answer.is_empty() && outcome.crashed.is_none() =>
+                if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
                 return Some("the end of the connection".to_owned());
             }
-            _ => {}
+            _ => continue,
+        };
+        let connection = connections.entry(proc).or_insert_with(|| Connection::new(LINE_LIMIT));
+        connection.push(direction, bytes);
+        while let Some(message) = connection.next(direction) {
+            let Ok(Framed { framing, text }) = message else { continue };
+            match direction {
+                Direction::ToServer if text.starts_with(request) => asked = Some(proc),
+                Direction::FromServer if asked == Some(proc) => {
+                    let granted = match framing {
+                        Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
+                            .is_ok_and(|r| r.is_success() && takes_offer(request, &r)),
+                        Framing::Frames => {
+                            pmi2::Response::parse(text, Semicolons::Plain).is_ok_and(|r| r.is_success())
+                        }
+                    };
+                    return (!granted).then(|| format!("\"{}\"", text.escape_ascii()));
+                }
+                _ => {}
+            }
         }
     }
-    let line = &answer[..memchr::memchr(b'\n', &answer)?];
-    let granted =
-        Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(|response| response.is_success());
-    (!granted).then(|| format!("\"{}\"", line.escape_ascii()))
+    None
+}
+
+/// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
+fn takes_offer(request: &[u8], response: &Response<'_>) -> bool {
+    match &response.body {
+        Body::Init(used) if request == b"cmd=init" => used.is_some_and(|version| version.version == 2),
+        _ => true,
+    }
 }
 
 /// What the last call returned, if that was an error.
@@ -467,7 +533,8 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
 
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
-    lacking(suite, need, &Target::Memory(config.clone()), &Options::uncounted(limits)).is_some()
+    lacking(suite, Dialect::Pmi1, need, &Target::Memory(config.clone()), &Options::uncounted(limits))
+        .is_some()
 }
 
 fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {

@@ -62,6 +62,8 @@ pub struct Scenario {
     pub needs: Vec<Spanned<Need>>,
     /// Who is under test.
     pub tests: UnderTest,
+    /// What is spoken.
+    pub dialect: Dialect,
     /// Size of the first process group.
     pub ranks: u32,
     /// Number of nodes that the first process group is spread over.
@@ -162,6 +164,44 @@ pub enum UnderTest {
     Client,
     /// A PMI library: we make the calls (`A:`), send `S:` and expect `C:`.
     Library,
+}
+
+/// What is spoken.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Dialect {
+    /// PMI-1 as RFC 13 documents it.
+    #[default]
+    #[serde(rename = "pmi-1.1")]
+    Pmi1,
+    /// PMI-2 by MPICH's draft.
+    #[serde(rename = "pmi-2")]
+    Pmi2,
+}
+
+impl Dialect {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 2] = [("pmi-1.1", Self::Pmi1), ("pmi-2", Self::Pmi2)];
+
+    /// How it is written.
+    pub fn word(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+
+    /// The protocol, for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Pmi1 => "PMI-1",
+            Self::Pmi2 => "PMI-2",
+        }
+    }
+}
+
+impl std::fmt::Display for Dialect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.word())
+    }
 }
 
 /// What a step is to us.
@@ -426,10 +466,32 @@ pub enum UpstreamAction {
 pub struct WriteMode {
     /// `bytewise`: one write per byte.
     pub bytewise: bool,
-    /// `partial`: the last line's newline is left out.
+    /// `partial`: the last line's newline is left out, or the last byte of a frame.
     pub partial: bool,
     /// `every`, of a request that a client makes: not only the first that fits.
     pub every: bool,
+    /// What becomes of the text.
+    pub encoding: Encoding,
+}
+
+/// What becomes of a message's text on its way to the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    /// What the dialect wants: a newline behind it, or its tuples ended by semicolons and their length before them.
+    #[default]
+    Dialect,
+    /// `line`: a newline behind it.
+    Line,
+    /// `body`: its length before it.
+    Body,
+    /// `bytes`: nothing.
+    Bytes,
+}
+
+impl Encoding {
+    /// Those that are written, in angle brackets.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("<line>", Self::Line), ("<body>", Self::Body), ("<bytes>", Self::Bytes)];
 }
 
 /// One line of `one of`.

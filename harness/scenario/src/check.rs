@@ -10,7 +10,7 @@ use super::{
     diag::{Diagnostic, Sink, closest, likely},
     expr, layout,
     template::{self, Located},
-    vocabulary::{Behaviours, COMMANDS, FUNCTIONS, RESPONSE_KEYS, RESULTS},
+    vocabulary::{self, Behaviours, FUNCTIONS, NAME_COMMANDS, RESULTS},
 };
 
 /// What a scenario may refer to.
@@ -231,6 +231,10 @@ impl Checker<'_> {
             }
             return;
         };
+        if fragment.dialect != self.scenario.dialect {
+            let (its, ours) = (fragment.dialect, self.scenario.dialect);
+            self.either(name.span, format!("fragment `{}` is of dialect {its}, not {ours}", name.value));
+        }
         if self.depth == MAX_USE_DEPTH {
             self.in_fragment.push(format!("fragments use fragments more than {MAX_USE_DEPTH} deep"));
             return;
@@ -607,6 +611,7 @@ impl Checker<'_> {
             let value = first.value.literal();
             match (first.key.as_str(), value.as_deref()) {
                 ("mcmd", Some("spawn")) => requests += 1,
+                ("cmd", Some("spawn")) if self.scenario.dialect == Dialect::Pmi2 => requests += 1,
                 ("spawnssofar", Some(n)) if n.trim_start_matches('0') != "1" => {
                     requests = requests.saturating_sub(1)
                 }
@@ -744,15 +749,16 @@ impl Checker<'_> {
             if field.key != "cmd" {
                 continue;
             }
-            if matches!(value.as_str(), "publish_name" | "unpublish_name" | "lookup_name") {
+            if NAME_COMMANDS.contains(&value.as_str()) {
                 self.note_use(1, span);
             }
-            let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+            let commands = vocabulary::commands(self.scenario.dialect);
+            let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
             // Other commands may be meant: unknown ones are part of many tests, and so are responses that we send.
             let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.own()
                 && word
-                && !COMMANDS.iter().any(|(_, response)| *response == value)
+                && !commands.iter().any(|(_, response)| *response == value)
                 && self.scenario.tests == UnderTest::Server
                 && !known.contains(&value.as_str())
                 && let Some(near) = closest(&value, &known)
@@ -760,7 +766,7 @@ impl Checker<'_> {
                 self.sink
                     .warning(
                         self.value_span(line, &pieces, "cmd"),
-                        format!("`{value}` is no command of PMI-1"),
+                        format!("`{value}` is no command of {}", self.scenario.dialect.title()),
                     )
                     .label(format!("did you mean `{near}`?"));
             }
@@ -784,6 +790,9 @@ impl Checker<'_> {
         let pieces = self.located(line, true);
         self.pattern(&pieces, Place::Step);
         let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
+        let dialect = self.scenario.dialect;
+        let keys = vocabulary::response_keys(dialect);
+        let numbered = |key: &str| dialect == Dialect::Pmi2 && key.starts_with("err");
         for tuple in template::split_message(&plain) {
             let value = template::slice(&plain, tuple.value, tuple.end);
             let whole = self.span(line, &pieces, tuple.start, tuple.end);
@@ -815,14 +824,15 @@ impl Checker<'_> {
                     };
                 }
                 (Role::Server, "cmd") => self.response(value_span, text.as_deref()),
-                (Role::Server, key) if !RESPONSE_KEYS.contains(&key) => {
+                (Role::Server, key) if !keys.contains(&key) && !numbered(key) => {
                     let span = Span { end: whole.start + key.len(), ..whole };
                     self.sink
-                        .error(span, format!("no response of PMI-1 has a key `{key}`"))
-                        .suggest(key, RESPONSE_KEYS);
+                        .error(span, format!("no response of {} has a key `{key}`", dialect.title()))
+                        .suggest(key, &keys);
                 }
                 (Role::Client, "cmd") => {
-                    let known: Vec<&str> = COMMANDS.iter().map(|(request, _)| *request).collect();
+                    let commands = vocabulary::commands(dialect);
+                    let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
                     self.command(value_span, text.as_deref(), &known, "command");
                 }
                 _ => {}
@@ -831,17 +841,19 @@ impl Checker<'_> {
     }
 
     fn response(&mut self, span: Span, text: Option<&str>) {
-        let request = text.and_then(|text| COMMANDS.iter().find(|(request, _)| *request == text));
+        let commands = vocabulary::commands(self.scenario.dialect);
+        let request = text.and_then(|text| commands.iter().find(|(request, _)| *request == text));
         if let Some((request, response)) = request {
             let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
             diagnostic.label(match *response {
+                "" if self.scenario.dialect == Dialect::Pmi2 => "it has no response".to_owned(),
                 "" => "it is answered by a bare newline, `<empty>`".to_owned(),
                 response => format!("its response is `{response}`"),
             });
             return;
         }
         let known: Vec<&str> =
-            COMMANDS.iter().map(|(_, response)| *response).filter(|r| !r.is_empty()).collect();
+            commands.iter().map(|(_, response)| *response).filter(|r| !r.is_empty()).collect();
         self.command(span, text, &known, "response");
     }
 
@@ -851,7 +863,7 @@ impl Checker<'_> {
             && let Some(near) = closest(text, known)
         {
             self.sink
-                .error(span, format!("`{text}` is no {what} of PMI-1"))
+                .error(span, format!("`{text}` is no {what} of {}", self.scenario.dialect.title()))
                 .label(format!("did you mean `{near}`?"));
         }
     }

@@ -26,6 +26,7 @@ impl Scenario {
             requires: requires.iter().map(|id| Spanned::from((*id).to_owned())).collect(),
             needs: Vec::new(),
             tests: UnderTest::Server,
+            dialect: Dialect::default(),
             ranks: 1,
             nodes: 1,
             serving: Serving::default(),

@@ -51,6 +51,7 @@ impl PartialEq for Scenario {
             requires,
             needs,
             tests,
+            dialect,
             ranks,
             nodes,
             serving,
@@ -62,7 +63,8 @@ impl PartialEq for Scenario {
         } = self;
         *name == other.name
             && self.summary() == other.summary()
-            && (requires, needs, tests) == (&other.requires, &other.needs, &other.tests)
+            && (requires, needs, tests, dialect)
+                == (&other.requires, &other.needs, &other.tests, &other.dialect)
             && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
             && (takes, rows, body) == (&other.takes, &other.rows, &other.body)
     }

@@ -113,8 +113,8 @@ fn is_group(word: &str) -> bool {
 
 /// What a head line or statement begins with.
 pub(super) const KEYWORDS: &[&str] = &[
-    "requires", "tests", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "row", "use", "let",
-    "repeat", "end",
+    "requires", "tests", "dialect", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "row",
+    "use", "let", "repeat", "end",
 ];
 
 fn looks_like_step(content: &str) -> bool {

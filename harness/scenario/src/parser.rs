@@ -146,8 +146,8 @@ impl<'a> Parser<'a> {
             let argument = Self::within(line, argument);
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
-                "requires" | "tests" | "needs" | "ranks" | "nodes" | "vary" | "fault" | "serve" | "takes"
-                | "row" => self.head(first, whole, argument),
+                "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "vary" | "fault"
+                | "serve" | "takes" | "row" => self.head(first, whole, argument),
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
             } else {
                 diagnostic.suggest(first, KEYWORDS);
                 diagnostic.help(
-                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, needs, ranks, nodes, vary, fault, \
+                    "a step reads `RANKS ROLE: ...`; other lines begin with requires, tests, dialect, needs, ranks, nodes, vary, fault, \
                      serve, takes, row, use, let, repeat or end",
                 );
             }
@@ -232,6 +232,22 @@ impl<'a> Parser<'a> {
                             continue;
                         }
                     };
+                }
+            }
+            "dialect" => {
+                for span in words {
+                    let word = self.of(span);
+                    let names = Dialect::NAMES.map(|(name, _)| name);
+                    match Dialect::NAMES.into_iter().find(|(name, _)| *name == word) {
+                        Some((_, dialect)) => self.scenario.dialect = dialect,
+                        None => {
+                            let message = format!("there is no dialect `{word}`");
+                            self.sink
+                                .error(span, message)
+                                .suggest(word, &names)
+                                .help(format!("dialects are {}", names.join(", ")));
+                        }
+                    }
                 }
             }
             "vary" => {
@@ -591,7 +607,10 @@ impl<'a> Parser<'a> {
                 "<bytewise>" => mode.bytewise = true,
                 "<partial>" => mode.partial = true,
                 "<every>" => mode.every = true,
-                _ => break,
+                _ => match Encoding::WORDS.into_iter().find(|(word, _)| *word == form) {
+                    Some((_, encoding)) => mode.encoding = encoding,
+                    None => break,
+                },
             }
             text = Self::within(text, layout::trimmed(content, form.len()));
         }
@@ -653,8 +672,10 @@ impl<'a> Parser<'a> {
         }
         let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
         match self.message(Part::Does, text, &lines)? {
-            Action::Message { mode: WriteMode { bytewise: false, partial, every: false }, lines } => {
-                Some(UpstreamAction::Answer { to, partial, lines })
+            Action::Message { mode, lines }
+                if mode == (WriteMode { partial: mode.partial, ..WriteMode::default() }) =>
+            {
+                Some(UpstreamAction::Answer { to, partial: mode.partial, lines })
             }
             Action::Right => Some(UpstreamAction::Usual { to }),
             Action::Close if to.is_none() => Some(UpstreamAction::Close),

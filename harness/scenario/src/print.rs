@@ -105,12 +105,15 @@ impl Printer<'_> {
     /// The head in its order; comments between its lines come behind it.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
-        let Scenario { requires, needs, tests, ranks, nodes, serving, .. } = scenario;
+        let Scenario { requires, needs, tests, dialect, ranks, nodes, serving, .. } = scenario;
         self.list("requires", requires, |id| id.clone());
         match tests {
             UnderTest::Server => {}
             UnderTest::Client => self.lone_line(0, "tests client", Span::default()),
             UnderTest::Library => self.lone_line(0, "tests library", Span::default()),
+        }
+        if *dialect != Dialect::default() {
+            self.lone_line(0, &format!("dialect {dialect}"), Span::default());
         }
         self.list("needs", needs, |need| need.word().to_owned());
         if serving.sized || *ranks != 1 {
@@ -231,9 +234,11 @@ impl Printer<'_> {
     fn action(&mut self, action: &Action, part: Part, label: &str, span: Span, indent: usize, below: usize) {
         let (before, lines) = match action {
             Action::Message { mode, lines } => {
+                let encoding = Encoding::WORDS.into_iter().map(|(word, e)| (mode.encoding == e, word));
                 let words =
-                    [(mode.bytewise, "<bytewise> "), (mode.partial, "<partial> "), (mode.every, "<every> ")];
-                (words.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect(), lines.as_slice())
+                    [(mode.bytewise, "<bytewise>"), (mode.partial, "<partial>"), (mode.every, "<every>")];
+                let words = words.into_iter().chain(encoding).filter(|(is, _)| *is);
+                (words.flat_map(|(_, word)| [word, " "]).collect(), lines.as_slice())
             }
             Action::Upstream(UpstreamAction::Answer { to, partial, lines }) => {
                 (request(*to) + if *partial { "<partial> " } else { "" }, lines.as_slice())

@@ -105,6 +105,9 @@ pub struct Requirement {
     /// What implementations do, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
+    /// Whether a breach is told and not failed, since the user has not asked to be judged by the set that it belongs to.
+    #[serde(skip)]
+    pub advisory: bool,
     /// Version of the suite that it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
@@ -114,7 +117,7 @@ impl Requirement {
     /// What a breach is.
     pub fn severity(&self) -> Severity {
         match self.level {
-            _ if self.contradiction.is_some() => Severity::Note,
+            _ if self.contradiction.is_some() || self.advisory => Severity::Note,
             Level::Must => Severity::Fail,
             Level::Should => Severity::Warn,
             Level::May | Level::DeFacto => Severity::Note,
@@ -146,6 +149,10 @@ pub enum CatalogueError {
     Twice(String),
 }
 
+/// Sets by which only those are judged who ask for it, with what the ids of their requirements begin with: there is no standard
+/// behind them that everybody has agreed on.
+pub const ADVISORY_SETS: &[(&str, &str)] = &[("pmi2-draft", "pmi2.draft."), ("pmi2-mpich", "pmi2.mpich.")];
+
 /// All requirements, in the order of the files.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
@@ -161,13 +168,23 @@ impl Catalogue {
     /// See [`CatalogueError`].
     pub fn add(&mut self, text: &str) -> Result<(), CatalogueError> {
         let file: File = toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
-        for requirement in file.requirement {
+        for mut requirement in file.requirement {
+            requirement.advisory = ADVISORY_SETS.iter().any(|(_, prefix)| requirement.id.starts_with(prefix));
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
                 return Err(CatalogueError::Twice(requirement.id));
             }
             self.list.push(requirement);
         }
         Ok(())
+    }
+
+    /// From here on, what belongs to this set is judged by its level. Whether there is such a set.
+    pub fn judge_by(&mut self, set: &str) -> bool {
+        let Some((_, prefix)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
+        for requirement in self.list.iter_mut().filter(|r| r.id.starts_with(prefix)) {
+            requirement.advisory = false;
+        }
+        true
     }
 
     /// A requirement by its id.

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ast::{BinOp, Expr, Kind, Piece, Template, WriteMode};
+use pmi_wire::frame_header;
+
+use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
 
 /// Longest text that a template may stand for.
 const TEXT_LIMIT: i64 = 64 << 20;
@@ -38,6 +40,8 @@ pub struct Scope {
     bound_by_step: HashSet<String>,
     /// Names that stand for what the implementation has told.
     captured: HashSet<String>,
+    /// What messages are encoded for.
+    dialect: Dialect,
     /// `$rank` and `$size`.
     rank: u32,
     size: u32,
@@ -46,6 +50,11 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// The scope of a scenario before its first step.
+    pub fn of(scenario: &Scenario) -> Self {
+        Self { dialect: scenario.dialect, ..Self::default() }
+    }
+
     /// Forgets which names the step before has bound.
     pub fn begin_step(&mut self) {
         self.bound_by_step.clear();
@@ -232,17 +241,24 @@ impl Scope {
     pub fn message(&self, mode: WriteMode, lines: &[Template]) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let mut writes = vec![Vec::new()];
         for (i, line) in lines.iter().enumerate() {
-            for (j, part) in self.writes(line)?.into_iter().enumerate() {
-                if j > 0 {
-                    writes.push(Vec::new());
+            let mut parts = match self.encoding(mode, line) {
+                Encoding::Dialect => framed(self.tuples(line)?)?,
+                Encoding::Body => framed(self.writes(line)?)?,
+                Encoding::Bytes => self.writes(line)?,
+                Encoding::Line => {
+                    let mut parts = self.writes(line)?;
+                    parts.iter_mut().last().into_iter().for_each(|last| last.push(b'\n'));
+                    parts
                 }
-                if let Some(last) = writes.last_mut() {
-                    last.extend(part);
-                }
+            };
+            if mode.partial && i + 1 == lines.len() {
+                parts.last_mut().and_then(Vec::pop);
             }
-            if let Some(last) = writes.last_mut().filter(|_| !mode.partial || i + 1 < lines.len()) {
-                last.push(b'\n');
+            let mut parts = parts.into_iter();
+            if let (Some(last), Some(part)) = (writes.last_mut(), parts.next()) {
+                last.extend(part);
             }
+            writes.extend(parts);
         }
         if mode.bytewise {
             return Ok(writes.concat().chunks(1).map(<[u8]>::to_vec).collect());
@@ -251,10 +267,70 @@ impl Scope {
         Ok(writes)
     }
 
+    /// What becomes of a message; never [`Encoding::Dialect`] for what is a line in every dialect.
+    fn encoding(&self, mode: WriteMode, line: &Template) -> Encoding {
+        let is_line = || {
+            let fields = line.message_fields();
+            let cmd =
+                fields.first().filter(|field| field.key == "cmd").and_then(|field| field.value.literal());
+            cmd.is_some_and(|cmd| LINES.contains(&cmd.as_str()))
+        };
+        match (mode.encoding, self.dialect) {
+            (Encoding::Dialect, Dialect::Pmi1) => Encoding::Line,
+            (Encoding::Dialect, Dialect::Pmi2) if is_line() => Encoding::Line,
+            (encoding, _) => encoding,
+        }
+    }
+
+    /// The tuples of a message of PMI-2 in the writes that `<|>` divides them into: unquoted blanks are where one ends, a
+    /// semicolon in a text is doubled.
+    fn tuples(&self, line: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
+        let (mut writes, mut between) = (vec![Vec::new()], false);
+        for piece in &line.pieces {
+            if *piece == Piece::Cut {
+                writes.push(Vec::new());
+                continue;
+            }
+            let unquoted = matches!(piece, Piece::Literal { quoted: false, .. });
+            let text = self.writes(&Template { pieces: vec![piece.clone()], span: line.span })?.concat();
+            for byte in text {
+                let Some(last) = writes.last_mut() else { break };
+                if unquoted && byte == b' ' {
+                    between = true;
+                    continue;
+                }
+                if std::mem::take(&mut between) {
+                    last.push(b';');
+                }
+                last.push(byte);
+                if byte == b';' {
+                    last.push(b';');
+                }
+            }
+        }
+        writes.iter_mut().last().into_iter().for_each(|last| last.push(b';'));
+        Ok(writes)
+    }
+
     /// The text in one piece.
     pub fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
         self.writes(template).map(|writes| writes.concat())
     }
+}
+
+/// Commands whose messages are lines in every dialect: those of the first exchange.
+const LINES: &[&str] = &["init", "response_to_init", "init_oob"];
+
+/// The writes of a frame with its header in the first.
+fn framed(mut writes: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ScenarioError> {
+    let length = writes.iter().map(Vec::len).sum();
+    let header = frame_header(length).ok_or_else(|| {
+        ScenarioError::Mistake(format!("a frame of {length} bytes: six digits are too few"))
+    })?;
+    if let Some(first) = writes.first_mut() {
+        first.splice(0..0, header);
+    }
+    Ok(writes)
 }
 
 /// What `<fill N>` stands for.

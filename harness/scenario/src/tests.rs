@@ -4,6 +4,8 @@ use std::sync::Arc;
 use insta::assert_snapshot;
 use rstest::rstest;
 
+use super::scope::Scope;
+use super::visit::steps as steps_of;
 use super::{ast::*, *};
 
 fn parsed(name: &str, text: &str) -> Result<Scenario, Vec<Diagnostic>> {
@@ -30,6 +32,8 @@ fn fragment(name: &str) -> Option<Arc<Scenario>> {
             "# Spawns.\ntakes n=1 program\n0 C: mcmd=spawn\n  nprocs=$n\n  execname=$program\n  endcmd\n0 S: cmd=spawn_result rc=ok\nchild$n:* P: starts\n"
         }
         "wants" => "# Wants much.\n5 C: cmd=put kvsname=$kvs key=$kay value=1\nchild:0 P: starts\n",
+        "pmi2-joined" => "# Joins.\ndialect pmi-2\n* C: cmd=fullinit\n* S: cmd=fullinit-response rc=0\n",
+        "pmi2-fence" => "# Waits.\ndialect pmi-2\n* C: cmd=kvs-fence\n* S: cmd=kvs-fence-response rc=0\n",
         "ping" => "# Uses pong.\nuse pong\n",
         "pong" => "# Uses ping.\nuse ping\n",
         _ => return None,
@@ -619,7 +623,12 @@ impl Numbers {
             Who::one(pmi_wire::Proc { group: 3, rank: 7 }),
         ]);
         let lines: Vec<Template> = (0..=self.below(3)).map(|_| self.line()).collect();
-        let mode = WriteMode { bytewise: self.below(4) == 0, partial: self.below(4) == 0, every: false };
+        let mode = WriteMode {
+            bytewise: self.below(4) == 0,
+            partial: self.below(4) == 0,
+            every: false,
+            encoding: Encoding::default(),
+        };
         let message = match lines.as_slice() {
             [line] if mode == WriteMode::default() && line.pieces == [Piece::Typed(Kind::Empty)] => {
                 Action::Empty
@@ -757,4 +766,42 @@ fn the_guide_lists_every_fragment() {
             assert!(text.contains(&format!("`{name}`")) || text.contains(&format!("`{name}(")), "{name}");
         }
     }
+}
+
+/// What a scenario of a dialect writes for these steps.
+fn written(dialect: &str, steps: &str) -> Vec<String> {
+    let scenario = parsed("t", &format!("# A.\ndialect {dialect}\nlet $v = a;b\n{steps}")).unwrap();
+    let mut scope = Scope::of(&scenario);
+    scope.set("v", b"a;b".to_vec());
+    let writes = steps_of(&scenario.body).flat_map(|step| match &step.action {
+        Action::Message { mode, lines } => scope.message(*mode, lines).unwrap(),
+        _ => Vec::new(),
+    });
+    writes.map(|bytes| bytes.escape_ascii().to_string()).collect()
+}
+
+#[rstest]
+#[case("0 C: cmd=kvs-put key=k   value=$v", &["    29cmd=kvs-put;key=k;value=a;;b;"])]
+#[case("0 C: cmd=x v=a<sp>b<0x0a>", &["    13cmd=x;v=a b\\n;"])]
+#[case("0 C: cmd=init pmi_version=2 pmi_subversion=0", &["cmd=init pmi_version=2 pmi_subversion=0\\n"])]
+#[case("0 C: cmd=fi<|>nalize x=1<|>", &["    17cmd=fi", "nalize;x=1", ";"])]
+#[case("0 C: <line> cmd=get_maxes", &["cmd=get_maxes\\n"])]
+#[case("0 C: <body> cmd=a b;;", &["     9cmd=a b;;"])]
+#[case("0 C: <bytes>   -1x", &["-1x"])]
+#[case("0 C: <partial> cmd=a\n0 C: <bytes> ;", &["     6cmd=a", ";"])]
+#[case("0 C: cmd=a\n     cmd=b", &["     6cmd=a;     6cmd=b;"])]
+fn what_is_said_in_pmi2_is_framed(#[case] steps: &str, #[case] writes: &[&str]) {
+    assert_eq!(written("pmi-2", steps), writes);
+}
+
+#[test]
+fn what_is_said_in_pmi1_may_be_framed() {
+    assert_eq!(written("pmi-1.1", "0 C: <body> cmd=a;\n0 C: cmd=b"), ["     6cmd=a;", "cmd=b\\n"]);
+}
+
+#[test]
+fn a_fragment_speaks_the_dialect_of_its_user() {
+    let scenario = parsed("t", "# A.\nrequires a\ndialect pmi-2\nuse joined\n").unwrap();
+    let told: Vec<String> = checked(&scenario).into_iter().map(|d| d.message).collect();
+    assert!(told.contains(&"fragment `joined` is of dialect pmi-1.1, not pmi-2".to_owned()), "{told:?}");
 }

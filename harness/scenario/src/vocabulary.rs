@@ -1,4 +1,8 @@
-//! The words of RFC 13 that the checker knows, for suggestions and to tell a slip of the pen from intent.
+//! The words of RFC 13 and of PMI-2 that the checker knows, for suggestions and to tell a slip of the pen from intent.
+
+use pmi_wire::pmi2::Command;
+
+use crate::ast::Dialect;
 
 /// Requests and their responses. `abort` is answered by a bare newline, `spawn` begins with `mcmd`.
 pub const COMMANDS: &[(&str, &str)] = &[
@@ -17,6 +21,29 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("lookup_name", "lookup_result"),
     ("spawn", "spawn_result"),
 ];
+
+/// Requests of a dialect and their responses, empty where there is none with a name.
+pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
+    match dialect {
+        Dialect::Pmi1 => COMMANDS.to_vec(),
+        Dialect::Pmi2 => {
+            let of_frames = Command::ALL.map(|c| (c.name(), c.response_name().unwrap_or_default()));
+            [("init", "response_to_init")].into_iter().chain(of_frames).collect()
+        }
+    }
+}
+
+/// Keys that some response of a dialect has, by its document or in practice; further ones may be numbered.
+pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
+    match dialect {
+        Dialect::Pmi1 => RESPONSE_KEYS.to_vec(),
+        Dialect::Pmi2 => {
+            let common = ["cmd", "thrid", "rc", "errmsg", "pmi_version", "pmi_subversion"];
+            let own = Command::ALL.into_iter().flat_map(Command::response_keys).copied();
+            common.into_iter().chain(own).collect()
+        }
+    }
+}
 
 /// Keys that some response of PMI-1 has, by RFC 13 or in practice (`info`, `found`, `tag`).
 pub const RESPONSE_KEYS: &[&str] = &[
@@ -38,6 +65,10 @@ pub const RESPONSE_KEYS: &[&str] = &[
     "found",
     "tag",
 ];
+
+/// Requests to the name service.
+pub const NAME_COMMANDS: &[&str] =
+    &["publish_name", "unpublish_name", "lookup_name", "name-publish", "name-unpublish", "name-lookup"];
 
 /// The functions of the PMI-1 API.
 pub const FUNCTIONS: &[&str] = &[

@@ -190,6 +190,12 @@ pub(super) struct Judge {
     /// Findings that are known and accepted (TOML)
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) deviations: Option<PathBuf>,
+    /// The protocol that is spoken: pmi-1.1, pmi-2, or all that the server takes an offer of; pmi-1.1 with --server, else all
+    #[arg(long, value_name = "DIALECT", help_heading = "Verdict", value_parser = ["pmi-1.1", "pmi-2", "all"])]
+    pub(super) dialect: Option<String>,
+    /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
+    #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = ["pmi2-draft", "pmi2-mpich"])]
+    pub(super) against: Vec<String>,
     /// A broken SHOULD is a failure too
     #[arg(long, help_heading = "Verdict")]
     pub(super) strict: bool,

@@ -17,7 +17,7 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Need, Scenario};
+use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
@@ -33,12 +33,15 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(word) = args.paths.first().and_then(|path| path.to_str()).filter(|word| misspelt(word)) {
         anyhow::bail!("there is neither a command nor a scenario file {word}; see --help");
     }
-    let suite = if args.paths.is_empty() {
+    let mut suite = if args.paths.is_empty() {
         pmi_runner::suite::embedded()
     } else {
         pmi_runner::suite::of_paths(&args.paths)
     }
     .map_err(told)?;
+    for set in &args.against {
+        suite.catalogue.judge_by(set);
+    }
     let selected = select(&suite, args)?;
     if args.list {
         let list: String =
@@ -160,9 +163,11 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
         // Where it is the only one, nothing is played, which says it, too.
         writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here")?;
     }
+    let dialect = dialect(args);
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
+        .filter(|s| dialect.is_none_or(|dialect| s.dialect == dialect))
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
             requirements.is_empty()
@@ -183,6 +188,16 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
     Ok(selected)
 }
 
+/// The one dialect whose scenarios are played, if not all are. What somebody brings, and what our own server is judged by, is
+/// played as it is; whoever is named by `--server` is asked for PMI-1 unless told otherwise.
+fn dialect(args: &Judge) -> Option<Dialect> {
+    match args.dialect.as_deref() {
+        Some(word) => Dialect::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect),
+        None if args.server.is_some() && args.paths.is_empty() => Some(Dialect::Pmi1),
+        None => None,
+    }
+}
+
 /// The command line without what selects and reports.
 fn replay(args: &Judge) -> String {
     let mut words = vec!["pmi-conform".to_owned()];
@@ -194,6 +209,8 @@ fn replay(args: &Judge) -> String {
     }
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
+    words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
+    words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));

@@ -107,7 +107,13 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let Serve { ranks, nodes, fault, vary, verbose, command } = serve;
     let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
     let kvs_prefix = serve::unique_prefix();
-    let config = pmi_reference::Config { nodes, behaviour, kvs_prefix, ..pmi_reference::Config::default() };
+    let config = pmi_reference::Config {
+        nodes,
+        behaviour,
+        kvs_prefix,
+        pmi2: true,
+        ..pmi_reference::Config::default()
+    };
     match serve::run(ServeOptions { ranks, config, command, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use pmi_judge::event::What;
-use pmi_wire::{Body, LineFramer, Proc, Response, ValueReading};
+use pmi_wire::{Body, Framer, Proc, Response, ValueReading};
 
 use super::server::Server;
 use super::{Pace, Run, Target};
@@ -106,7 +106,7 @@ fn first_difference(all: &[Observation]) -> Option<Difference> {
 fn exchanges(seen: &Observation) -> Exchanges {
     let mut all = Exchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
-    let mut framers: BTreeMap<Proc, LineFramer> = BTreeMap::new();
+    let mut framers: BTreeMap<Proc, Framer> = BTreeMap::new();
     for event in &seen.events {
         let (proc, answers) = match &event.what {
             What::ToServer { proc, bytes } => {
@@ -114,7 +114,7 @@ fn exchanges(seen: &Observation) -> Exchanges {
                 continue;
             }
             What::FromServer { proc, bytes } => {
-                let framer = framers.entry(*proc).or_insert_with(|| LineFramer::new(1 << 20));
+                let framer = framers.entry(*proc).or_insert_with(|| Framer::new(1 << 20));
                 framer.push(&bytes.0);
                 let mut lines = Vec::new();
                 while let Some(line) = framer.next_line() {

@@ -1,6 +1,6 @@
 //! What a library asks: the requests on a connection, and whether one is what a scenario expects.
 
-use pmi_wire::{Framer, Operation, ValueReading};
+use pmi_wire::{Framer, Framing, Operation, ValueReading};
 
 use crate::bytes::{LINE_LIMIT, SHOWN};
 use crate::expectation::{Captures, Misfit, Pattern};
@@ -59,7 +59,7 @@ impl Request {
 
     fn line_fits(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Misfit> {
         if !self.is_spawn() {
-            captures.extend(pattern.fits(line)?);
+            captures.extend(pattern.fits(line, Framing::Lines)?);
             return Ok(());
         }
         // Of a spawn request a line is one tuple, whose value runs to its end, or a word.

@@ -1,11 +1,12 @@
 //! What a client writes: requests, their order, and how it leaves.
 
 use pmi_wire::{
-    Framer, MessageError, Operation, Request, RequestError, SpawnAssembler, SpawnCollector, SpawnFault,
-    SpawnLimits, SpawnRequest, ValueReading,
+    Connection, Direction, Framing, FramingError, MessageError, Operation, Request, RequestError,
+    SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
 };
 
 use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
+use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, SeenKind, show};
 use pmi_wire::Proc;
@@ -27,23 +28,33 @@ fn number_at_end(line: &[u8]) -> u64 {
 
 impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut framer = std::mem::replace(&mut self.rank(p).to_server, Framer::new(0));
-        let mut split_write = !framer.partial().is_empty();
-        framer.push(bytes);
-        while let Some(line) = framer.next_line() {
-            self.rank(p).split_write = std::mem::take(&mut split_write);
-            match line {
-                Ok(line) => self.request_line(p, line),
-                Err(_) => self.unknown_sent(p),
-            }
-        }
+        let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
+        let split_write = !connection.partial(Direction::ToServer).is_empty();
+        connection.push(Direction::ToServer, bytes);
+        self.requests(p, &mut connection, split_write);
+        let partial = connection.partial(Direction::ToServer);
         // This is the beginning of a request that was sent before the last one was answered.
-        if !framer.partial().is_empty() && !self.rank(p).pending.is_empty() {
+        if !partial.is_empty() && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p);
         }
         // No server need wait for its end.
-        self.group(p.group).may_abort |= framer.partial().len() > LONG_REQUEST;
-        self.rank(p).to_server = framer;
+        self.group(p.group).may_abort |= partial.len() > LONG_REQUEST;
+        self.rank(p).connection = connection;
+    }
+
+    /// Reads the requests that are complete.
+    pub(super) fn requests(&mut self, p: Proc, connection: &mut Connection, mut split_write: bool) {
+        while let Some(message) = connection.next(Direction::ToServer) {
+            self.rank(p).split_write = std::mem::take(&mut split_write);
+            match message {
+                Ok(message) => match message.framing {
+                    Framing::Lines => self.request_line(p, message.text),
+                    Framing::Frames => self.second_request(p, message.text),
+                },
+                Err(FramingError::Line(_)) => self.unknown_sent(p),
+                Err(error) => self.framing_error(p, Side::Client, error),
+            }
+        }
     }
 
     fn request_line(&mut self, p: Proc, line: &[u8]) {
@@ -340,10 +351,15 @@ impl Monitor {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
-        let partial = rank.to_server.partial().to_vec();
+        let partial = rank.connection.partial(Direction::ToServer).to_vec();
+        let framing = rank.connection.framing();
         if !gone && !rank.closed && !partial.is_empty() {
             let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
-            self.client_misuse(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
+            let (id, expected) = match framing {
+                Framing::Lines => ("rfc13.wire.newline", "a message that ends with a newline"),
+                Framing::Frames => ("pmi2.common.frame", "so many bytes as the frame's length says"),
+            };
+            self.client_misuse(p, id, expected, seen);
         } else if !gone && !rank.closed && rank.spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
             self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);
@@ -353,7 +369,11 @@ impl Monitor {
             self.group(p.group).may_abort = true;
             if joined {
                 let expected = "finalize before the connection is closed";
-                self.client_misuse(p, "rfc13.abnf.c-finalize", expected, "closed without it");
+                let id = match framing {
+                    Framing::Lines => "rfc13.abnf.c-finalize",
+                    Framing::Frames => "pmi2.common.finalize-last",
+                };
+                self.client_misuse(p, id, expected, "closed without it");
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod client;
 mod environment;
+mod pmi2;
 mod server;
 mod state;
 

@@ -1,7 +1,8 @@
 //! What a server writes: responses, whether they are the right ones, and silence.
 
 use pmi_wire::{
-    Body, Framer, MappingForm, MessageError, Operation, Response, ResponseError, ValueReading, Version,
+    Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
+    ResponseError, ValueReading, Version,
 };
 
 use super::state::{COMPLETE, Monitor, Pending, request_rule};
@@ -95,18 +96,24 @@ fn duty(op: Operation) -> &'static str {
 
 impl Monitor {
     pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut framer = std::mem::replace(&mut self.rank(p).from_server, Framer::new(0));
-        framer.push(bytes);
-        while let Some(line) = framer.next_line() {
-            match line {
-                Ok(line) => self.response_line(p, line),
-                Err(_) => {
+        let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
+        connection.push(Direction::FromServer, bytes);
+        while let Some(message) = connection.next(Direction::FromServer) {
+            match message {
+                Ok(message) => match message.framing {
+                    Framing::Lines => self.response_line(p, message.text),
+                    Framing::Frames => self.second_response(p, message.text),
+                },
+                Err(FramingError::Line(_)) => {
                     let seen = format!("more than {LINE_LIMIT} bytes without a newline");
                     self.unreadable(p, "rfc13.wire.newline", "messages end with a newline", seen);
                 }
+                Err(error) => self.framing_error(p, Side::Server, error),
             }
         }
-        self.rank(p).from_server = framer;
+        // What was asked behind an offer of PMI-2 can be read once that is answered.
+        self.requests(p, &mut connection, false);
+        self.rank(p).connection = connection;
     }
 
     /// Reports a message that cannot be read at all, once for each connection, since what follows is rarely a finding of its own.
@@ -550,7 +557,15 @@ impl Monitor {
         }
         let closed = how == SeenKind::ConnectionEnd;
         let rank = self.rank(p);
-        let partial = rank.from_server.partial().to_vec();
+        let partial = rank.connection.partial(Direction::FromServer).to_vec();
+        if rank.connection.framing() == Framing::Frames {
+            if !partial.is_empty() {
+                let seen = Seen::from(show(&partial)).and(format!("and then {how}"));
+                let expected = "so many bytes as the frame's length says";
+                return self.server_error(p, "pmi2.common.frame", expected, seen);
+            }
+            return self.second_unanswered(p, how);
+        }
         let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
         if !partial.is_empty() {
             let seen = Seen::message(&partial).and(format!("and then {how}"));
@@ -604,5 +619,6 @@ impl Monitor {
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();
+        rank.second.forget_pending();
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use pmi_wire::{Framer, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
+use pmi_wire::{Connection, Direction, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
+use super::pmi2;
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::{Finding, Side};
@@ -70,8 +71,9 @@ impl Pending {
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
-    pub(super) to_server: Framer,
-    pub(super) from_server: Framer,
+    pub(super) connection: Connection,
+    /// What is said in frames.
+    pub(super) second: pmi2::Rank,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
     /// The requests that have no answer yet, the oldest first.
@@ -111,8 +113,8 @@ pub(super) struct Rank {
 impl Default for Rank {
     fn default() -> Self {
         Self {
-            to_server: Framer::new(LINE_LIMIT),
-            from_server: Framer::new(LINE_LIMIT),
+            connection: Connection::new(LINE_LIMIT),
+            second: pmi2::Rank::default(),
             spawn: None,
             pending: VecDeque::new(),
             started: false,
@@ -148,6 +150,8 @@ pub(super) struct Group {
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
     pub(super) ranks: HashMap<u32, Rank>,
+    /// What was said in frames.
+    pub(super) second: pmi2::Group,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
     /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
@@ -254,7 +258,7 @@ impl Monitor {
             self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, *rank, r)));
         ranks
             .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
-            .any(|(_, _, r)| r.spawn.is_some() || !r.to_server.partial().is_empty())
+            .any(|(_, _, r)| r.spawn.is_some() || !r.connection.partial(Direction::ToServer).is_empty())
     }
 
     /// Whether it cannot be told what the server holds for the group of this process.

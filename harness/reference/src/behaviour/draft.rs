@@ -1,7 +1,21 @@
 //! A reply on its way to become bytes, open to every change.
 
-use crate::reply::Reply;
-use pmi_wire::Proc;
+use pmi_wire::{HEADER, Proc};
+
+use crate::reply::{FrameReply, Reply};
+
+/// How the length of a frame is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// Blanks before it, as the draft has it.
+    Right,
+    /// Blanks behind it.
+    Left,
+    /// Zeros before it.
+    Zeros,
+    /// This, whatever the length is.
+    Text(&'static [u8; HEADER]),
+}
 
 /// A reply in tuples.
 #[derive(Debug, Clone)]
@@ -24,6 +38,12 @@ pub struct Draft {
     pub copies: usize,
     /// Sent behind it, as it is.
     pub after: Vec<u8>,
+    /// How the length before it is written, if it is a frame.
+    pub length: Option<Length>,
+    /// Added to that length.
+    pub lengthened: i64,
+    /// Whether semicolons in values are doubled.
+    pub doubles: bool,
 }
 
 impl Draft {
@@ -36,7 +56,38 @@ impl Draft {
             tuples.extend(reply.msg.iter().map(|m| (b"msg".to_vec(), m.clone().into_bytes())));
         }
         let after = Vec::new();
-        Self { to, size, count: 1, tuples, before: b"", between: b" ", end: b"\n", copies: 1, after }
+        Self {
+            to,
+            size,
+            count: 1,
+            tuples,
+            before: b"",
+            between: b" ",
+            end: b"\n",
+            copies: 1,
+            after,
+            length: None,
+            lengthened: 0,
+            doubles: false,
+        }
+    }
+
+    /// A reply of PMI-2.
+    pub(crate) fn frame(to: Proc, size: u32, reply: &FrameReply) -> Self {
+        Self {
+            to,
+            size,
+            count: 1,
+            tuples: reply.tuples(),
+            before: b"",
+            between: b";",
+            end: b";",
+            copies: 1,
+            after: Vec::new(),
+            length: Some(Length::Right),
+            lengthened: 0,
+            doubles: true,
+        }
     }
 
     /// The value of a key.
@@ -109,9 +160,22 @@ impl Draft {
             }
             line.extend_from_slice(key);
             line.push(b'=');
-            line.extend_from_slice(value);
+            match self.doubles {
+                true => value.iter().for_each(|b| line.extend([*b].repeat(1 + usize::from(*b == b';')))),
+                false => line.extend_from_slice(value),
+            }
         }
         line.extend_from_slice(self.end);
+        if let Some(length) = self.length {
+            let number = line.len() as i64 + self.lengthened;
+            let header = match length {
+                Length::Right => format!("{number:>6}").into_bytes(),
+                Length::Left => format!("{number:<6}").into_bytes(),
+                Length::Zeros => format!("{number:06}").into_bytes(),
+                Length::Text(text) => text.to_vec(),
+            };
+            line.splice(0..0, header);
+        }
         let mut out = line.repeat(self.copies);
         out.extend_from_slice(&self.after);
         out

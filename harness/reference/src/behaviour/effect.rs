@@ -1,5 +1,6 @@
 //! Where a server does something else than the reference would.
 
+use pmi_wire::pmi2::Command;
 use pmi_wire::{Maxes, Operation, SpawnRequest};
 
 use super::circumstances::Circumstances;
@@ -16,6 +17,16 @@ pub enum ReplyKind {
     Any,
 }
 
+impl ReplyKind {
+    fn fits(self, ok: bool) -> bool {
+        match self {
+            Self::Ok => ok,
+            Self::Fail => !ok,
+            Self::Any => true,
+        }
+    }
+}
+
 /// The replies that an effect applies to: those to an operation, or to all operations, and of which success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replies(pub Option<Operation>, pub ReplyKind);
@@ -23,12 +34,18 @@ pub struct Replies(pub Option<Operation>, pub ReplyKind);
 impl Replies {
     /// Whether the reply to an operation, a success or not, is one of them.
     pub(crate) fn fits(self, op: Operation, ok: bool) -> bool {
-        self.0.is_none_or(|o| o == op)
-            && match self.1 {
-                ReplyKind::Ok => ok,
-                ReplyKind::Fail => !ok,
-                ReplyKind::Any => true,
-            }
+        self.0.is_none_or(|o| o == op) && self.1.fits(ok)
+    }
+}
+
+/// The replies of PMI-2 that an effect applies to: those to a command, or to all commands, and of which success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameReplies(pub Option<Command>, pub ReplyKind);
+
+impl FrameReplies {
+    /// Whether the reply to a command, a success or not, is one of them.
+    pub(crate) fn fits(self, command: Command, ok: bool) -> bool {
+        self.0.is_none_or(|c| c == command) && self.1.fits(ok)
     }
 }
 
@@ -85,6 +102,12 @@ pub enum Effect {
     Names(NamesEffect),
     /// The exit status of the job is 0 whatever happened.
     StatusZero,
+    /// A reply of PMI-2.
+    FrameReply(FrameReplies, fn(&mut Draft)),
+    /// The writes that a reply of PMI-2 is sent in.
+    FrameWrites(FrameReplies, fn(Vec<u8>) -> Vec<Vec<u8>>),
+    /// What a request of PMI-2 does.
+    Second(SecondEffect),
 }
 
 pub use kinds::*;
@@ -198,6 +221,44 @@ mod kinds {
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SecondEffect {
+        PutLost,
+        PutReplaces,
+        PutIntoAllJobs,
+        GetOwnOnly,
+        GetBelievesHint,
+        GetOneFenceLate,
+        GetConsumes,
+        GetPrefix,
+        GetWaits,
+        FenceAtOnce,
+        FenceAtOnceAndGetsWait,
+        FenceNever,
+        FenceShort,
+        FenceLeavesOutLast,
+        FenceWipes,
+        NodePutLost,
+        NodePutEverywhere,
+        NodePutReleasesNobody,
+        NodeGetNeverWaits,
+        NodeGetAlwaysWaits,
+        NodeGetOwnOnly,
+        NameLost,
+        NameStays,
+        NameOwnOnly,
+        SpawnNothing,
+        SpawnOneTooFew,
+        SpawnNoPreput,
+        SpawnFirstProgramOnly,
+        SpawnNoArguments,
+        AbortIgnored,
+        AbortSenderOnly,
+        AbortSparesLast,
+        FinalizeEndsGroup,
+        FinalizeStopsServing,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum NamesEffect {
         OwnOnly,
         GroupOnly,
@@ -216,5 +277,42 @@ mod kinds {
         LastPortForAll,
         BarrierDrops,
         Refused,
+    }
+}
+
+impl SecondEffect {
+    /// The command that it is about; `None` where it shows while something is started.
+    pub(crate) fn command(self) -> Option<Command> {
+        Some(match self {
+            Self::PutLost | Self::PutReplaces | Self::PutIntoAllJobs => Command::KvsPut,
+            Self::GetOwnOnly
+            | Self::GetBelievesHint
+            | Self::GetOneFenceLate
+            | Self::GetConsumes
+            | Self::GetPrefix
+            | Self::GetWaits => Command::KvsGet,
+            Self::FenceAtOnce
+            | Self::FenceAtOnceAndGetsWait
+            | Self::FenceNever
+            | Self::FenceShort
+            | Self::FenceLeavesOutLast
+            | Self::FenceWipes => Command::KvsFence,
+            Self::NodePutLost | Self::NodePutEverywhere | Self::NodePutReleasesNobody => {
+                Command::InfoPutnodeattr
+            }
+            Self::NodeGetNeverWaits | Self::NodeGetAlwaysWaits | Self::NodeGetOwnOnly => {
+                Command::InfoGetnodeattr
+            }
+            Self::NameLost => Command::NamePublish,
+            Self::NameStays => Command::NameUnpublish,
+            Self::NameOwnOnly => Command::NameLookup,
+            Self::SpawnNothing => Command::Spawn,
+            Self::SpawnOneTooFew
+            | Self::SpawnNoPreput
+            | Self::SpawnFirstProgramOnly
+            | Self::SpawnNoArguments => return None,
+            Self::AbortIgnored | Self::AbortSenderOnly | Self::AbortSparesLast => Command::Abort,
+            Self::FinalizeEndsGroup | Self::FinalizeStopsServing => Command::Finalize,
+        })
     }
 }

@@ -8,10 +8,10 @@ mod draft;
 mod effect;
 
 pub use circumstances::{Circumstances, When};
-pub use draft::Draft;
+pub use draft::{Draft, Length};
 pub use effect::{
-    AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, GetEffect, NamesEffect, PutEffect,
-    Replies, ReplyKind, SpawnEffect, VersionEffect,
+    AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect, NamesEffect,
+    PutEffect, Replies, ReplyKind, SecondEffect, SpawnEffect, VersionEffect,
 };
 
 /// In which ways a server differs from the reference. By default in none.

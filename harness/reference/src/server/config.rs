@@ -23,6 +23,8 @@ pub struct Config {
     pub nodes: u32,
     /// Most processes that one spawn may start.
     pub spawn_max: u64,
+    /// Whether it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
+    pub pmi2: bool,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
     /// In which ways it differs from the reference; in none by default.
@@ -47,6 +49,7 @@ impl Default for Config {
             universe_size: None,
             nodes: 1,
             spawn_max: 4096,
+            pmi2: false,
             kvs_prefix: "kvs".into(),
             behaviour: Behaviour::default(),
         }

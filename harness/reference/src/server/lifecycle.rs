@@ -1,18 +1,29 @@
 //! The life of a connection: init, finalize, abort, its end, and protocol errors.
 
-use pmi_wire::{Operation, Proc, Version, place};
+use pmi_wire::{Framing, Operation, Proc, Version, place};
 
 use super::config::Action;
 use super::state::{Phase, Server, Waiting};
 use crate::behaviour::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 use crate::reply::Reply;
 
+/// The version of PMI-2 that is spoken.
+const V2_0: Version = Version { version: 2, subversion: 0 };
+
 impl Server {
-    /// RFC 13, Version Negotiation. This server speaks only 1.1. A client whose highest version is lower cannot be served
+    /// RFC 13, Version Negotiation. This server speaks 1.1, and 2.0 if it is set up so. A client whose highest version is lower cannot be served
     /// and is told so. It stays connected and may offer another version.
     pub(super) fn init(&mut self, from: Proc, offered: Version, line: &[u8]) {
         if self.proc(from).phase == Phase::Joined {
             return self.protocol_error(from, "init twice", line);
+        }
+        if self.config.pmi2 && offered.version == V2_0.version {
+            self.proc(from).phase = Phase::Joined;
+            self.proc(from).framing = Framing::Frames;
+            let reply = Reply::ok(Operation::Init)
+                .with("pmi_version", V2_0.version.to_string())
+                .with("pmi_subversion", V2_0.subversion.to_string());
+            return self.reply(from, reply);
         }
         if self.affected_init(from, offered) {
             return;
@@ -44,7 +55,10 @@ impl Server {
             Phase::Joined => self.protocol_error(from, "connection closed without finalize", b""),
             Phase::New if partial => self.protocol_error(from, "connection closed within a message", b""),
             // A program that never speaks PMI is lawful, but no other process may wait for it in a barrier.
-            Phase::New | Phase::Finalized | Phase::Closed => self.fail_barrier(from),
+            Phase::New | Phase::Finalized | Phase::Closed => {
+                self.fail_barrier(from);
+                self.fail_fence(from);
+            }
         }
     }
 

@@ -16,10 +16,11 @@ mod job_info;
 mod kvs;
 mod lifecycle;
 mod names;
+mod pmi2;
 mod spawn;
 mod state;
 
-use pmi_wire::{Framer, Operation, Proc, Request, SpawnAssembler, ValueReading};
+use pmi_wire::{Framer, Framing, Operation, Proc, Request, SpawnAssembler, ValueReading};
 
 pub use config::{Action, Config, GroupId, GroupSpec};
 pub use state::Server;
@@ -38,16 +39,42 @@ impl Server {
         let line_max = self.config.line_max;
         let mut framer = std::mem::replace(&mut self.proc(from).framer, Framer::new(line_max));
         framer.push(bytes);
-        while let Some(line) = framer.next_line() {
-            match line {
-                Ok(line) => self.line(from, line),
-                Err(overlong) => self.protocol_error(from, &overlong.to_string(), b""),
-            }
+        while self.message(from, &mut framer) {
             if self.dead(from) {
                 return;
             }
         }
         self.proc(from).framer = framer;
+    }
+
+    /// Reads the next message; whether there was one.
+    fn message(&mut self, from: Proc, framer: &mut Framer) -> bool {
+        let error = match self.proc(from).framing {
+            Framing::Lines => match framer.next_line() {
+                None => return false,
+                Some(Ok(line)) => {
+                    self.line(from, line);
+                    return true;
+                }
+                Some(Err(overlong)) => overlong.to_string(),
+            },
+            Framing::Frames => match framer.next_frame() {
+                None => return false,
+                Some(Ok(body)) => {
+                    if !self.is_mute() {
+                        self.frame(from, body);
+                    }
+                    return true;
+                }
+                Some(Err(error)) => error.to_string(),
+            },
+        };
+        self.protocol_error(from, &error, b"");
+        true
+    }
+
+    fn is_mute(&self) -> bool {
+        self.effects.as_ref().is_some_and(|effects| effects.mute)
     }
 
     fn line(&mut self, from: Proc, line: &[u8]) {

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{Framer, Proc, ProcessMapping, SpawnCollector, place};
+use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
+use super::pmi2::SecondProcess;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
 
@@ -37,6 +38,9 @@ pub(super) enum Waiting {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) framer: Framer,
+    /// What was negotiated.
+    pub(super) framing: Framing,
+    pub(super) second: SecondProcess,
     pub(super) phase: Phase,
     pub(super) waiting: Waiting,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
@@ -55,6 +59,10 @@ pub(super) struct Group {
     pub(super) left: u32,
     pub(super) aborted: bool,
     pub(super) spawned: bool,
+    /// The job that spawned it, by a request of PMI-2.
+    pub(super) spawner: Option<Vec<u8>>,
+    /// Attributes of nodes, by node and key.
+    pub(super) node: HashMap<(u32, Vec<u8>), Vec<u8>>,
 }
 
 impl Group {
@@ -110,6 +118,8 @@ impl Server {
             procs: (0..size)
                 .map(|_| Process {
                     framer: Framer::new(self.config.line_max),
+                    framing: Framing::Lines,
+                    second: SecondProcess::default(),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
                     spawn: None,
@@ -120,6 +130,8 @@ impl Server {
             left: 0,
             aborted: false,
             spawned: spec.spawned,
+            spawner: None,
+            node: HashMap::new(),
         });
         id
     }

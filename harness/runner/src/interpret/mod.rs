@@ -156,7 +156,7 @@ impl<'a> Interpreter<'a> {
             party,
             limits,
             recorder,
-            scope: Scope::default(),
+            scope: Scope::of(scenario),
             source: Arc::clone(&scenario.source),
             cited: String::new(),
             dismissed: HashSet::new(),

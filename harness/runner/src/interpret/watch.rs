@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Abandoned, Exit, SilenceProof, What};
-use pmi_judge::{Judge, Outcome, Side};
+use pmi_judge::{Judge, Message, Outcome, Side};
 use pmi_scenario::ast::{Action, Kind, Piece, Role, Scenario, Step, Template, UpstreamAction};
 use pmi_wire::Proc;
 
@@ -161,7 +161,7 @@ impl Interpreter<'_> {
     }
 
     /// Binds the names in what was due; without them what follows cannot be said.
-    fn bind(&mut self, line: &Template, message: &[u8]) -> Result<(), Ended> {
+    fn bind(&mut self, line: &Template, message: &Message) -> Result<(), Ended> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {
                 Piece::Capture(name, kind) => Some((name, kind)),
@@ -171,7 +171,7 @@ impl Interpreter<'_> {
         if captures().next().is_none() {
             return Ok(());
         }
-        if let Ok(captured) = self.pattern(line)?.fits(message) {
+        if let Ok(captured) = self.pattern(line)?.fits(&message.text, message.framing) {
             self.scope.bind(captured);
         }
         for (name, kind) in captures() {

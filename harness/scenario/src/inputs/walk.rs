@@ -28,7 +28,7 @@ pub(super) fn scenario(scenario: &Scenario, suite: &Suite, inputs: &Inputs) -> V
     let mut walk = Walk {
         suite,
         inputs,
-        scope: Scope::default(),
+        scope: Scope::of(scenario),
         sizes: vec![scenario.ranks],
         nodes: place(scenario.ranks, scenario.nodes),
         ranks: HashMap::new(),

@@ -94,7 +94,7 @@ impl Script {
         }
         script.config.make_room();
         let first = scenario.requires.first().map(|r| r.value.clone()).unwrap_or_default();
-        let mut writer = Writer { script: &mut script, first, scope: Scope::default(), line: 0 };
+        let mut writer = Writer { script: &mut script, first, scope: Scope::of(scenario), line: 0 };
         walk(&mut writer, scenario, fragments).map_err(|what| Mistake { line: writer.line, what })?;
         Ok(script)
     }

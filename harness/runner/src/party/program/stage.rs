@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::Proc;
-use pmi_wire::{Framer, SpawnAssembler, SpawnCollector, SpawnLimits};
+use pmi_wire::{Framer, Framing, SpawnAssembler, SpawnCollector, SpawnLimits};
 
 use super::actor::{Actor, Out, Why};
 use super::{Act, Mistake, Part, Record, Serving};
@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         actor.wants_abort |= line.starts_with(b"cmd=abort");
         let found = actor.part.rules.iter().enumerate().find_map(|(i, rule)| {
             let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
-            Some((i, wanted.fits(line).ok()?))
+            Some((i, wanted.fits(line, Framing::Lines).ok()?))
         });
         let Some((i, captures)) = found else {
             self.server.receive(p, raw);

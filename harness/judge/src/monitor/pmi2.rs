@@ -1,0 +1,623 @@
+//! What is said behind the init line where PMI-2 was negotiated. What only the draft demands, and not all known servers keep, is
+//! cited by `pmi2.draft.*`; what all of them keep by `pmi2.common.*`.
+
+use std::collections::{HashMap, HashSet};
+
+use pmi_wire::pmi2::{
+    Body, BodyError, Command, Request, RequestError, Response, ResponseError, Semicolons, is_key,
+};
+use pmi_wire::{FrameError, FramingError, Proc, place};
+
+use super::state::{Monitor, RESERVED};
+use crate::finding::Side;
+use crate::seen::{Seen, SeenKind, show};
+
+/// The limits that the draft has for keys and values, in bytes.
+const KEY_MAX: usize = 64;
+const VALUE_MAX: usize = 1024;
+
+/// In the place of a rank: whoever spawned the group.
+const PREPUT: u32 = u32::MAX;
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+struct Pending {
+    command: Command,
+    thrid: Option<Vec<u8>>,
+    what: Detail,
+}
+
+/// What of a request matters for its answer.
+#[derive(Debug)]
+enum Detail {
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lawful: bool,
+    },
+    /// `fences` is the number of fences that the process has left.
+    Get {
+        key: Vec<u8>,
+        own: bool,
+        fences: u64,
+    },
+    PutNode {
+        key: Vec<u8>,
+    },
+    GetNode {
+        key: Vec<u8>,
+        wait: bool,
+    },
+    Publish {
+        name: Vec<u8>,
+        port: Vec<u8>,
+    },
+    Lookup {
+        name: Vec<u8>,
+    },
+    Unpublish {
+        name: Vec<u8>,
+    },
+    Fence(u64),
+    Plain,
+}
+
+/// One process that speaks PMI-2.
+#[derive(Debug, Default)]
+pub(super) struct Rank {
+    pending: Vec<Pending>,
+    /// Its fullinit has been sent.
+    asked_in: bool,
+    /// Its fullinit has been answered with success.
+    joined: bool,
+    /// Fences that it has entered, and that it has left.
+    entered: u64,
+    left: u64,
+}
+
+impl Rank {
+    /// Nothing will be answered any more.
+    pub(super) fn forget_pending(&mut self) {
+        self.pending.clear();
+    }
+}
+
+/// A value that was put.
+#[derive(Debug)]
+struct Put {
+    value: Vec<u8>,
+    by: u32,
+    /// Fences that the process had entered before.
+    fences: u64,
+    /// The server has said that it has it.
+    acknowledged: bool,
+}
+
+/// What a process group has told.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    jobid: Option<Vec<u8>>,
+    puts: HashMap<Vec<u8>, Vec<Put>>,
+    /// Ranks that were told that there is no such key, with the number of fences that they had left.
+    misses: HashMap<Vec<u8>, Vec<(u32, u64)>>,
+    /// By node and key.
+    node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
+    /// Keys of nodes that a process has put and the server has acknowledged.
+    node_there: HashSet<(u32, Vec<u8>)>,
+}
+
+fn shown(bytes: &[u8]) -> Seen {
+    show(bytes).into()
+}
+
+impl Monitor {
+    fn second(&mut self, p: Proc) -> &mut Rank {
+        &mut self.rank(p).second
+    }
+
+    /// What cannot be read in a direction of a connection.
+    pub(super) fn framing_error(&mut self, p: Proc, side: Side, error: FramingError) {
+        let (requirement, expected) = match error {
+            FramingError::FrameForLine => {
+                ("pmi2.common.first-line", "a line, since PMI-2 is not negotiated yet")
+            }
+            FramingError::LineForFrame => ("pmi2.common.frame", "a frame, since PMI-2 was negotiated"),
+            FramingError::Line(_) => ("rfc13.wire.newline", "messages end with a newline"),
+            FramingError::Frame(FrameError::Header { .. }) => {
+                ("pmi2.common.frame", "six bytes with the length of what follows")
+            }
+            FramingError::Frame(FrameError::Overlong(_)) => {
+                ("pmi2.common.frame", "a frame of a size that can be read")
+            }
+        };
+        match side {
+            Side::Client => {
+                self.client_error(p, requirement, expected, error.to_string());
+                self.lose_correlation(p);
+            }
+            _ if self.state_unknown(p) => {}
+            _ => self.server_error(p, requirement, expected, error.to_string()),
+        }
+    }
+
+    /// A frame of a client.
+    pub(super) fn second_request(&mut self, p: Proc, body: &[u8]) {
+        let request = match Request::parse(body, Semicolons::Doubled) {
+            Ok(request) => request,
+            Err(error) => return self.bad_second_request(p, &error, body),
+        };
+        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let command = request.command();
+        if let Ok(tuples) = Body::parse(body, Semicolons::Doubled)
+            && let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key))
+        {
+            self.client_misuse(
+                p,
+                "pmi2.draft.key",
+                "letters, digits, hyphens and underscores",
+                show(tuple.key),
+            );
+        }
+        self.second_order(p, command, thrid.as_deref(), body);
+        let what = match &request {
+            Request::Fullinit { .. } => {
+                self.second(p).asked_in = true;
+                Detail::Plain
+            }
+            Request::Abort { .. } => {
+                self.group(p.group).may_abort = true;
+                return;
+            }
+            Request::Finalize => {
+                self.rank(p).finalized = true;
+                Detail::Plain
+            }
+            Request::KvsPut { key, value } => self.second_put(p, key, value),
+            Request::KvsGet { jobid, key, .. } => {
+                let ours = self.group(p.group).second.jobid.clone();
+                let own = jobid.as_deref().is_none_or(|id| ours.is_some_and(|ours| ours == id));
+                Detail::Get { key: key.to_vec(), own, fences: self.second(p).left }
+            }
+            Request::KvsFence => {
+                let rank = self.second(p);
+                rank.entered += 1;
+                Detail::Fence(rank.entered)
+            }
+            Request::InfoPutnodeattr { key, value } => {
+                let node = (self.node_of(p), key.to_vec());
+                self.group(p.group).second.node.entry(node).or_default().insert(value.to_vec());
+                Detail::PutNode { key: key.to_vec() }
+            }
+            Request::InfoGetnodeattr { key, wait } => Detail::GetNode { key: key.to_vec(), wait: *wait },
+            Request::NamePublish { name, port } => {
+                Detail::Publish { name: name.to_vec(), port: port.to_vec() }
+            }
+            Request::NameLookup { name } => Detail::Lookup { name: name.to_vec() },
+            Request::NameUnpublish { name } => Detail::Unpublish { name: name.to_vec() },
+            Request::Spawn { preput, programs } => {
+                self.spawned += 1;
+                let id = self.spawned;
+                let nodes = self.group(p.group).nodes;
+                let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
+                self.processes_requested = self.processes_requested.saturating_add(size);
+                let group = self.group(id);
+                (group.nodes, group.size) = (nodes, u32::try_from(size).unwrap_or(u32::MAX));
+                for (key, value) in preput {
+                    let put = Put { value: value.clone(), by: PREPUT, fences: 0, acknowledged: true };
+                    group.second.puts.entry(key.clone()).or_default().push(put);
+                }
+                Detail::Plain
+            }
+            _ => Detail::Plain,
+        };
+        self.second(p).pending.push(Pending { command, thrid, what });
+    }
+
+    fn bad_second_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
+        let requirement = match error {
+            RequestError::Body(_) | RequestError::NoCommand => "pmi2.common.tuples",
+            RequestError::UnknownCommand => "pmi2.draft.command",
+            RequestError::MissingKey(_) | RequestError::BadValue { .. } | RequestError::RepeatedKey(_) => {
+                "pmi2.common.request-complete"
+            }
+        };
+        let expected = format!("a request of PMI-2 ({error})");
+        self.client_error(p, requirement, expected, shown(body));
+        // RFC 13 has such a server abort; the draft says nothing. Any answer, or none, is lawful.
+        self.lose_correlation(p);
+    }
+
+    /// Checks what holds for every request: fullinit comes first, a process waits for its answer unless a `thrid` tells the two
+    /// apart, and nothing follows finalize.
+    fn second_order(&mut self, p: Proc, command: Command, thrid: Option<&[u8]>, body: &[u8]) {
+        let finalized = self.rank(p).finalized;
+        let rank = self.second(p);
+        let waits =
+            rank.pending.iter().any(|pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid);
+        let (asked_in, joined) = (rank.asked_in, rank.joined);
+        if finalized && command != Command::Abort {
+            self.client_error(p, "pmi2.common.finalize-last", "no request after finalize", shown(body));
+        } else if command == Command::Fullinit && asked_in {
+            self.client_error(p, "pmi2.common.fullinit-first", "fullinit once", shown(body));
+        } else if command != Command::Fullinit && command != Command::Abort && !joined {
+            self.client_error(p, "pmi2.common.fullinit-first", "fullinit first", shown(body));
+        } else if waits && thrid.is_none() {
+            let expected =
+                "no request before the last one is answered, unless both have a thrid of their own";
+            self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+            self.lose_correlation(p);
+        }
+    }
+
+    fn second_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
+        if key.len() > KEY_MAX || value.len() > VALUE_MAX {
+            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
+            self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
+        }
+        let fences = self.second(p).entered;
+        let group = &mut self.group(p.group).second;
+        // Somebody was told that this key is not there, although he had left a fence that comes behind this put.
+        let early = group
+            .misses
+            .get(key)
+            .and_then(|m| m.iter().find(|(rank, left)| *rank != p.rank && *left > fences));
+        let early = early.map(|(rank, _)| *rank);
+        let puts = group.puts.entry(key.to_vec()).or_default();
+        puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
+        let lawful = puts.len() == 1
+            && is_key(key)
+            && !value.is_empty()
+            && value.len() < VALUE_MAX
+            && key.len() < KEY_MAX
+            && !value.contains(&b';')
+            && !key.starts_with(RESERVED);
+        if let Some(rank) = early
+            && lawful
+            && !self.state_unknown(p)
+        {
+            let expected = format!(
+                "the value of {}, which was put before the fence that rank {rank} had left",
+                show(key)
+            );
+            self.server_error(p, "pmi2.common.fence.visible", expected, "it was told that there is none");
+        }
+        Detail::Put { key: key.to_vec(), value: value.to_vec(), lawful }
+    }
+
+    /// The node of a process of the first group; others are taken for one node each, since nobody tells.
+    fn node_of(&mut self, p: Proc) -> u32 {
+        let group = self.group(p.group);
+        match p.group {
+            0 => place(group.size, group.nodes).get(p.rank as usize).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// A frame of the server.
+    pub(super) fn second_response(&mut self, p: Proc, body: &[u8]) {
+        let response = match Response::parse(body, Semicolons::Doubled) {
+            Ok(response) => response,
+            Err(error) => return self.bad_second_response(p, error, body),
+        };
+        let thrid = response.get("thrid");
+        let unknown = self.state_unknown(p);
+        let pending = &self.second(p).pending;
+        let of_thread = |pending: &Pending| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
+        let fits = |pending: &Pending| pending.command == response.command;
+        let place =
+            pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
+        let Some(place) = place else {
+            let asked = pending.first().map(|pending| pending.command);
+            let (requirement, expected) = match asked {
+                None => ("pmi2.common.one-response", "no message, since nothing was asked".to_owned()),
+                Some(asked) => ("pmi2.common.response-name", format!("the answer to {}", asked.name())),
+            };
+            // What is no request may be answered somehow.
+            if !unknown {
+                self.server_error(p, requirement, expected, shown(body));
+                self.drop_oldest(p);
+            }
+            return;
+        };
+        let pending = self.second(p).pending.remove(place);
+        if pending.thrid.is_some() && thrid.as_deref() != pending.thrid.as_deref() && !unknown {
+            let expected =
+                format!("thrid={}, as in the request", show(pending.thrid.as_deref().unwrap_or_default()));
+            self.server_error(p, "pmi2.draft.thrid-echoed", expected, shown(body));
+        }
+        self.second_answered(p, pending, &response, body);
+    }
+
+    /// Takes the oldest request as answered, by whatever that was.
+    fn drop_oldest(&mut self, p: Proc) -> Option<Command> {
+        let pending = &mut self.second(p).pending;
+        (!pending.is_empty()).then(|| pending.remove(0).command)
+    }
+
+    fn bad_second_response(&mut self, p: Proc, error: ResponseError, body: &[u8]) {
+        if self.state_unknown(p) {
+            return;
+        }
+        let asked = self.drop_oldest(p);
+        let requirement = match error {
+            ResponseError::Body(BodyError::Unterminated) => "pmi2.common.terminated",
+            ResponseError::Body(_) | ResponseError::NoCommand => "pmi2.common.tuples",
+            _ if asked.is_none() => "pmi2.common.one-response",
+            ResponseError::UnknownCommand => "pmi2.common.response-name",
+            ResponseError::NoCode | ResponseError::BadCode => "pmi2.common.rc",
+            ResponseError::RepeatedKey(_) => "pmi2.common.tuples",
+        };
+        self.server_error(p, requirement, format!("a response of PMI-2 ({error})"), shown(body));
+    }
+
+    fn second_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, body: &[u8]) {
+        let (ok, unknown, excused) = (response.is_success(), self.state_unknown(p), self.may_abort(p));
+        match pending.what {
+            Detail::Put { key, value, lawful } => {
+                let puts = self.group(p.group).second.puts.entry(key).or_default();
+                if ok {
+                    let put = puts
+                        .iter_mut()
+                        .find(|put| put.by == p.rank && put.value == value && !put.acknowledged);
+                    put.into_iter().for_each(|put| put.acknowledged = true);
+                } else if lawful && !excused {
+                    self.server_error(p, "pmi2.common.put", "a put within all limits succeeds", shown(body));
+                }
+            }
+            Detail::Get { key, own, fences } if own && !unknown => {
+                self.second_got(p, &key, fences, response, body);
+            }
+            Detail::Get { .. } => {}
+            Detail::Fence(number) => {
+                self.second(p).left = number;
+                if !ok && !excused {
+                    self.server_error(
+                        p,
+                        "pmi2.common.fence",
+                        "success, since nothing went wrong",
+                        shown(body),
+                    );
+                }
+                self.fence_left(p, number, ok && !unknown, body);
+            }
+            Detail::PutNode { key } => {
+                let node = self.node_of(p);
+                if ok {
+                    self.group(p.group).second.node_there.insert((node, key));
+                } else if !excused {
+                    self.server_error(p, "pmi2.common.nodeattr", "the attribute is stored", shown(body));
+                }
+            }
+            Detail::GetNode { key, wait } if p.group == 0 && !unknown => {
+                self.node_attribute(p, &key, wait, response, body);
+            }
+            Detail::GetNode { .. } => {}
+            Detail::Publish { name, port } => {
+                if ok {
+                    self.names.entry(name).or_default().insert(port);
+                }
+            }
+            Detail::Unpublish { name } => {
+                if self.names.remove(&name).is_some() && ok {
+                    self.unpublished.insert(name);
+                }
+            }
+            Detail::Lookup { name } => self.second_lookup(p, &name, response, body),
+            Detail::Plain => self.second_plain(p, pending.command, response, body),
+        }
+    }
+
+    fn second_plain(&mut self, p: Proc, command: Command, response: &Response<'_>, body: &[u8]) {
+        let (ok, excused) = (response.is_success(), self.may_abort(p));
+        match command {
+            Command::Fullinit => self.second_joined(p, ok, response, body),
+            Command::Finalize if !ok && !excused => {
+                self.rank(p).finalize_refused = true;
+                self.server_error(p, "pmi2.common.finalize", "success", shown(body));
+            }
+            Command::JobGetid => match response.get("jobid") {
+                Some(jobid) if ok => {
+                    let first =
+                        self.group(p.group).second.jobid.get_or_insert_with(|| jobid.to_vec()).clone();
+                    if *first != *jobid {
+                        let expected = format!("jobid={} for every process of the job", first.escape_ascii());
+                        self.server_error(p, "pmi2.common.jobid", expected, shown(body));
+                    }
+                }
+                _ if excused => {}
+                _ => self.server_error(p, "pmi2.common.jobid", "success with a jobid", shown(body)),
+            },
+            _ => {}
+        }
+    }
+
+    fn second_joined(&mut self, p: Proc, ok: bool, response: &Response<'_>, body: &[u8]) {
+        if !ok {
+            if !self.may_abort(p) {
+                self.server_error(p, "pmi2.common.fullinit", "success", shown(body));
+            }
+            return;
+        }
+        self.second(p).joined = true;
+        let number = |key: &str| response.get(key).and_then(|v| pmi_wire::grammar::parse_int(&v));
+        let size = self.group(p.group).size;
+        for (key, is, requirement) in [
+            ("rank", i64::from(p.rank), "pmi2.common.fullinit.rank"),
+            ("size", i64::from(size), "pmi2.common.fullinit.size"),
+        ] {
+            // Nobody knows how large a group is that was asked for in other words.
+            if (key == "rank" || size > 0) && number(key) != Some(is) {
+                self.server_error(p, requirement, format!("{key}={is}"), shown(body));
+            }
+        }
+        if number("appnum").is_none() {
+            self.server_error(p, "pmi2.common.fullinit.appnum", "appnum, an integer", shown(body));
+        }
+        if number("pmi-version") != Some(2) {
+            self.server_error(p, "pmi2.draft.fullinit.version", "pmi-version=2", shown(body));
+        } else if number("pmi-subversion").is_none() {
+            self.server_error(p, "pmi2.draft.fullinit.version", "pmi-subversion, an integer", shown(body));
+        }
+        if p.group != 0 && response.get("spawner-jobid").is_none() {
+            let expected = "spawner-jobid, since the process was spawned";
+            self.server_error(p, "pmi2.draft.fullinit.spawner", expected, shown(body));
+        } else if p.group == 0 && response.get("spawner-jobid").is_some() {
+            let expected = "no spawner-jobid, since the process was not spawned";
+            self.server_error(p, "pmi2.draft.fullinit.spawner", expected, shown(body));
+        }
+    }
+
+    fn second_got(&mut self, p: Proc, key: &[u8], fences: u64, response: &Response<'_>, body: &[u8]) {
+        let excused = self.may_abort(p);
+        let Some(found) = response.is_found() else {
+            let expected = "found=TRUE or found=FALSE";
+            return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
+        };
+        let group = &mut self.group(p.group).second;
+        let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
+        if !found {
+            let due = puts.iter().find(|put| put.by == PREPUT || put.fences < fences).map(|put| put.by);
+            group.misses.entry(key.to_vec()).or_default().push((p.rank, fences));
+            if let Some(by) = due.filter(|_| !excused) {
+                let (requirement, by) = match by {
+                    PREPUT => ("pmi2.common.spawn.preput", "put for the new processes".to_owned()),
+                    by => ("pmi2.common.fence.visible", format!("that rank {by} put before the fence")),
+                };
+                let expected = format!("the value of {} {by}", show(key));
+                self.server_error(p, requirement, expected, shown(body));
+            }
+            return;
+        }
+        let Some(value) = response.get("value") else {
+            return self.server_error(p, "pmi2.common.get.value", "a value, since it is found", shown(body));
+        };
+        if puts.is_empty() {
+            if !key.starts_with(RESERVED) {
+                let expected = format!("no value, since nobody has put {}", show(key));
+                self.server_error(p, "pmi2.common.get.miss", expected, shown(body));
+            }
+        } else if !puts.iter().any(|put| put.value == *value) {
+            // What two semicolons are is a point on which implementations differ.
+            let semicolons = puts.iter().any(|put| put.value.contains(&b';'));
+            let requirement = if semicolons { "pmi2.draft.semicolons" } else { "pmi2.common.get.value" };
+            let expected = format!("the value that was put, {}", show(&puts[0].value));
+            self.server_error(p, requirement, expected, shown(body));
+        }
+    }
+
+    /// The draft's fence is a barrier; Hydra's answers at once and holds back gets.
+    fn fence_left(&mut self, p: Proc, number: u64, judged: bool, body: &[u8]) {
+        let group = self.group(p.group);
+        let missing =
+            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.second.entered < number));
+        let missing: Vec<String> = missing.map(|r| r.to_string()).collect();
+        if judged && !missing.is_empty() {
+            let expected = format!("nobody leaves fence {number} before all have entered it");
+            let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
+            let seen = seen.and(format!("while rank {} has not entered", missing.join(", ")));
+            self.server_error(p, "pmi2.draft.fence.blocks", expected, seen);
+        }
+    }
+
+    fn node_attribute(&mut self, p: Proc, key: &[u8], wait: bool, response: &Response<'_>, body: &[u8]) {
+        let node = (self.node_of(p), key.to_vec());
+        let Some(found) = response.is_found() else {
+            let expected = "found=TRUE or found=FALSE";
+            return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
+        };
+        let group = &self.group(p.group).second;
+        let (values, there) =
+            (group.node.get(&node).cloned().unwrap_or_default(), group.node_there.contains(&node));
+        let excused = self.may_abort(p);
+        if key.starts_with(RESERVED) {
+            return;
+        }
+        match response.get("value").filter(|_| found) {
+            Some(_) if values.is_empty() => {
+                let expected = "no value, since nobody on this node has put it";
+                let id = if wait { "pmi2.common.nodeattr.wait" } else { "pmi2.common.nodeattr" };
+                self.server_error(p, id, expected, shown(body));
+            }
+            Some(value) if !values.contains(&*value) => {
+                let expected = "the value that a process of this node has put";
+                self.server_error(p, "pmi2.common.nodeattr", expected, shown(body));
+            }
+            None if found => {
+                self.server_error(p, "pmi2.common.nodeattr", "a value, since it is found", shown(body));
+            }
+            None if wait && !excused => {
+                let expected = "no answer before there is a value";
+                self.server_error(p, "pmi2.common.nodeattr.wait", expected, shown(body));
+            }
+            None if there && !excused => {
+                let expected = "the value that a process of this node has put";
+                self.server_error(p, "pmi2.common.nodeattr", expected, shown(body));
+            }
+            _ => {}
+        }
+    }
+
+    fn second_lookup(&mut self, p: Proc, name: &[u8], response: &Response<'_>, body: &[u8]) {
+        if self.contested_names.contains(name) || self.state_unknown(p) {
+            return;
+        }
+        let ports = self.names.get(name).cloned().unwrap_or_default();
+        let found = response.is_found().unwrap_or(false);
+        let port = response.get("port").or_else(|| response.get("value"));
+        match port {
+            _ if ports.is_empty() && found => {
+                let expected = format!("an error, since {} is not published", show(name));
+                self.server_error(p, "pmi2.common.names.miss", expected, shown(body));
+            }
+            Some(port) if found && !ports.contains(&*port) => {
+                let expected = "the port that was published";
+                self.server_error(p, "pmi2.common.names.lookup", expected, shown(body));
+            }
+            None if found => {
+                self.server_error(p, "pmi2.common.names.lookup", "a port, since it is found", shown(body));
+            }
+            _ if !found && !ports.is_empty() && !self.may_abort(p) => {
+                let expected = "the port that was published";
+                self.server_error(p, "pmi2.common.names.lookup", expected, shown(body));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an answer that has not come may lawfully be late.
+    fn may_be_late(&mut self, p: Proc, pending: usize) -> bool {
+        let node = self.node_of(p);
+        let group = self.group(p.group);
+        let Some(pending) = group.ranks.get(&p.rank).and_then(|r| r.second.pending.get(pending)) else {
+            return true;
+        };
+        let entered = |number: u64| {
+            (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.second.entered >= number))
+        };
+        match &pending.what {
+            Detail::Fence(number) => !entered(*number),
+            Detail::Get { fences, .. } => !entered(*fences),
+            Detail::GetNode { key, wait } => *wait && !group.second.node_there.contains(&(node, key.clone())),
+            _ => pending.command == Command::Ring && !entered(u64::MAX),
+        }
+    }
+
+    /// Reports that an answer which was waited for did not come, or that the connection ended before it.
+    pub(super) fn second_unanswered(&mut self, p: Proc, how: SeenKind) {
+        if self.may_abort(p) {
+            return;
+        }
+        let count = self.second(p).pending.len();
+        let Some(late) = (0..count).find(|i| !self.may_be_late(p, *i)) else { return };
+        let pending = &self.second(p).pending[late];
+        let requirement = match (&pending.what, pending.command) {
+            (Detail::Fence(_), _) => "pmi2.common.fence",
+            (Detail::GetNode { .. }, _) => "pmi2.common.nodeattr.wait",
+            (_, Command::Finalize) => "pmi2.common.finalize",
+            _ => "pmi2.common.answered",
+        };
+        let expected = format!("an answer to {}", pending.command.name());
+        self.find(Side::Server, p, requirement, None, expected, how.into());
+    }
+}

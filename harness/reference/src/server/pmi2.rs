@@ -1,0 +1,601 @@
+//! PMI-2 behind the init line, to the letter of MPICH's draft: one frame for each answer, `thrid` behind `cmd`, a fence that is a
+//! barrier, a positive `rc` for what cannot be done.
+//!
+//! Where the draft leaves a choice: what was put can be read at once; a key is put once; each name is published once; the id of a
+//! job is the name of its keyval space; a job whose id is known can be connected to and needs no help with its values.
+
+use std::borrow::Cow;
+
+use pmi_wire::pmi2::{Command, Program, Request, Semicolons};
+use pmi_wire::{Proc, SpawnProgram, place};
+
+use super::config::{Action, GroupId, GroupSpec};
+use super::state::{Phase, Server};
+use crate::behaviour::{Draft, Effect, SecondEffect};
+use crate::reply::FrameReply;
+
+/// The limits that the draft has for keys and values, in bytes.
+const KEY_MAX: usize = 64;
+const VALUE_MAX: usize = 1024;
+
+/// `rc` of what failed, and of what is not known. The draft names the second, and gives no numbers.
+const FAILED: i64 = 1;
+const UNKNOWN_COMMAND: i64 = 2;
+
+/// A request that is not answered yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) thrid: Option<Vec<u8>>,
+    pub(super) what: Awaits,
+}
+
+/// What it is held back for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Awaits {
+    /// The fence.
+    Fence,
+    /// An attribute of the process's node.
+    NodeAttribute(Vec<u8>),
+    /// A key, until all are in the fence that the process has left.
+    Key(Vec<u8>),
+    /// The start of a group.
+    Spawn(GroupId),
+}
+
+/// What a process has beyond PMI-1.
+#[derive(Debug, Default)]
+pub(super) struct SecondProcess {
+    /// Its fullinit has been answered.
+    pub(super) joined: bool,
+    pub(super) held: Vec<Held>,
+    /// Fences that it has entered.
+    pub(super) fences: u64,
+    /// Jobs that it has connected with.
+    connected: Vec<Vec<u8>>,
+}
+
+impl SecondProcess {
+    fn is_in_fence(&self) -> bool {
+        self.held.iter().any(|held| held.what == Awaits::Fence)
+    }
+}
+
+impl Server {
+    pub(super) fn frame(&mut self, from: Proc, body: &[u8]) {
+        let thrid = Request::thrid(body, Semicolons::Doubled).map(Cow::into_owned);
+        let request = match Request::parse(body, Semicolons::Doubled) {
+            Ok(request) => request,
+            Err(pmi_wire::pmi2::RequestError::UnknownCommand) => {
+                return self.unknown_command(from, thrid, body);
+            }
+            Err(error) => return self.protocol_error(from, &error.to_string(), body),
+        };
+        let command = request.command();
+        let waits =
+            self.proc(from).second.held.iter().any(|held| held.thrid.is_none() || held.thrid == thrid);
+        let joined = self.proc(from).second.joined;
+        match (self.proc(from).phase, command) {
+            (Phase::Joined, Command::Abort) => {}
+            (Phase::Joined, _) if waits => {
+                return self.protocol_error(from, "request before the last one is answered", body);
+            }
+            (Phase::Joined, Command::Fullinit) if !joined => {}
+            (Phase::Joined, Command::Fullinit) => return self.protocol_error(from, "fullinit twice", body),
+            (Phase::Joined, _) if joined => {}
+            (Phase::Joined | Phase::New, _) => {
+                return self.protocol_error(from, "request before fullinit", body);
+            }
+            (Phase::Finalized | Phase::Closed, _) => {
+                return self.protocol_error(from, "request after finalize", body);
+            }
+        }
+        if self.affected_second(from, &request, thrid.as_deref()) {
+            return;
+        }
+        let reply = |command| FrameReply::ok(command, thrid.clone());
+        let fail = |command, why: &str| FrameReply::fail(command, thrid.clone(), FAILED, why);
+        let group = from.group as usize;
+        let answer = match request {
+            Request::Fullinit { .. } => self.fullinit(from, thrid.clone()),
+            Request::Abort { exitcode, .. } => {
+                return self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
+            }
+            Request::Finalize => {
+                self.send_frame(from, reply(command));
+                self.proc(from).phase = Phase::Finalized;
+                self.groups[group].left += 1;
+                return self.fail_fence(from);
+            }
+            Request::JobGetid => {
+                let jobid = self.groups[group].kvsname.clone();
+                reply(command).with("jobid", jobid)
+            }
+            Request::JobConnect { jobid } => match self.job(&jobid) {
+                Some(_) => {
+                    let connected = &mut self.proc(from).second.connected;
+                    if !connected.iter().any(|id| *id == *jobid) {
+                        connected.push(jobid.into_owned());
+                    }
+                    reply(command).with("kvscopy", "no")
+                }
+                None => fail(command, "unknown jobid"),
+            },
+            Request::JobDisconnect { jobid } => {
+                let connected = &mut self.proc(from).second.connected;
+                match connected.iter().position(|id| *id == *jobid) {
+                    Some(at) => {
+                        connected.swap_remove(at);
+                        reply(command)
+                    }
+                    None => fail(command, "not connected"),
+                }
+            }
+            Request::KvsPut { key, value } => match Self::too_long(&key, &value) {
+                Some(why) => fail(command, why),
+                None if self.groups[group].kvs.contains_key(&*key) => fail(command, "key is there already"),
+                None => {
+                    self.groups[group].kvs.insert(key.into_owned(), value.into_owned());
+                    reply(command)
+                }
+            },
+            Request::KvsGet { jobid, key, .. } => {
+                let own = jobid.as_deref().is_none_or(|id| self.groups[group].kvsname == id);
+                let connected = || {
+                    let id = jobid.as_deref().filter(|id| {
+                        let proc = &self.groups[group].procs[from.rank as usize];
+                        proc.second.connected.iter().any(|c| c == id)
+                    })?;
+                    self.job(id)
+                };
+                match if own { Some(group) } else { connected() } {
+                    None => fail(command, "not connected with this job"),
+                    Some(job) => Self::found(reply(command), self.groups[job].kvs.get(&*key)),
+                }
+            }
+            Request::KvsFence => {
+                let process = &mut self.proc(from).second;
+                process.fences += 1;
+                process.held.push(Held { thrid, what: Awaits::Fence });
+                return self.fence(from);
+            }
+            Request::InfoPutnodeattr { key, value } => match Self::too_long(&key, &value) {
+                Some(why) => fail(command, why),
+                None => {
+                    let node = (self.node(from), key.into_owned());
+                    self.groups[group].node.insert(node, value.into_owned());
+                    self.send_frame(from, reply(command));
+                    return self.release_attributes(from.group);
+                }
+            },
+            Request::InfoGetnodeattr { key, wait } => {
+                let node = (self.node(from), key.into_owned());
+                match self.groups[group].node.get(&node) {
+                    None if wait => {
+                        let what = Awaits::NodeAttribute(node.1);
+                        return self.proc(from).second.held.push(Held { thrid, what });
+                    }
+                    value => Self::found(reply(command), value),
+                }
+            }
+            Request::InfoGetjobattr { key } => {
+                let value = self.job_attribute(from, &key);
+                Self::found(reply(command), value.as_ref())
+            }
+            Request::NamePublish { name, port } => match self.names.contains_key(&*name) {
+                true => fail(command, "name is published already"),
+                false => {
+                    self.names.insert(name.into_owned(), port.into_owned());
+                    reply(command)
+                }
+            },
+            Request::NameLookup { name } => Self::found(reply(command), self.names.get(&*name)),
+            Request::NameUnpublish { name } => match self.names.remove(&*name) {
+                Some(_) => reply(command),
+                None => fail(command, "name is not published"),
+            },
+            Request::Spawn { preput, programs } => return self.second_spawn(from, thrid, preput, programs),
+            Request::Ring { .. } => return self.unknown_command(from, thrid, body),
+        };
+        self.send_frame(from, answer);
+    }
+
+    fn fullinit(&mut self, from: Proc, thrid: Option<Vec<u8>>) -> FrameReply {
+        self.proc(from).second.joined = true;
+        let group = &self.groups[from.group as usize];
+        let spawner = group.spawner.clone();
+        let reply = FrameReply::ok(Command::Fullinit, thrid)
+            .with("pmi-version", "2")
+            .with("pmi-subversion", "0")
+            .with("rank", from.rank.to_string())
+            .with("size", group.procs.len().to_string())
+            .with("appnum", group.appnum(from.rank).to_string());
+        let reply = match spawner {
+            Some(jobid) => reply.with("spawner-jobid", jobid),
+            None => reply,
+        };
+        reply.with("debugged", "FALSE").with("pmiverbose", "FALSE")
+    }
+
+    /// A value, or that there is none. The draft has it be `flag`; what all implementations write is `found`.
+    fn found(reply: FrameReply, value: Option<&Vec<u8>>) -> FrameReply {
+        match value {
+            Some(value) => reply.with("found", "TRUE").with("value", value.clone()),
+            None => reply.with("found", "FALSE"),
+        }
+    }
+
+    fn too_long(key: &[u8], value: &[u8]) -> Option<&'static str> {
+        match (key.len() > KEY_MAX, value.len() > VALUE_MAX) {
+            (true, _) => Some("key too long"),
+            (_, true) => Some("value too long"),
+            _ => None,
+        }
+    }
+
+    fn job(&self, jobid: &[u8]) -> Option<usize> {
+        self.groups.iter().position(|group| group.kvsname == jobid && !group.aborted)
+    }
+
+    fn node(&self, p: Proc) -> u32 {
+        place(self.size(p.group), self.config.nodes).get(p.rank as usize).copied().unwrap_or(0)
+    }
+
+    /// What the API names, and the mapping that MPICH asks for.
+    fn job_attribute(&self, p: Proc, key: &[u8]) -> Option<Vec<u8>> {
+        let group = &self.groups[p.group as usize];
+        match key {
+            b"PMI_process_mapping" => group.kvs.get(key).cloned(),
+            b"universeSize" => {
+                let size = self.config.universe_size.unwrap_or(group.procs.len() as u64);
+                Some(size.to_string().into_bytes())
+            }
+            b"hasNameServ" => Some(b"YES".to_vec()),
+            _ => None,
+        }
+    }
+
+    /// The draft names an error code for it, and so has it be answered.
+    fn unknown_command(&mut self, from: Proc, thrid: Option<Vec<u8>>, body: &[u8]) {
+        let cmd = pmi_wire::pmi2::Body::parse(body, Semicolons::Doubled).ok().and_then(|body| body.cmd());
+        let name = [cmd.unwrap_or_default(), b"-response"].concat();
+        let mut reply = FrameReply::fail(Command::Fullinit, thrid, UNKNOWN_COMMAND, "unknown command");
+        reply.name = Some(name);
+        self.send_frame(from, reply);
+    }
+
+    // ----- fence
+
+    fn fence(&mut self, from: Proc) {
+        let group = &self.groups[from.group as usize];
+        if group.procs.iter().all(|proc| proc.second.is_in_fence()) {
+            self.leave_fence(from.group, true);
+        } else {
+            self.fail_fence(from);
+        }
+    }
+
+    /// A process that has left for good will never enter.
+    pub(super) fn fail_fence(&mut self, by: Proc) {
+        let group = &self.groups[by.group as usize];
+        if group.left > 0 && group.procs.iter().any(|proc| proc.second.is_in_fence()) {
+            self.leave_fence(by.group, false);
+        }
+    }
+
+    fn leave_fence(&mut self, group: GroupId, ok: bool) {
+        for rank in 0..self.size(group) {
+            self.answer_fence(Proc { group, rank }, ok);
+        }
+    }
+
+    fn answer_fence(&mut self, to: Proc, ok: bool) {
+        let held = &mut self.proc(to).second.held;
+        let Some(at) = held.iter().position(|held| held.what == Awaits::Fence) else { return };
+        let thrid = held.remove(at).thrid;
+        let reply = match ok {
+            true => FrameReply::ok(Command::KvsFence, thrid),
+            false => FrameReply::fail(Command::KvsFence, thrid, FAILED, "a process has left the job"),
+        };
+        self.send_frame(to, reply);
+    }
+
+    /// Answers what waited for an attribute that is there now.
+    fn release_attributes(&mut self, group: GroupId) {
+        for rank in 0..self.size(group) {
+            let to = Proc { group, rank };
+            let node = self.node(to);
+            let held = std::mem::take(&mut self.proc(to).second.held);
+            for held in held {
+                let value = match &held.what {
+                    Awaits::NodeAttribute(key) => {
+                        self.groups[group as usize].node.get(&(node, key.clone())).cloned()
+                    }
+                    _ => None,
+                };
+                match value {
+                    Some(value) => {
+                        let reply = FrameReply::ok(Command::InfoGetnodeattr, held.thrid);
+                        self.send_frame(to, Self::found(reply, Some(&value)));
+                    }
+                    None => self.proc(to).second.held.push(held),
+                }
+            }
+        }
+    }
+
+    // ----- spawn
+
+    fn second_spawn(
+        &mut self,
+        by: Proc,
+        thrid: Option<Vec<u8>>,
+        mut preput: Vec<(Vec<u8>, Vec<u8>)>,
+        mut programs: Vec<Program>,
+    ) {
+        match self.second_effect(by) {
+            Some(SecondEffect::SpawnOneTooFew) => {
+                programs
+                    .iter_mut()
+                    .last()
+                    .into_iter()
+                    .for_each(|p| p.maxprocs = p.maxprocs.saturating_sub(1));
+            }
+            Some(SecondEffect::SpawnNoPreput) => preput.clear(),
+            Some(SecondEffect::SpawnFirstProgramOnly) => programs.truncate(1),
+            Some(SecondEffect::SpawnNoArguments) => programs.iter_mut().for_each(|p| p.argv.clear()),
+            _ => {}
+        }
+        let total = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
+        let refused = if total == 0 {
+            "no processes asked for"
+        } else if total > self.config.spawn_max {
+            "too many processes asked for"
+        } else {
+            let spawner = self.groups[by.group as usize].kvsname.clone();
+            let counts = programs.iter().map(|p| p.maxprocs as u32).collect();
+            let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
+            self.groups[group as usize].spawner = Some(spawner);
+            self.proc(by).second.held.push(Held { thrid, what: Awaits::Spawn(group) });
+            self.spawns.push((group, by));
+            let programs = programs.into_iter().map(|program| SpawnProgram {
+                nprocs: program.maxprocs,
+                execname: program.command,
+                args: (0..).zip(program.argv).collect(),
+                info: program.info,
+                ..SpawnProgram::default()
+            });
+            self.actions.push_back(Action::Spawn { group, by, programs: programs.collect() });
+            return;
+        };
+        self.send_frame(by, FrameReply::fail(Command::Spawn, thrid, FAILED, refused));
+    }
+
+    /// Whether it was a process that speaks PMI-2 who asked for the group; then it is told what came of it.
+    pub(super) fn second_spawned(&mut self, by: Proc, group: GroupId, errcodes: &[i64]) -> bool {
+        let held = &mut self.proc(by).second.held;
+        let Some(at) = held.iter().position(|held| held.what == Awaits::Spawn(group)) else { return false };
+        let thrid = held.remove(at).thrid;
+        let mut reply = if errcodes.iter().all(|code| *code == 0) {
+            let jobid = self.groups[group as usize].kvsname.clone();
+            FrameReply::ok(Command::Spawn, thrid).with("jobid", jobid)
+        } else {
+            self.groups[group as usize].aborted = true;
+            FrameReply::fail(Command::Spawn, thrid, FAILED, "spawn failed")
+        };
+        reply = reply.with("nerrs", errcodes.len().to_string());
+        for (i, code) in errcodes.iter().enumerate() {
+            reply.fields.push((format!("err{i}"), code.to_string().into_bytes()));
+        }
+        self.send_frame(by, reply);
+        true
+    }
+
+    // ----- replies and effects
+
+    fn send_frame(&mut self, to: Proc, reply: FrameReply) {
+        let mut draft = Draft::frame(to, self.size(to.group), &reply);
+        let (command, ok) = (reply.command, reply.rc == 0);
+        let pick = |e: &Effect| match e {
+            Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),
+            _ => None,
+        };
+        self.each_effect(to, pick, |edit, count| {
+            draft.count = count;
+            edit(&mut draft);
+        });
+        let bytes = draft.bytes();
+        if bytes.is_empty() {
+            return;
+        }
+        let pick = |e: &Effect| match e {
+            Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),
+            _ => None,
+        };
+        let writes = match self.effect(to, pick) {
+            Some(split) => split(bytes),
+            None => vec![bytes],
+        };
+        for bytes in writes {
+            self.actions.push_back(Action::Send { to: draft.to, bytes });
+        }
+    }
+
+    fn second_effect(&mut self, from: Proc) -> Option<SecondEffect> {
+        self.effect(from, |e| if let Effect::Second(f) = e { Some(*f) } else { None })
+    }
+
+    /// Whether an effect has dealt with the request.
+    fn affected_second(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
+        if self.effects.is_none() {
+            return false;
+        }
+        let relevant = |effect: SecondEffect| effect.command() == Some(request.command());
+        let pick =
+            |e: &Effect| if let Effect::Second(f) = e { Some(*f).filter(|f| relevant(*f)) } else { None };
+        let Some(effect) = self.effect(from, pick) else { return self.held_for_fence(from, request, thrid) };
+        let thrid = thrid.map(<[u8]>::to_vec);
+        let command = request.command();
+        let number = from.group as usize;
+        let ok = || FrameReply::ok(command, thrid.clone());
+        let (size, node) = (self.size(from.group), self.node(from));
+        let answer = match (effect, request) {
+            (SecondEffect::PutLost, _) => ok(),
+            (SecondEffect::PutReplaces, Request::KvsPut { key, value }) => {
+                self.groups[number].kvs.insert(key.to_vec(), value.to_vec());
+                ok()
+            }
+            (SecondEffect::PutIntoAllJobs, Request::KvsPut { key, value }) => {
+                for group in &mut self.groups {
+                    group.kvs.insert(key.to_vec(), value.to_vec());
+                }
+                ok()
+            }
+            (SecondEffect::GetOwnOnly, Request::KvsGet { .. }) if from.rank > 0 => Self::found(ok(), None),
+            (SecondEffect::GetBelievesHint, Request::KvsGet { srcid: Some(id), .. })
+                if *id >= 0 && *id != i64::from(from.rank) =>
+            {
+                Self::found(ok(), None)
+            }
+            (SecondEffect::GetOneFenceLate, Request::KvsGet { .. }) if self.proc(from).second.fences < 2 => {
+                Self::found(ok(), None)
+            }
+            (SecondEffect::GetConsumes, Request::KvsGet { key, .. }) if !super::state::own_key(key) => {
+                let value = self.groups[number].kvs.remove(&**key);
+                Self::found(ok(), value.as_ref())
+            }
+            (SecondEffect::GetPrefix, Request::KvsGet { key, .. }) => {
+                let kvs = &self.groups[number].kvs;
+                let found = kvs.get(&**key).or_else(|| {
+                    kvs.iter().find(|(k, _)| key.starts_with(k) || k.starts_with(key)).map(|(_, v)| v)
+                });
+                Self::found(ok(), found)
+            }
+            (SecondEffect::GetWaits, Request::KvsGet { key, .. })
+                if !self.groups[number].kvs.contains_key(&**key) =>
+            {
+                return true;
+            }
+            (SecondEffect::FenceAtOnce | SecondEffect::FenceAtOnceAndGetsWait, _) => {
+                self.proc(from).second.fences += 1;
+                self.send_frame(from, ok());
+                self.release_keys(from.group);
+                return true;
+            }
+            (SecondEffect::FenceNever, _) => {
+                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
+                return true;
+            }
+            (SecondEffect::FenceShort, _) => {
+                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
+                let inside =
+                    self.groups[number].procs.iter().filter(|proc| proc.second.is_in_fence()).count();
+                if inside as u32 + 1 >= size {
+                    self.leave_fence(from.group, true);
+                }
+                return true;
+            }
+            (SecondEffect::FenceLeavesOutLast, _) => {
+                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
+                if self.groups[number].procs.iter().all(|proc| proc.second.is_in_fence()) {
+                    for rank in 0..size.max(2) - 1 {
+                        self.answer_fence(Proc { rank, ..from }, true);
+                    }
+                }
+                return true;
+            }
+            (SecondEffect::FenceWipes, _) => {
+                self.groups[number].kvs.retain(|key, _| super::state::own_key(key));
+                return false;
+            }
+            (SecondEffect::NodePutLost, _) => ok(),
+            (SecondEffect::NodePutEverywhere, Request::InfoPutnodeattr { key, value }) => {
+                for node in 0..self.config.nodes {
+                    self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
+                }
+                self.send_frame(from, ok());
+                self.release_attributes(from.group);
+                return true;
+            }
+            (SecondEffect::NodePutReleasesNobody, Request::InfoPutnodeattr { key, value }) => {
+                self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
+                ok()
+            }
+            (SecondEffect::NodeGetNeverWaits, Request::InfoGetnodeattr { key, .. }) => {
+                let value = self.groups[number].node.get(&(node, key.to_vec())).cloned();
+                Self::found(ok(), value.as_ref())
+            }
+            (SecondEffect::NodeGetAlwaysWaits, Request::InfoGetnodeattr { key, .. })
+                if !self.groups[number].node.contains_key(&(node, key.to_vec())) =>
+            {
+                return true;
+            }
+            (SecondEffect::NodeGetOwnOnly, Request::InfoGetnodeattr { .. }) if from.rank > 0 => {
+                Self::found(ok(), None)
+            }
+            (SecondEffect::NameLost, _) | (SecondEffect::NameStays, _) => ok(),
+            (SecondEffect::NameOwnOnly, _) if from.rank > 0 => {
+                FrameReply::fail(command, thrid, FAILED, "name is not published")
+            }
+            (SecondEffect::SpawnNothing, _) => ok(),
+            (SecondEffect::AbortIgnored, _) => return true,
+            (SecondEffect::AbortSenderOnly, _) => {
+                self.end_some(from.group, |rank, _| rank == from.rank);
+                return true;
+            }
+            (SecondEffect::AbortSparesLast, _) => {
+                self.end_some(from.group, |rank, _| rank + 1 < size);
+                return true;
+            }
+            (SecondEffect::FinalizeEndsGroup, _) => {
+                self.send_frame(from, ok());
+                self.end_some(from.group, |rank, _| rank != from.rank);
+                self.proc(from).phase = Phase::Finalized;
+                return true;
+            }
+            (SecondEffect::FinalizeStopsServing, _) => {
+                self.effect_state().mute = true;
+                return false;
+            }
+            _ => return false,
+        };
+        self.send_frame(from, answer);
+        true
+    }
+
+    /// A server whose fence does not block holds back the answer to a get until all have entered it.
+    fn held_for_fence(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
+        let Request::KvsGet { key, jobid: None, .. } = request else { return false };
+        let pick =
+            |e: &Effect| matches!(e, Effect::Second(SecondEffect::FenceAtOnceAndGetsWait)).then_some(());
+        if self.effect(from, pick).is_none() || self.all_fenced(from) {
+            return false;
+        }
+        let held = Held { thrid: thrid.map(<[u8]>::to_vec), what: Awaits::Key(key.to_vec()) };
+        self.proc(from).second.held.push(held);
+        true
+    }
+
+    fn all_fenced(&mut self, p: Proc) -> bool {
+        let fences = self.proc(p).second.fences;
+        self.groups[p.group as usize].procs.iter().all(|proc| proc.second.fences >= fences)
+    }
+
+    fn release_keys(&mut self, group: GroupId) {
+        for rank in 0..self.size(group) {
+            let to = Proc { group, rank };
+            if !self.all_fenced(to) {
+                continue;
+            }
+            for held in std::mem::take(&mut self.proc(to).second.held) {
+                match &held.what {
+                    Awaits::Key(key) => {
+                        let value = self.groups[group as usize].kvs.get(key).cloned();
+                        let reply = FrameReply::ok(Command::KvsGet, held.thrid);
+                        self.send_frame(to, Self::found(reply, value.as_ref()));
+                    }
+                    _ => self.proc(to).second.held.push(held),
+                }
+            }
+        }
+    }
+}

@@ -231,9 +231,15 @@ fn try_fault(
 ) -> FaultResult {
     let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
-    let mut found = all_found(suite, &lengths.short, &behaviour, limits);
+    // What breaks rules of one dialect alone is looked for there.
+    let second = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
+    let of = |scenarios: &[&Scenario]| -> Vec<Found> {
+        let spoken = scenarios.iter().copied().filter(|s| (s.dialect == Dialect::Pmi2) == second);
+        all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
+    };
+    let mut found = of(&lengths.short);
     if all || !found.iter().any(right) {
-        found.extend(all_found(suite, &lengths.long, &behaviour, limits));
+        found.extend(of(&lengths.long));
     }
     let (killers, wrong_reason) = found.into_iter().partition(right);
     FaultResult { name: fault.name, about: fault.about, breaks: fault.breaks, killers, wrong_reason }
@@ -245,7 +251,11 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let needs = [Need::Spawn, Need::Names];
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
-    let served = |s: &&Scenario| !s.needs.iter().any(|n| lacking.contains(&n.value));
+    // What does not show in a dialect is not played in it.
+    let second = variation.is_some_and(|v| v.effect.is_of_frames());
+    let served = |s: &&Scenario| {
+        (!second || s.dialect == Dialect::Pmi2) && !s.needs.iter().any(|n| lacking.contains(&n.value))
+    };
     let applicable: Vec<&Scenario> = in_memory(suite).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),

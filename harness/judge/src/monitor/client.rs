@@ -44,8 +44,11 @@ impl Monitor {
 
     /// Reads the requests that are complete.
     pub(super) fn requests(&mut self, p: Proc, connection: &mut Connection, mut split_write: bool) {
+        let mut before = 0;
         while let Some(message) = connection.next(Direction::ToServer) {
             self.rank(p).split_write = std::mem::take(&mut split_write);
+            self.rank(p).joined_write = before > 0;
+            before += 1;
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.request_line(p, message.text),

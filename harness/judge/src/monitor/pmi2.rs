@@ -16,6 +16,8 @@ use crate::seen::{Seen, SeenKind, show};
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
+const COMMON_VALUE: &str = "pmi2.common.get.value";
+
 /// In the place of a rank: whoever spawned the group.
 const PREPUT: u32 = u32::MAX;
 
@@ -40,6 +42,8 @@ enum Detail {
         key: Vec<u8>,
         own: bool,
         fences: u64,
+        jobid: bool,
+        srcid: Option<i64>,
     },
     PutNode {
         key: Vec<u8>,
@@ -59,6 +63,10 @@ enum Detail {
         name: Vec<u8>,
     },
     Fence(u64),
+    /// `bare` if one of the keys is not there that some servers want.
+    Fullinit {
+        bare: bool,
+    },
     Plain,
 }
 
@@ -68,6 +76,8 @@ pub(super) struct Rank {
     pending: Vec<Pending>,
     /// Its fullinit has been sent.
     asked_in: bool,
+    /// The last answer to it was a refusal.
+    refused: bool,
     /// Its fullinit has been answered with success.
     joined: bool,
     /// Fences that it has entered, and that it has left.
@@ -106,6 +116,19 @@ pub(super) struct Group {
     node_there: HashSet<(u32, Vec<u8>)>,
 }
 
+/// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
+fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
+    if value.contains(&b';') {
+        "pmi2.draft.semicolons"
+    } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+        "pmi2.draft.lengths-served"
+    } else if value.iter().any(|b| !(b' '..=b'~').contains(b)) {
+        "pmi2.draft.any-byte"
+    } else {
+        common
+    }
+}
+
 fn shown(bytes: &[u8]) -> Seen {
     show(bytes).into()
 }
@@ -136,6 +159,11 @@ impl Monitor {
                 self.lose_correlation(p);
             }
             _ if self.state_unknown(p) => {}
+            // Nobody has spoken of PMI-2 here.
+            _ if error == FramingError::FrameForLine => {
+                let expected = "a line with a response";
+                self.server_error(p, "rfc13.wire.response-matches-request", expected, error.to_string());
+            }
             _ => self.server_error(p, requirement, expected, error.to_string()),
         }
     }
@@ -160,9 +188,9 @@ impl Monitor {
         }
         self.second_order(p, command, thrid.as_deref(), body);
         let what = match &request {
-            Request::Fullinit { .. } => {
+            Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
                 self.second(p).asked_in = true;
-                Detail::Plain
+                Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
             }
             Request::Abort { .. } => {
                 self.group(p.group).may_abort = true;
@@ -173,10 +201,11 @@ impl Monitor {
                 Detail::Plain
             }
             Request::KvsPut { key, value } => self.second_put(p, key, value),
-            Request::KvsGet { jobid, key, .. } => {
+            Request::KvsGet { jobid, key, srcid } => {
                 let ours = self.group(p.group).second.jobid.clone();
                 let own = jobid.as_deref().is_none_or(|id| ours.is_some_and(|ours| ours == id));
-                Detail::Get { key: key.to_vec(), own, fences: self.second(p).left }
+                let fences = self.second(p).left;
+                Detail::Get { key: key.to_vec(), own, fences, jobid: jobid.is_some(), srcid: *srcid }
             }
             Request::KvsFence => {
                 let rank = self.second(p);
@@ -353,6 +382,7 @@ impl Monitor {
 
     fn second_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, body: &[u8]) {
         let (ok, unknown, excused) = (response.is_success(), self.state_unknown(p), self.may_abort(p));
+        self.second(p).refused = !ok;
         match pending.what {
             Detail::Put { key, value, lawful } => {
                 let puts = self.group(p.group).second.puts.entry(key).or_default();
@@ -365,8 +395,8 @@ impl Monitor {
                     self.server_error(p, "pmi2.common.put", "a put within all limits succeeds", shown(body));
                 }
             }
-            Detail::Get { key, own, fences } if own && !unknown => {
-                self.second_got(p, &key, fences, response, body);
+            Detail::Get { key, own, fences, srcid, .. } if own && !unknown => {
+                self.second_got(p, &key, fences, srcid, response, body);
             }
             Detail::Get { .. } => {}
             Detail::Fence(number) => {
@@ -404,6 +434,7 @@ impl Monitor {
                 }
             }
             Detail::Lookup { name } => self.second_lookup(p, &name, response, body),
+            Detail::Fullinit { bare } => self.second_joined(p, bare, response, body),
             Detail::Plain => self.second_plain(p, pending.command, response, body),
         }
     }
@@ -411,7 +442,6 @@ impl Monitor {
     fn second_plain(&mut self, p: Proc, command: Command, response: &Response<'_>, body: &[u8]) {
         let (ok, excused) = (response.is_success(), self.may_abort(p));
         match command {
-            Command::Fullinit => self.second_joined(p, ok, response, body),
             Command::Finalize if !ok && !excused => {
                 self.rank(p).finalize_refused = true;
                 self.server_error(p, "pmi2.common.finalize", "success", shown(body));
@@ -432,10 +462,11 @@ impl Monitor {
         }
     }
 
-    fn second_joined(&mut self, p: Proc, ok: bool, response: &Response<'_>, body: &[u8]) {
-        if !ok {
+    fn second_joined(&mut self, p: Proc, bare: bool, response: &Response<'_>, body: &[u8]) {
+        if !response.is_success() {
             if !self.may_abort(p) {
-                self.server_error(p, "pmi2.common.fullinit", "success", shown(body));
+                let id = if bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
+                self.server_error(p, id, "success", shown(body));
             }
             return;
         }
@@ -468,21 +499,35 @@ impl Monitor {
         }
     }
 
-    fn second_got(&mut self, p: Proc, key: &[u8], fences: u64, response: &Response<'_>, body: &[u8]) {
+    fn second_got(
+        &mut self,
+        p: Proc,
+        key: &[u8],
+        fences: u64,
+        srcid: Option<i64>,
+        response: &Response<'_>,
+        body: &[u8],
+    ) {
         let excused = self.may_abort(p);
         let Some(found) = response.is_found() else {
             let expected = "found=TRUE or found=FALSE";
             return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
         };
+        let elsewhere = self.groups.iter().any(|(id, g)| *id != p.group && g.second.puts.contains_key(key));
         let group = &mut self.group(p.group).second;
         let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
         if !found {
-            let due = puts.iter().find(|put| put.by == PREPUT || put.fences < fences).map(|put| put.by);
+            let due = puts.iter().find(|put| put.by == PREPUT || put.fences < fences);
+            let due = due.map(|put| (put.by, pair_rule(key, &put.value, "pmi2.common.fence.visible")));
             group.misses.entry(key.to_vec()).or_default().push((p.rank, fences));
-            if let Some(by) = due.filter(|_| !excused) {
+            if let Some((by, rule)) = due.filter(|_| !excused) {
                 let (requirement, by) = match by {
                     PREPUT => ("pmi2.common.spawn.preput", "put for the new processes".to_owned()),
-                    by => ("pmi2.common.fence.visible", format!("that rank {by} put before the fence")),
+                    by if srcid.is_some_and(|id| id >= 0 && id != i64::from(by)) => (
+                        "pmi2.common.srcid",
+                        format!("that rank {by} put before the fence, whatever srcid says"),
+                    ),
+                    by => (rule, format!("that rank {by} put before the fence")),
                 };
                 let expected = format!("the value of {} {by}", show(key));
                 self.server_error(p, requirement, expected, shown(body));
@@ -493,14 +538,14 @@ impl Monitor {
             return self.server_error(p, "pmi2.common.get.value", "a value, since it is found", shown(body));
         };
         if puts.is_empty() {
+            let id = if elsewhere { "pmi2.common.spawn.own-job" } else { "pmi2.common.get.miss" };
             if !key.starts_with(RESERVED) {
-                let expected = format!("no value, since nobody has put {}", show(key));
-                self.server_error(p, "pmi2.common.get.miss", expected, shown(body));
+                let expected = format!("no value, since nobody of this job has put {}", show(key));
+                self.server_error(p, id, expected, shown(body));
             }
         } else if !puts.iter().any(|put| put.value == *value) {
-            // What two semicolons are is a point on which implementations differ.
-            let semicolons = puts.iter().any(|put| put.value.contains(&b';'));
-            let requirement = if semicolons { "pmi2.draft.semicolons" } else { "pmi2.common.get.value" };
+            let rules = puts.iter().map(|put| pair_rule(key, &put.value, COMMON_VALUE));
+            let requirement = rules.into_iter().find(|rule| *rule != COMMON_VALUE).unwrap_or(COMMON_VALUE);
             let expected = format!("the value that was put, {}", show(&puts[0].value));
             self.server_error(p, requirement, expected, shown(body));
         }
@@ -529,6 +574,7 @@ impl Monitor {
         let group = &self.group(p.group).second;
         let (values, there) =
             (group.node.get(&node).cloned().unwrap_or_default(), group.node_there.contains(&node));
+        let elsewhere = group.node.keys().any(|(other, k)| *other != node.0 && k == key);
         let excused = self.may_abort(p);
         if key.starts_with(RESERVED) {
             return;
@@ -536,7 +582,11 @@ impl Monitor {
         match response.get("value").filter(|_| found) {
             Some(_) if values.is_empty() => {
                 let expected = "no value, since nobody on this node has put it";
-                let id = if wait { "pmi2.common.nodeattr.wait" } else { "pmi2.common.nodeattr" };
+                let id = match wait {
+                    _ if elsewhere => "pmi2.common.nodeattr.own-node",
+                    true => "pmi2.common.nodeattr.wait",
+                    false => "pmi2.common.nodeattr",
+                };
                 self.server_error(p, id, expected, shown(body));
             }
             Some(value) if !values.contains(&*value) => {
@@ -610,11 +660,22 @@ impl Monitor {
         }
         let count = self.second(p).pending.len();
         let Some(late) = (0..count).find(|i| !self.may_be_late(p, *i)) else { return };
+        let finalized = self.group(p.group).ranks.iter().any(|(rank, r)| *rank != p.rank && r.finalized);
+        let split = self.rank(p).split_write || self.rank(p).joined_write;
+        let refused = self.second(p).refused;
         let pending = &self.second(p).pending[late];
         let requirement = match (&pending.what, pending.command) {
-            (Detail::Fence(_), _) => "pmi2.common.fence",
-            (Detail::GetNode { .. }, _) => "pmi2.common.nodeattr.wait",
+            // How a message is cut into writes means nothing.
+            _ if split => "pmi2.common.any-fragmentation",
+            _ if refused => "pmi2.common.usable-after-error",
+            _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
+            (Detail::Fence(1), _) => "pmi2.common.fence",
+            (Detail::Fence(_), _) => "pmi2.common.fence.again",
+            (Detail::GetNode { wait: true, .. }, _) => "pmi2.common.nodeattr.wait",
+            (Detail::Fullinit { bare: true }, _) => "pmi2.draft.fullinit.optional-keys",
+            (Detail::Get { jobid: true, .. }, _) => "pmi2.draft.get.jobid",
             (_, Command::Finalize) => "pmi2.common.finalize",
+            _ if finalized => "pmi2.common.finalize-alone",
             _ => "pmi2.common.answered",
         };
         let expected = format!("an answer to {}", pending.command.name());

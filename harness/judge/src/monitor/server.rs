@@ -314,6 +314,7 @@ impl Monitor {
                 );
                 self.rank(p).joined = true;
             }
+            _ if self.others_speak_pmi2(p) => {}
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
                 let id =
                     if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
@@ -573,7 +574,9 @@ impl Monitor {
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
         // A client that knows no version of the server's may be turned away.
-        if closed && matches!(self.rank(p).pending.front(), Some(Pending::Init(v)) if *v < Version::V1_1) {
+        let turned_away = self.others_speak_pmi2(p);
+        let may_be = |v: &Version| *v < Version::V1_1 || turned_away;
+        if closed && matches!(self.rank(p).pending.front(), Some(Pending::Init(v)) if may_be(v)) {
             return;
         }
         if op == Operation::Barrier && !self.all_in(p) {
@@ -595,6 +598,11 @@ impl Monitor {
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
         let expected = format!("an answer to {}", op.request_cmd());
         self.find(Side::Server, p, &id, at_most, expected, how.into());
+    }
+
+    /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.
+    fn others_speak_pmi2(&mut self, p: Proc) -> bool {
+        self.group(p.group).ranks.values().any(|rank| rank.connection.framing() == Framing::Frames)
     }
 
     fn all_in(&mut self, p: Proc) -> bool {

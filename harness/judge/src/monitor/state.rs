@@ -99,6 +99,8 @@ pub(super) struct Rank {
     pub(super) unreadable: bool,
     /// The last request came in several writes.
     pub(super) split_write: bool,
+    /// The last request came with others in one write.
+    pub(super) joined_write: bool,
     /// It has sent a spawn request.
     pub(super) spawns: bool,
     /// It has sent init, whatever came of it.
@@ -128,6 +130,7 @@ impl Default for Rank {
             maxes: None,
             unreadable: false,
             split_write: false,
+            joined_write: false,
             spawns: false,
             init_sent: false,
             continued_after_error: false,

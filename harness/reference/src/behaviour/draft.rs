@@ -146,6 +146,12 @@ impl Draft {
         self.add("rc", "-1");
     }
 
+    /// Makes a failure of a response of PMI-2.
+    pub(crate) fn refuse(&mut self) {
+        self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
+        self.add("rc", "1");
+    }
+
     /// Nothing is sent.
     pub fn silence(&mut self) {
         self.copies = 0;

@@ -110,6 +110,13 @@ pub enum Effect {
     Second(SecondEffect),
 }
 
+impl Effect {
+    /// Whether it shows in PMI-2 alone.
+    pub fn is_of_frames(&self) -> bool {
+        matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Second(_))
+    }
+}
+
 pub use kinds::*;
 mod kinds {
     #![allow(missing_docs, reason = "each is described by the faults that have it")]
@@ -256,6 +263,7 @@ mod kinds {
         AbortSparesLast,
         FinalizeEndsGroup,
         FinalizeStopsServing,
+        OneAtATime,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,7 +315,8 @@ impl SecondEffect {
             Self::NameStays => Command::NameUnpublish,
             Self::NameOwnOnly => Command::NameLookup,
             Self::SpawnNothing => Command::Spawn,
-            Self::SpawnOneTooFew
+            Self::OneAtATime
+            | Self::SpawnOneTooFew
             | Self::SpawnNoPreput
             | Self::SpawnFirstProgramOnly
             | Self::SpawnNoArguments => return None,

@@ -2,8 +2,8 @@
 
 use super::row::{Fault, Variation};
 use super::{
-    barrier, ending, environment, errors, framing, init, job_info, kvs, mapping, names, reading, responses,
-    spawn, variations as lawful,
+    barrier, ending, environment, errors, framing, init, job_info, kvs, mapping, names, pmi2, reading,
+    responses, spawn, variations as lawful,
 };
 
 /// All faults, chapter by chapter.
@@ -22,6 +22,7 @@ pub fn faults() -> impl Iterator<Item = &'static Fault> {
         barrier::FAULTS,
         spawn::FAULTS,
         names::FAULTS,
+        pmi2::FAULTS,
     ]
     .into_iter()
     .flatten()
@@ -29,7 +30,7 @@ pub fn faults() -> impl Iterator<Item = &'static Fault> {
 
 /// All variations.
 pub fn variations() -> impl Iterator<Item = &'static Variation> {
-    lawful::VARIATIONS.iter()
+    lawful::VARIATIONS.iter().chain(pmi2::VARIATIONS)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | `kvs`, `mapping` | what is stored and what is read |
 //! | `barrier`, `spawn`, `names` | what these operations do |
 //! | `errors`, `ending` | protocol errors, abort, finalize |
+//! | `pmi2` | PMI-2, all of it, and what is lawful there |
 //! | `variations` | nothing: it is unusual and lawful |
 //!
 //! [`client`] has the faults and variations of clients.
@@ -28,6 +29,7 @@ mod job_info;
 mod kvs;
 mod mapping;
 mod names;
+mod pmi2;
 mod reading;
 mod responses;
 mod row;

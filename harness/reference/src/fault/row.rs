@@ -63,6 +63,11 @@ pub(super) const fn fault(
     Fault { name, breaks, about, effect, when }
 }
 
+/// A row of a table of variations.
+pub(super) const fn vary(name: &'static str, about: &'static str, effect: Effect) -> Variation {
+    Variation { name, about, effect, when: When::Always }
+}
+
 /// Broken by a success that lacks what it has to tell.
 pub(super) const COMPLETE: &str = "rfc13.response.complete-on-success";
 

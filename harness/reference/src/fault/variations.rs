@@ -2,19 +2,15 @@
 
 use pmi_wire::{Maxes, Operation as Op};
 
-use super::row::Variation;
+use super::row::{Variation, vary};
 use crate::behaviour::{
     Effect, ErrorEffect, FinalizeEffect, GetEffect, NamesEffect, PutEffect, Replies, ReplyKind, SpawnEffect,
-    VersionEffect, When,
+    VersionEffect,
 };
 
 const ANY: Replies = Replies(None, ReplyKind::Any);
 const OK: Replies = Replies(None, ReplyKind::Ok);
 const FAIL: Replies = Replies(None, ReplyKind::Fail);
-
-const fn vary(name: &'static str, about: &'static str, effect: Effect) -> Variation {
-    Variation { name, about, effect, when: When::Always }
-}
 
 fn replace(value: &mut Vec<u8>, with: String) {
     *value = with.into_bytes();

@@ -61,7 +61,7 @@ impl Server {
             Framing::Frames => match framer.next_frame() {
                 None => return false,
                 Some(Ok(body)) => {
-                    if !self.is_mute() {
+                    if !self.is_mute() && !self.rejects(from, body) {
                         self.frame(from, body);
                     }
                     return true;
@@ -136,15 +136,23 @@ impl Server {
         Some(change(bytes))
     }
 
+    /// Whether a lawful request is taken for a protocol error.
+    fn rejects(&mut self, from: Proc, request: &[u8]) -> bool {
+        let reject = |e: &Effect| if let Effect::Reject(f) = e { Some(*f) } else { None };
+        let rejected = self.effect(from, |e| reject(e).filter(|f| f(request))).is_some();
+        if rejected {
+            self.protocol_error(from, "not understood", request);
+        }
+        rejected
+    }
+
     /// The request that the server takes a line for, if any.
     fn affect_line(&mut self, from: Proc, line: &[u8]) -> Option<Vec<u8>> {
         if self.effect_state().mute {
             return None;
         }
         let in_spawn = self.proc(from).spawn.is_some() || line.starts_with(b"mcmd=");
-        let reject = |e: &Effect| if let Effect::Reject(f) = e { Some(*f) } else { None };
-        if !in_spawn && self.effect(from, |e| reject(e).filter(|f| f(line))).is_some() {
-            self.protocol_error(from, "not understood", line);
+        if !in_spawn && self.rejects(from, line) {
             return None;
         }
         if line == b"cmd=barrier_in" && self.counts_twice(from) {

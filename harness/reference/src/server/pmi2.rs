@@ -71,8 +71,13 @@ impl Server {
             Err(error) => return self.protocol_error(from, &error.to_string(), body),
         };
         let command = request.command();
-        let waits =
-            self.proc(from).second.held.iter().any(|held| held.thrid.is_none() || held.thrid == thrid);
+        let threads = !self.one_at_a_time(from);
+        let waits = self
+            .proc(from)
+            .second
+            .held
+            .iter()
+            .any(|held| !threads || held.thrid.is_none() || held.thrid == thrid);
         let joined = self.proc(from).second.joined;
         match (self.proc(from).phase, command) {
             (Phase::Joined, Command::Abort) => {}
@@ -403,6 +408,14 @@ impl Server {
             draft.count = count;
             edit(&mut draft);
         });
+        if self.effects.is_some() {
+            let refused = &mut self.effect_state().refused;
+            if ok {
+                refused.remove(&to)
+            } else {
+                refused.insert(to)
+            };
+        }
         let bytes = draft.bytes();
         if bytes.is_empty() {
             return;
@@ -422,6 +435,11 @@ impl Server {
 
     fn second_effect(&mut self, from: Proc) -> Option<SecondEffect> {
         self.effect(from, |e| if let Effect::Second(f) = e { Some(*f) } else { None })
+    }
+
+    fn one_at_a_time(&mut self, from: Proc) -> bool {
+        let pick = |e: &Effect| matches!(e, Effect::Second(SecondEffect::OneAtATime)).then_some(());
+        self.effect(from, pick).is_some()
     }
 
     /// Whether an effect has dealt with the request.

@@ -308,8 +308,8 @@ pub(crate) fn main() {
         fail("a version that it does not speak");
     }
     if is("runs-ahead") {
-        pmi.send("cmd=get_maxes");
-        pmi.send("cmd=get_appnum");
+        // In one write: else the server may have answered the first before the second is there.
+        pmi.send("cmd=get_maxes\ncmd=get_appnum");
         pmi.response("maxes");
         pmi.response("appnum");
     }

@@ -995,7 +995,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
     ),
     vary("length-zeros", "pads the length with zeros", every(|d| d.length = Some(Length::Zeros))),
     vary(
-        "rc-first",
+        "frame-rc-first",
         "has rc behind cmd, as Hydra does since 4.1",
         every(|d| {
             if let Some(at) = d.tuples.iter().position(|(key, _)| key == b"rc") {

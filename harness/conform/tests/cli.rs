@@ -468,6 +468,51 @@ fn what_is_promised_or_not_answered_is_not_lacking(#[case] fault: &str, #[case] 
 }
 
 #[test]
+fn what_is_red_has_levels() {
+    // A job that was aborted ends with status 0.
+    let server = format!(
+        "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",
+        env!("CARGO_BIN_EXE_pmi-conform")
+    );
+    let profile = |strict: &str| format!("name = \"says success\"\ncommand = '''{server}'''\n{strict}\n");
+    let folder = folder(&[("p.toml", &profile("")), ("strict.toml", &profile("strict = \"de-facto\""))]);
+    let red = "what implementations agree on is broken, and --strict=de-facto counts it";
+    for (profile, strict, status) in [
+        ("@p", None, 0),
+        ("@p", Some("--strict"), 0),
+        ("@p", Some("--strict=should"), 0),
+        ("@p", Some("--strict=de-facto"), 1),
+        ("@strict", None, 1),
+        ("@strict", Some("--strict=must"), 0),
+    ] {
+        let mut args = vec!["--server", profile, "-v", "-f", "=abort/alone", "--report", "ndjson=log"];
+        args.extend(strict);
+        let ran = conform(folder.path(), &args);
+        assert_eq!(ran.status, status, "{profile} {strict:?}: {}", ran.whole());
+        assert!(ran.out.contains("note de-facto.abort.job-fails"), "{}", ran.whole());
+        assert_eq!(ran.out.contains(red), status == 1, "{}", ran.whole());
+    }
+    // The last run was by `must`. To judge or report its log, another level may be named.
+    for (strict, status) in [(None, 0), (Some("--strict"), 0), (Some("--strict=de-facto"), 1)] {
+        let ran = |command| {
+            let args = [command, "log"].into_iter().chain(strict);
+            conform(folder.path(), &args.collect::<Vec<_>>())
+        };
+        let (judged, reported) = (ran("judge"), ran("report"));
+        assert_eq!((judged.status, reported.status), (status, 0), "{strict:?}: {}", judged.whole());
+        for told in [judged, reported] {
+            assert_eq!(told.out.contains(red), status == 1, "{strict:?}: {}", told.whole());
+        }
+    }
+    assert_eq!(here(&["--strict=most"]).status, 2);
+    // What is red can be drafted.
+    let draft = ["--server", "@strict", "-q", "-f", "=abort/alone", "--draft-deviations", "draft.toml"];
+    conform(folder.path(), &draft);
+    let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();
+    assert!(draft.contains("de-facto.abort.job-fails"), "{draft}");
+}
+
+#[test]
 fn a_filter_that_fits_nothing_is_told() {
     let ran = here(&["--list", "-f", "barrier/", "-f", "barier/"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, "warning: --filter barier/ fits no scenario here\n"));

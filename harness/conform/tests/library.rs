@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use pmi_judge::again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::server::Implementation;
@@ -209,7 +209,8 @@ impl Observer for Again<'_> {
         let header = self.header.as_ref().expect("a run has begun");
         let events = std::mem::take(&mut self.events);
         let deviations = &mut Deviations::default();
-        let mut again = again::scenario(header, result, events, self.suite, deviations, false).unwrap();
+        let mut again =
+            again::scenario(header, result, events, self.suite, deviations, Strictness::Must).unwrap();
         // These have long lines cut.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);

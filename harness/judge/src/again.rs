@@ -4,7 +4,7 @@ use pmi_scenario::suite::Suite;
 
 use crate::deviations::Deviations;
 use crate::event::Event;
-use crate::verdict::{RunHeader, ScenarioResult};
+use crate::verdict::{RunHeader, ScenarioResult, Strictness};
 use crate::{Judge, result};
 
 /// A recording cannot be judged again: both of its sides are judged, by a judge each.
@@ -32,7 +32,7 @@ pub fn scenario(
     events: Vec<Event>,
     suite: &Suite,
     deviations: &mut Deviations,
-    strict: bool,
+    strict: Strictness,
 ) -> Result<ScenarioResult, NotFromEvents> {
     let Some(party) = header.under_test else {
         return Err(NotFromEvents);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 pub use semver::Version;
 
-use crate::verdict::{Judged, ScenarioResult};
+use crate::verdict::{Judged, ScenarioResult, Strictness};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
@@ -163,13 +163,15 @@ pub fn recorded(requirement: &str) -> Vec<(String, String)> {
 
 /// Entries for the findings of a run that would make it red and that no deviation covers, to be pasted into a file and
 /// explained there.
-pub fn draft(results: &[ScenarioResult]) -> String {
+pub fn draft(results: &[ScenarioResult], strict: Strictness) -> String {
+    // A broken SHOULD is worth an entry, red or not.
+    let strict = strict.max(Strictness::Should);
     let mut text = String::new();
     for result in results {
         let mut seen: Vec<&str> = Vec::new();
         for judged in &result.findings {
             let id = judged.finding.requirement.as_str();
-            if judged.deviation.is_none() && judged.severity > crate::Severity::Note && !seen.contains(&id) {
+            if judged.deviation.is_none() && strict.counts(judged) && !seen.contains(&id) {
                 seen.push(id);
                 text += &format!(
                     "\n[[deviation]]\nrequirement = {}\nscenarios = [{}]\nreason = {}\n",

@@ -9,7 +9,7 @@ use pmi_scenario::suite::Suite;
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::own::{CRASH, CRASH_TEXT, OWN};
-use crate::verdict::{Judged, RunEnd, ScenarioResult, Verdict};
+use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Outcome, Severity, Unjudged};
 
 /// Events of a failed scenario that go into its result, besides output.
@@ -17,6 +17,9 @@ pub const LAST_EVENTS: usize = 40;
 
 /// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
 pub const OUTPUT_LINES: usize = 20;
+
+/// Exit status where a scenario has a mistake.
+const SCENARIO_ERROR: i32 = 2;
 
 /// Bytes of a message that go into it; all are in the log.
 const LAST_BYTES: usize = 4096;
@@ -27,7 +30,7 @@ pub fn of_scenario(
     outcome: Outcome,
     catalogue: &Catalogue,
     deviations: &mut Deviations,
-    strict: bool,
+    strict: Strictness,
 ) -> ScenarioResult {
     let mut findings: Vec<Judged> = Vec::new();
     for finding in outcome.findings {
@@ -85,10 +88,6 @@ pub fn of_scenario(
         }
         None => outcome.unjudged.map(|why| why.to_string()),
     };
-    let bar = if strict { Severity::Warn } else { Severity::Fail };
-    let red = |f: &&Judged| f.severity >= bar;
-    result.deviates_as_recorded =
-        findings.iter().any(|f| red(&f)) && findings.iter().filter(red).all(|f| f.deviation.is_some());
     result.exit = outcome.events.iter().find_map(|e| match e.what {
         What::JobExited { exit } => Some(exit),
         _ => None,
@@ -97,7 +96,7 @@ pub fn of_scenario(
         result.last_events = last(outcome.events);
     }
     result.findings = findings;
-    result
+    result.at(strict)
 }
 
 /// What a result shows of what happened.
@@ -147,8 +146,8 @@ pub struct Ran {
     pub interrupted: bool,
     /// Some scenario has a mistake.
     pub scenario_errors: bool,
-    /// A broken SHOULD is red.
-    pub strict: bool,
+    /// What is red.
+    pub strict: Strictness,
     /// What it took.
     pub time: Duration,
 }
@@ -162,31 +161,37 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
     let unfinished = ran.selected - results.len();
     // A run that was cut short has not looked everywhere.
     let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
-    let count = |v: Verdict| counts.get(&v).copied().unwrap_or(0);
-    let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(ran.strict));
-    let judged = results.len() - count(Verdict::NotApplicable);
-    let exit_code = if ran.interrupted {
-        130
-    } else if ran.scenario_errors {
-        2
-    } else if broken || !stale.is_empty() {
-        1
-    } else if count(Verdict::Unjudged) > 0 {
-        3
-    } else if judged == 0 {
-        4
-    } else {
-        0
-    };
-    RunEnd {
-        deviations: results.iter().filter(|r| r.deviates_as_recorded).count(),
+    let end = RunEnd {
+        deviations: 0,
         counts,
         stale,
         unfinished,
         interrupted: ran.interrupted,
-        exit_code,
+        exit_code: if ran.scenario_errors { SCENARIO_ERROR } else { 0 },
         time_us: ran.time.as_micros() as u64,
-    }
+    };
+    end_at(end, results, ran.strict)
+}
+
+/// The same end by another strictness, by which these results are.
+pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
+    let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
+    let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(strict));
+    end.exit_code = if end.interrupted {
+        130
+    } else if end.exit_code == SCENARIO_ERROR {
+        SCENARIO_ERROR
+    } else if broken || !end.stale.is_empty() {
+        1
+    } else if count(Verdict::Unjudged) > 0 {
+        3
+    } else if results.len() == count(Verdict::NotApplicable) {
+        4
+    } else {
+        0
+    };
+    end.deviations = results.iter().filter(|r| r.deviates_as_recorded).count();
+    end
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 
 /// Version of the log's format.
-pub const LOG_FORMAT: u32 = 2;
+pub const LOG_FORMAT: u32 = 3;
 
 /// What a scenario came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,41 @@ impl Verdict {
             Self::Hung => "HUNG",
             Self::NotApplicable => "not applicable",
             Self::Unjudged => "COULD NOT JUDGE",
+        }
+    }
+}
+
+/// Which broken requirements make a run red. Each level counts what the one before it does.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strictness {
+    /// MUST and SHALL.
+    #[default]
+    Must,
+    /// SHOULD as well.
+    Should,
+    /// What implementations agree on beyond the specification as well.
+    DeFacto,
+}
+
+impl Strictness {
+    /// All, with the names that users give.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("must", Self::Must), ("should", Self::Should), ("de-facto", Self::DeFacto)];
+
+    /// Whether this finding makes the run red, unless a deviation covers it. What a scenario accepts as one of several outcomes
+    /// stays a note.
+    pub fn counts(self, judged: &Judged) -> bool {
+        match judged.severity {
+            Severity::Fail => true,
+            Severity::Warn => self >= Self::Should,
+            Severity::Note => {
+                self >= Self::DeFacto
+                    && judged.level == Some(Level::DeFacto)
+                    && judged.finding.at_most.is_none()
+            }
         }
     }
 }
@@ -119,14 +154,23 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl ScenarioResult {
-    /// Whether it makes the run red; `strict` counts a broken SHOULD.
-    pub fn is_red(&self, strict: bool) -> bool {
+    /// Whether it makes the run red.
+    pub fn is_red(&self, strict: Strictness) -> bool {
         match self.verdict {
-            Verdict::Pass | Verdict::Note | Verdict::NotApplicable => false,
-            Verdict::Warn => strict && !self.deviates_as_recorded,
+            Verdict::Pass | Verdict::NotApplicable => false,
+            Verdict::Note | Verdict::Warn => {
+                !self.deviates_as_recorded && self.findings.iter().any(|judged| strict.counts(judged))
+            }
             Verdict::Fail | Verdict::Crashed | Verdict::Hung => !self.deviates_as_recorded,
             Verdict::Unjudged => true,
         }
+    }
+
+    /// The same result by another strictness.
+    pub fn at(mut self, strict: Strictness) -> Self {
+        let mut red = self.findings.iter().filter(|judged| strict.counts(judged)).peekable();
+        self.deviates_as_recorded = red.peek().is_some() && red.all(|judged| judged.deviation.is_some());
+        self
     }
 }
 
@@ -146,8 +190,8 @@ pub struct RunHeader {
     pub under_test: Option<Side>,
     /// Scenarios that were selected.
     pub selected: usize,
-    /// Whether a broken SHOULD is red.
-    pub strict: bool,
+    /// What is red.
+    pub strict: Strictness,
 }
 
 /// Last line of a log.

@@ -18,7 +18,7 @@ use crate::party::{Limits, MemoryParty};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
-use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{LINE_LIMIT, Outcome, Side, Unjudged};
 use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, Source, Step};
 use pmi_scenario::signature;
@@ -48,8 +48,8 @@ pub struct Options {
     pub jobs: usize,
     /// Bounds of a scenario.
     pub limits: Limits,
-    /// A broken SHOULD is red.
-    pub strict: bool,
+    /// What is red.
+    pub strict: Strictness,
     /// Stop after so many red scenarios.
     pub max_fail: Option<usize>,
     /// Stop trying where the implementation shows no sign of life.
@@ -61,7 +61,14 @@ pub struct Options {
 impl Options {
     /// For a run that is not reported: one scenario after the other, all of them.
     pub fn uncounted(limits: Limits) -> Self {
-        Self { jobs: 1, limits, strict: false, max_fail: None, give_up: false, replay: String::new() }
+        Self {
+            jobs: 1,
+            limits,
+            strict: Strictness::Must,
+            max_fail: None,
+            give_up: false,
+            replay: String::new(),
+        }
     }
 }
 

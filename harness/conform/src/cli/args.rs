@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use crate::report::{Format, ReportSpec};
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use pmi_judge::verdict::Strictness;
 use pmi_wire::hydra::Family;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    conforms, or deviates only as recorded (broken SHOULDs are shown)
-  1    a MUST or SHALL is broken (with --strict also a SHOULD), a crash, a hang, or a stale deviation
+  1    a MUST or SHALL is broken (with --strict also a SHOULD, with --strict=de-facto also what implementations agree on), a
+       crash, a hang, or a stale deviation
   2    usage error, or a mistake in a scenario
   3    the harness could not judge a scenario
   4    nothing was judged
@@ -196,9 +199,10 @@ pub(super) struct Judge {
     /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
     #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = ["pmi2-draft", "pmi2-mpich"])]
     pub(super) against: Vec<String>,
-    /// A broken SHOULD is a failure too
-    #[arg(long, help_heading = "Verdict")]
-    pub(super) strict: bool,
+    /// Which broken requirements are red, as profiles may say too: must, the MUSTs and SHALLs; should, also the SHOULDs
+    /// (without a level, this); de-facto, also what implementations agree on beyond the specification [default: must]
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness(), help_heading = "Verdict")]
+    pub(super) strict: Option<Strictness>,
     /// Write entries for findings that no deviation covers, to be explained and moved to the deviations file
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
@@ -435,9 +439,9 @@ pub(super) struct Again {
     /// What the implementation is known to do differently
     #[arg(long, value_name = "FILE")]
     pub(super) deviations: Option<PathBuf>,
-    /// A broken SHOULD makes the run red
-    #[arg(long)]
-    pub(super) strict: bool,
+    /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
+    pub(super) strict: Option<Strictness>,
     /// ndjson, json, junit, tap, markdown or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
@@ -450,6 +454,9 @@ pub(super) struct Report {
     /// ndjson, json, junit, tap, markdown or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
+    /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
+    pub(super) strict: Option<Strictness>,
     /// Where to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
@@ -464,6 +471,14 @@ pub(super) struct Compare {
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Reads a level of `--strict`.
+fn strictness() -> impl TypedValueParser<Value = Strictness> {
+    PossibleValuesParser::new(Strictness::NAMES.map(|(name, _)| name)).map(|given| {
+        let known = Strictness::NAMES.into_iter().find(|(name, _)| *name == given);
+        known.map(|(_, level)| level).unwrap_or_default()
+    })
 }
 
 fn shard(text: &str) -> anyhow::Result<(usize, usize)> {

@@ -62,6 +62,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     };
     let mut deviations_file = args.deviations.clone();
     let mut version = None;
+    let mut strict = args.strict;
     let (mut setup, mut teardown) = (None, None);
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
     let client = client.transpose().context("--client")?;
@@ -86,6 +87,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             implementation.claims.extend(claims(args)?);
             deviations_file = deviations_file.or_else(|| implementation.deviations.clone());
             version = implementation.version.clone();
+            strict = strict.or(implementation.strict);
             (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
             Target::Processes(Box::new(implementation), environment)
         }
@@ -97,7 +99,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let options = Options {
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         limits: Limits { step: args.timeout, ..Limits::default() },
-        strict: args.strict,
+        strict: strict.unwrap_or_default(),
         max_fail: args.max_fail,
         give_up: !args.no_give_up,
         replay: replay(args),
@@ -108,7 +110,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
     let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
     if let Some(path) = &args.draft_deviations {
-        std::fs::write(path, draft(&results)).with_context(|| path.display().to_string())?;
+        std::fs::write(path, draft(&results, header.strict)).with_context(|| path.display().to_string())?;
     }
     let status = end.exit_code as u8;
     observer

@@ -147,7 +147,8 @@ fn read_run(path: &Path, keep_events: bool) -> anyhow::Result<Run> {
 
 /// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
 fn judge_again(args: &Again) -> anyhow::Result<u8> {
-    let Run { header, results, mut events, cut, .. } = read_run(&args.log, true)?;
+    let Run { mut header, results, mut events, cut, .. } = read_run(&args.log, true)?;
+    header.strict = args.strict.unwrap_or(header.strict);
     let suite = pmi_runner::suite::embedded().map_err(told)?;
     let mut deviations = match &args.deviations {
         Some(path) => read_deviations(path, None)?,
@@ -156,14 +157,14 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     let mut judged = Vec::new();
     for result in &results {
         let events = events.remove(&result.scenario).unwrap_or_default();
-        let again = again::scenario(&header, result, events, &suite, &mut deviations, args.strict);
+        let again = again::scenario(&header, result, events, &suite, &mut deviations, header.strict);
         judged.push(again.with_context(|| args.log.display().to_string())?);
     }
     let ran = Ran {
         selected: header.selected,
         interrupted: false,
         scenario_errors: false,
-        strict: args.strict,
+        strict: header.strict,
         time: std::time::Duration::from_micros(results.iter().map(|r| r.time_us).sum()),
     };
     let end = result::of_run(&suite, &judged, &deviations, ran);
@@ -189,7 +190,10 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
 }
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {
-    let run = read_run(&report.log, matches!(report.format, Format::Ndjson))?;
+    let mut run = read_run(&report.log, matches!(report.format, Format::Ndjson))?;
+    if let Some(strict) = report.strict {
+        run.set_strict(strict);
+    }
     let mut text = Vec::new();
     render(&run, report.format, &mut text)?;
     match &report.output {

@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 
 use super::block::{Block, Palette, headline};
 use super::{Run, tally, text};
-use pmi_judge::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 /// The suite of what concerns no scenario alone, and of scenarios in no folder.
 const TOP: &str = "pmi-conform";
@@ -52,7 +52,7 @@ fn suite(run: &Run, folder: &str) -> TestSuite {
     suite
 }
 
-fn case(result: &ScenarioResult, name: &str, strict: bool) -> TestCase {
+fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
     let full = Block { result, palette: Palette::PLAIN }.to_string();
     let reason = result.reason.as_deref().map(text::clean);
     let mut output = None;

@@ -20,14 +20,13 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", row(counts.iter().map(|_| "---:".to_owned()).collect()))?;
     writeln!(out, "{}", row(counts.iter().map(|(n, _)| n.to_string()).collect()))?;
     let strict = run.header.strict;
-    writeln!(out, "\n{}{}", tally::meaning(run), if strict { " (strict)" } else { "" })?;
+    writeln!(out, "\n{}{}", tally::meaning(run), tally::by_strictness(strict))?;
 
     let results = run.by_name();
     let all =
         || results.iter().flat_map(|result| result.findings.iter().map(move |judged| (*result, judged)));
     let row = |(result, judged)| Row { result, judged: Some(judged) };
-    let is_red =
-        |judged: &Judged| judged.severity == Severity::Fail || strict && judged.severity == Severity::Warn;
+    let is_red = |judged: &Judged| strict.counts(judged);
     let fresh = |(_, judged): &(_, &Judged)| judged.deviation.is_none();
 
     let mut failures: Vec<_> = all().filter(fresh).filter(|(_, judged)| is_red(judged)).map(row).collect();

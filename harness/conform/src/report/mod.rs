@@ -21,7 +21,8 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use pmi_judge::event::Event;
-use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
+use pmi_judge::result::end_at;
+use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
 
 pub(crate) use compare::Comparison;
 pub(crate) use log::{LogWriter, read_log};
@@ -119,6 +120,13 @@ struct Complaint {
 }
 
 impl Run {
+    /// Makes it what it would be by another strictness.
+    pub(crate) fn set_strict(&mut self, strict: Strictness) {
+        self.header.strict = strict;
+        self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();
+        self.end = self.end.take().map(|end| end_at(end, &self.results, strict));
+    }
+
     /// The results by name: the order in which scenarios finish changes from run to run.
     fn by_name(&self) -> Vec<&ScenarioResult> {
         let mut sorted: Vec<_> = self.results.iter().collect();

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use super::{Run, text};
 use pmi_judge::Severity;
-use pmi_judge::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
 /// Whether a result is bad and only as the deviations say.
 pub(super) fn is_known(result: &ScenarioResult) -> bool {
-    use Verdict::{Crashed, Fail, Hung, Warn};
-    result.deviates_as_recorded && matches!(result.verdict, Warn | Fail | Crashed | Hung)
+    result.deviates_as_recorded && !matches!(result.verdict, Verdict::NotApplicable | Verdict::Unjudged)
 }
 
 /// What a report calls a result.
@@ -23,6 +22,15 @@ pub(super) fn severity(severity: Severity) -> &'static str {
         Severity::Note => "note",
         Severity::Warn => "warn",
         Severity::Fail => "FAIL",
+    }
+}
+
+/// What a report adds where more than MUST and SHALL is red.
+pub(super) fn by_strictness(strict: Strictness) -> &'static str {
+    match strict {
+        Strictness::Must => "",
+        Strictness::Should => " (strict)",
+        Strictness::DeFacto => " (strict=de-facto)",
     }
 }
 
@@ -51,19 +59,29 @@ pub(super) fn meaning(run: &Run) -> String {
         let (missing, of) = (run.unfinished(), run.header.selected);
         return format!("cut short: {missing} of {of} scenarios have no result");
     };
-    let red: Vec<_> = run.results.iter().filter(|r| r.is_red(run.header.strict)).map(|r| r.verdict).collect();
+    let strict = run.header.strict;
+    let red: Vec<_> = run.results.iter().filter(|r| r.is_red(strict)).collect();
     let mut why = Vec::new();
     match end.exit_code {
         0 if end.deviations > 0 => why.push("deviates only as recorded".to_owned()),
         0 => why.push("conforms".to_owned()),
         1 => {
+            let came_to = |verdict| red.iter().any(|r| r.verdict == verdict);
+            let broken = |severity| {
+                let counts = |j: &Judged| j.severity == severity && j.deviation.is_none() && strict.counts(j);
+                red.iter().any(|r| r.findings.iter().any(counts))
+            };
             let reasons = [
-                (Verdict::Fail, "a MUST or SHALL is broken"),
-                (Verdict::Crashed, "the implementation crashed"),
-                (Verdict::Hung, "the implementation hung"),
-                (Verdict::Warn, "a SHOULD is broken, and --strict counts it"),
+                (came_to(Verdict::Fail), "a MUST or SHALL is broken"),
+                (came_to(Verdict::Crashed), "the implementation crashed"),
+                (came_to(Verdict::Hung), "the implementation hung"),
+                (broken(Severity::Warn), "a SHOULD is broken, and --strict counts it"),
+                (
+                    broken(Severity::Note),
+                    "what implementations agree on is broken, and --strict=de-facto counts it",
+                ),
             ];
-            why.extend(reasons.iter().filter(|(v, _)| red.contains(v)).map(|(_, text)| (*text).to_owned()));
+            why.extend(reasons.iter().filter(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned()));
             if !end.stale.is_empty() {
                 why.push(format!("{} to delete", text::count(end.stale.len(), "stale deviation")));
             }

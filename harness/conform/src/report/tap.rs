@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::block::{FINDINGS, place, who};
 use super::{Run, tally, text};
-use pmi_judge::verdict::{ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let complaints = run.complaints();
@@ -23,7 +23,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# {}", tally::meaning(run))
 }
 
-fn point(result: &ScenarioResult, number: usize, strict: bool, out: &mut dyn Write) -> io::Result<()> {
+fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut dyn Write) -> io::Result<()> {
     let known = tally::is_known(result);
     let ok = if known || result.is_red(strict) { "not ok" } else { "ok" };
     let reason = result.reason.as_deref().unwrap_or_default();

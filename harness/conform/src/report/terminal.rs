@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
 use super::{Run, tally, text};
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 
 /// Scenarios named for a requirement that many break.
 const NAMED: usize = 5;
@@ -41,7 +41,7 @@ pub(crate) struct Terminal<W> {
     palette: Palette,
     verbosity: Verbosity,
     bar: ProgressBar,
-    strict: bool,
+    strict: Strictness,
     /// Whether the last line is empty.
     spaced: bool,
 }
@@ -59,7 +59,7 @@ impl<W: Write> Terminal<W> {
             palette: Palette { color: look.color },
             verbosity: look.verbosity,
             bar,
-            strict: false,
+            strict: Strictness::Must,
             spaced: true,
         }
     }
@@ -91,7 +91,7 @@ impl<W: Write> Terminal<W> {
     /// Those of writing.
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
         // Strict or not, a broken SHOULD deserves to be read in full.
-        let bad = result.is_red(true);
+        let bad = result.is_red(self.strict.max(Strictness::Should));
         let (line, block) = match self.verbosity {
             Verbosity::Quiet => (result.is_red(self.strict), result.is_red(self.strict)),
             Verbosity::Normal => (true, bad),

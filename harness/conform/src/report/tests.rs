@@ -5,7 +5,7 @@ use rstest::rstest;
 use super::log::LogError;
 use super::*;
 use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, Verdict};
+use pmi_judge::verdict::{Judged, LOG_FORMAT, Strictness, Verdict};
 use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 use pmi_wire::Proc;
@@ -162,7 +162,7 @@ pub(super) fn run() -> Run {
         under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),
-        strict: false,
+        strict: Strictness::Must,
     };
     let end = RunEnd {
         counts,
@@ -377,7 +377,7 @@ fn a_broken_should_is_red_only_if_strict() {
     run.end = run.end.map(|end| RunEnd { stale: Vec::new(), ..end });
     assert!(!rendered(&run, Format::Tap).contains("not ok"));
     assert!(!rendered(&run, Format::Junit).contains("<failure"));
-    run.header.strict = true;
+    run.set_strict(Strictness::Should);
     assert!(rendered(&run, Format::Tap).contains("not ok 1 - init/rc"));
     assert!(rendered(&run, Format::Junit).contains("<failure"));
     assert!(rendered(&run, Format::Terminal).contains("a SHOULD is broken, and --strict counts it"));

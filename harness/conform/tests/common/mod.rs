@@ -62,15 +62,12 @@ fn judge_again(log: &Path, args: &[&str]) {
     if before.first().is_none_or(|run| run["under_test"].is_null()) {
         return;
     }
-    let options = ["--deviations", "--strict"];
-    let at = |option: &str| args.iter().position(|arg| *arg == option);
-    let deviations = at(options[0]).map(|at| &args[at..at + 2]).unwrap_or_default();
-    let strict = at(options[1]).map(|at| &args[at..=at]).unwrap_or_default();
+    let at = args.iter().position(|arg| *arg == "--deviations");
+    let deviations = at.map(|at| &args[at..at + 2]).unwrap_or_default();
     let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["judge", "--format", "ndjson"])
         .arg(log)
         .args(deviations)
-        .args(strict)
         .current_dir(log.parent().expect("a log lies in a folder"))
         .output()
         .expect("the built command runs");

@@ -185,6 +185,18 @@ impl Monitor {
         }
     }
 
+    /// An abort without an exit code is one of something that failed. The operating system keeps the low eight bits of a code.
+    fn abort_asked(&mut self, p: Proc, exitcode: Option<i64>) {
+        let rank = self.rank(p);
+        if p.group != 0 || rank.finalized || rank.closed {
+            return;
+        }
+        match exitcode {
+            Some(code) if code & 0xff == 0 => self.aborted_as_success = true,
+            _ => self.aborted = true,
+        }
+    }
+
     /// Notes that two requests about a name overlap, unless both only look it up.
     fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
         let (service, changes) = match request {
@@ -233,8 +245,9 @@ impl Monitor {
                 self.rank(p).finalized = true;
                 Pending::Other(Operation::Finalize)
             }
-            Request::Abort { .. } => {
+            Request::Abort { exitcode } => {
                 self.group(p.group).may_abort = true;
+                self.abort_asked(p, exitcode);
                 Pending::Other(Operation::Abort)
             }
             other => Pending::Other(other.operation()),

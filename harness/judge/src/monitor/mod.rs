@@ -41,13 +41,13 @@ impl Monitor {
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
+            What::JobExited { exit } => self.job_exited(*exit),
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
             What::ClosedByUpstream { .. } => self.scripted = true,
             What::FromProxy { .. }
             | What::ProxyEnded { .. }
             | What::Output { .. }
-            | What::JobExited { .. }
             | What::LibraryFile { .. }
             | What::Loaded { .. }
             | What::Called { .. }

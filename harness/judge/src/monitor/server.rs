@@ -8,6 +8,7 @@ use pmi_wire::{
 use super::state::{COMPLETE, Monitor, Pending, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
+use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{Expected, is_ambiguous};
 use crate::seen::{Seen, SeenKind, show};
@@ -617,6 +618,14 @@ impl Monitor {
             false => SeenKind::Silence,
         };
         self.unanswered(p, how);
+    }
+
+    pub(super) fn job_exited(&mut self, exit: Exit) {
+        if exit == Exit::Code(0) && self.aborted && !self.aborted_as_success {
+            let expected = "an exit status other than 0, since the job was aborted".to_owned();
+            let seen = Seen::from(exit.to_string());
+            self.find(Side::Server, None, "de-facto.abort.job-fails", None, expected, seen);
+        }
     }
 
     pub(super) fn closed_by_server(&mut self, p: Proc) {

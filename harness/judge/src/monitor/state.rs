@@ -185,6 +185,10 @@ pub struct Monitor {
     /// A spawn request could not be read, or was sent before the last request was answered. Which process was started for
     /// which request cannot be told.
     pub(super) spawns_unknown: bool,
+    /// A process of the first group asked to abort it, as a failure.
+    pub(super) aborted: bool,
+    /// A process of the first group asked to abort it with an exit code of 0.
+    pub(super) aborted_as_success: bool,
     /// The scenario has made the upstream of a proxy say something.
     pub(super) scripted: bool,
     pub(super) seq: u64,
@@ -307,7 +311,7 @@ impl Monitor {
     pub(super) fn find(
         &mut self,
         party: Side,
-        p: Proc,
+        p: impl Into<Option<Proc>>,
         requirement: &str,
         at_most: Option<Severity>,
         expected: String,
@@ -319,7 +323,7 @@ impl Monitor {
         self.findings.push(Finding {
             requirement: requirement.to_owned(),
             party,
-            proc: Some(p),
+            proc: p.into(),
             seq: self.seq,
             line: 0,
             at_most,

@@ -3,7 +3,7 @@
 use super::session::Session;
 use pmi_judge::event::Exit;
 use pmi_judge::result::{LAST_EVENTS, judged, same};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_scenario::suite::Suite;
 
@@ -19,7 +19,7 @@ pub fn header(command: &[String]) -> RunHeader {
         under_test: None,
         dialect: "pmi-1.1".into(),
         selected: 1,
-        strict: false,
+        strict: Strictness::Must,
     }
 }
 
@@ -81,7 +81,7 @@ pub fn end(session: &Session, result: &ScenarioResult) -> RunEnd {
 pub fn exit_code(result: &ScenarioResult) -> u8 {
     match result.verdict {
         Verdict::Unjudged => 3,
-        _ if result.is_red(false) => 1,
+        _ if result.is_red(Strictness::Must) => 1,
         _ => 0,
     }
 }

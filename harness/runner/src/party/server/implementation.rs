@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::party::proxy::{choices, detect};
+use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::Need;
 use pmi_wire::hydra::{Family, parse_version};
 
@@ -44,6 +45,8 @@ pub struct Implementation {
     pub alarms: bool,
     /// Deviations that belong to it.
     pub deviations: Option<PathBuf>,
+    /// What is red, if it says so.
+    pub strict: Option<Strictness>,
     /// Shell commands run before the first and after the last scenario.
     pub setup: Option<String>,
     /// See `setup`.
@@ -82,6 +85,8 @@ struct Profile {
     version: Option<semver::Version>,
     /// Relative to the profile.
     deviations: Option<PathBuf>,
+    /// What is red; the command line may say otherwise.
+    strict: Option<Strictness>,
     /// Shell command run before the first scenario.
     setup: Option<String>,
     /// Shell command run after the last scenario.
@@ -158,6 +163,7 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            strict: None,
             setup: None,
             teardown: None,
         }
@@ -184,6 +190,7 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            strict: None,
             setup: None,
             teardown: None,
         };
@@ -280,6 +287,7 @@ impl Implementation {
         this.env = profile.env;
         this.version = profile.version.or(this.version);
         this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
+        this.strict = profile.strict;
         (this.setup, this.teardown) = (profile.setup, profile.teardown);
         Ok(this)
     }

@@ -27,7 +27,7 @@ use pmi_test_programs::{
 type Fault = (&'static str, &'static [&'static str]);
 
 const FAULTS: &[Fault] = &[
-    ("init-null", &["rfc13.api.init.errors"]),
+    ("init-null", &["de-facto.api.init.null"]),
     ("init-never-fails", &["rfc13.api.init.errors"]),
     ("fd-fixed", &["rfc13.env.pmi-fd"]),
     ("request-before-init", &["rfc13.init.first"]),
@@ -311,6 +311,27 @@ fn a_crash_costs_one_scenario() {
     let findings = &of("library/init/spawned").findings;
     assert!(findings.iter().any(|f| f.finding.seen.contains("in PMI_Init")), "{findings:?}");
     assert_eq!(of("library/object/soname").verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_library_is_judged_as_a_program_is() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let of = |scenario: &str, fault: &str| {
+        let selected: Vec<_> =
+            suite.testing(UnderTest::Library).filter(|s| s.name == scenario).cloned().collect();
+        let result = judge(&suite, &selected, FAULTY_LIBRARY.as_ref(), fault).remove(0);
+        let cited =
+            result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
+        (result.verdict, cited)
+    };
+    // It dies of SIGPIPE at any failure. That is no crash where we have closed the connection, and one where we have not.
+    let (verdict, cited) = of("library/kvs/get-closed", "dies-of-a-closed-connection");
+    assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
+    assert_eq!(of("library/kvs/get-refused", "dies-of-a-closed-connection").0, Verdict::Crashed);
+    // Spawn is optional for a process manager, and so for a library that asks none.
+    assert_eq!(of("library/spawn/plain", "lacks-spawn").0, Verdict::NotApplicable);
+    // RFC 13 does not say that PMI_Init needs a place for its answer.
+    assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
 /// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.
-const EXITS: &str = "de-facto.client.exits";
+pub(crate) const EXITS: &str = "de-facto.client.exits";
 
 /// Broken by a process that leaves without a word.
 const FINALIZE: &str = "rfc13.abnf.c-finalize";

@@ -414,9 +414,12 @@ fn lacking(
     let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
         (_, Need::Upstream, _) => return None,
-        (Target::Library(..), Need::Names, _) => (include_str!("probes/library-names.pmi"), b""),
-        // RFC 13 calls the function for it optional nowhere.
-        (Target::Library(..), Need::Spawn, _) => return None,
+        // What a library under a process manager of its own spawns is judged in no scenario.
+        (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
+        (Target::Library(..), Need::Names, _) => {
+            (include_str!("probes/library-names.pmi"), b"cmd=publish_name")
+        }
+        (Target::Library(..), Need::Spawn, _) => (include_str!("probes/library-spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi1) => (include_str!("probes/names.pmi"), b"cmd=publish_name"),
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
@@ -425,7 +428,8 @@ fn lacking(
     // What cannot be asked is told by the scenarios themselves.
     let (outcome, _) = play_probe(suite, text, target, options)?.ok()?;
     match target {
-        Target::Library(..) => failed_call(&outcome),
+        // Who asks the process manager has it. One that asks nothing has no say in how that is done.
+        Target::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
         _ => refusal(&outcome, request),
     }
 }
@@ -439,6 +443,13 @@ fn speaks_no_pmi2(suite: &Suite, target: &Target, options: &Options) -> Option<S
 /// The dialects of these scenarios.
 fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
     selected.iter().map(|s| s.dialect).collect()
+}
+
+/// Whether a request that begins like this was sent.
+fn asks(outcome: &Outcome, request: &[u8]) -> bool {
+    let is_asked =
+        |event: &Event| matches!(&event.what, What::ToServer { bytes, .. } if bytes.0.starts_with(request));
+    outcome.events.iter().any(is_asked)
 }
 
 /// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.

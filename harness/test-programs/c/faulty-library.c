@@ -5,6 +5,7 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,6 +259,10 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
         return result;
     }
     int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
+    if (result != PMI_SUCCESS && is("dies-of-a-closed-connection")) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     if (result == PMI_SUCCESS && is("get-first-word"))
         value[strcspn(value, " ")] = 0;
     if (result == PMI_SUCCESS && is("get-upper-case") && *value >= 'a' && *value <= 'z')
@@ -329,6 +334,8 @@ int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], cons
 {
     int two[2] = {1, 1};
     const char *same[2] = {cmds && count > 0 ? cmds[0] : "", cmds && count > 0 ? cmds[0] : ""};
+    if (is("lacks-spawn"))
+        return PMI_FAIL;
     if (is("spawn-null") && (!cmds || !maxprocs))
         return PMI_SUCCESS;
     if (is("spawn-negative") && (count < 0 || preput_keyval_size < 0))

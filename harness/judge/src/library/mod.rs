@@ -15,6 +15,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
+use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
 use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
@@ -66,6 +67,8 @@ struct Process {
     wronged: bool,
     /// The connection is over.
     closed: bool,
+    /// We have closed it.
+    hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
     /// It has been told to exit.
@@ -99,12 +102,15 @@ impl Process {
 
     /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
     fn is_excused(&self, exit: Exit) -> bool {
-        let aborts = match exit {
-            Exit::Signal(signal) => Cause::of(signal) == Cause::Abort,
-            Exit::Code(code) => code != 0,
-        };
         let half = self.answers.as_ref().is_some_and(|answers| !answers.partial().is_empty());
-        aborts && (self.wronged || half)
+        match exit {
+            Exit::Signal(signal) => match Cause::of(signal) {
+                Cause::Abort => self.wronged || half,
+                Cause::BrokenPipe => self.hung_up,
+                _ => false,
+            },
+            Exit::Code(code) => code != 0 && (self.wronged || half),
+        }
     }
 }
 
@@ -213,7 +219,7 @@ impl Library {
             What::FromServer { proc, bytes } => self.process(*proc).answered(&bytes.0),
             What::ClosedByServer { proc } => {
                 let process = self.process(*proc);
-                (process.closed, process.wronged) = (true, true);
+                (process.closed, process.hung_up, process.wronged) = (true, true, true);
             }
             What::ClosedByClient { proc } => self.process(*proc).closed = true,
             What::Output { proc: Some(proc), stderr: true, line } => {
@@ -310,10 +316,11 @@ impl Library {
             (.., None) => "the library, in between calls,".to_owned(),
             (.., Some(function)) => format!("the library, in {},", function.name),
         };
-        if let Exit::Signal(signal) = exit
-            && !excused
-        {
-            self.crashed.get_or_insert((when, signal));
+        match exit {
+            // As of a program: a process that ends is to say so by an exit status.
+            Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
+            Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
+            Exit::Code(_) => {}
         }
     }
 

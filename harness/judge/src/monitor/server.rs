@@ -429,7 +429,7 @@ impl Monitor {
                 let expected = format!("a node for each of the {size} ranks");
                 self.server_error(
                     p,
-                    "rfc13.mapping.covers-all-ranks",
+                    "de-facto.mapping.covers-all-ranks",
                     expected,
                     format!("{}: {too_few}", show(value)),
                 );

@@ -137,14 +137,14 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "mapping-too-few",
-        &["rfc13.mapping.covers-all-ranks"],
+        &["de-facto.mapping.covers-all-ranks"],
         "the mapping covers one rank less",
         Effect::Mapping(|m, s| replace(m, &format!("(vector,(0,1,{}))", s.size - 1))),
         When::Always,
     ),
     fault(
         "mapping-one-block-wraps",
-        &["rfc13.mapping.covers-all-ranks"],
+        &["de-facto.mapping.covers-all-ranks"],
         "the mapping has one rank and starts again",
         Effect::Mapping(|m, s| {
             if s.size > 1 {

@@ -89,6 +89,7 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("ignores-limits", "limits/keys-of-20", "rfc13.get.key-length")]
 #[case("cuts-the-kvsname", "limits/kvsname-longest", "rfc13.kvs.name-used")]
 #[case("limits-in-sixteen-bits", "limits/huge", "rfc13.abnf.uint")]
+#[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
 #[case("polls-instead-of-the-barrier", "lawful/get-after-barrier-only", "iut.no-hang")]
 // How it reads what is lawful.
 #[case("counts-on-the-order", "lawful/order-reversed", "rfc13.parser.order")]

@@ -67,9 +67,19 @@ impl Process {
 
     /// The signal of which it crashed.
     fn crash(&self) -> Option<i32> {
+        let End::Itself(Exit::Signal(signal)) = self.end() else { return None };
+        let crashed = Cause::of(signal) == Cause::Fault
+            || self.broken_memory.is_some()
+            || self.gave_up() == Some(signal);
+        crashed.then_some(signal)
+    }
+
+    /// The signal of `abort()`, where the process was to end well: what it was told was lawful, and no reason to give up.
+    fn gave_up(&self) -> Option<i32> {
+        let well = |duty: &Expectation| duty.what == Expected::Exits(ExitPattern::Code(0));
         match self.end() {
-            End::Itself(Exit::Signal(signal)) => {
-                (Cause::of(signal) == Cause::Fault || self.broken_memory.is_some()).then_some(signal)
+            End::Itself(Exit::Signal(signal)) if Cause::of(signal) == Cause::Abort => {
+                self.duties.iter().any(|(_, duty)| well(duty)).then_some(signal)
             }
             _ => None,
         }
@@ -266,6 +276,8 @@ impl ProgramState {
                     _ => continue,
                 };
                 match (broken, process.end()) {
+                    // That it crashed says it all.
+                    _ if process.gave_up().is_some() => {}
                     (Some((expected, seen)), _) => find(&duty.cites, *line, expected, seen),
                     // A process that ends is to say so by an exit status.
                     (None, End::Itself(exit @ Exit::Signal(_)))

@@ -316,6 +316,9 @@ pub(crate) fn main() {
     if !is("asks-no-limits") {
         let maxes = pmi.must("cmd=get_maxes", "maxes");
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
+        if is("asserts-small-limits") && pmi.vallen_max > 4096 {
+            std::process::abort();
+        }
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));

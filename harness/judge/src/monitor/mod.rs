@@ -206,6 +206,41 @@ mod tests {
     }
 
     #[test]
+    fn the_cause_is_cited() {
+        let proc = Proc { group: 0, rank: 0 };
+        let cited = |said: &[(bool, &[u8])], closes: bool| {
+            let said = said.iter().map(|(server, bytes)| {
+                let bytes = Bytes(bytes.to_vec());
+                if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+            });
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let end = closes.then_some(What::ClosedByServer { proc });
+            let found = judged([launched].into_iter().chain(said).chain(end));
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let (init, refused) = (b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=response_to_init rc=-1\n");
+        assert_eq!(cited(&[(false, init), (true, refused)], false), ["rfc13.abnf.c-init"]);
+        // It was not understood since it came in pieces.
+        let pieces: [(bool, &[u8]); 3] = [(false, &init[..9]), (false, &init[9..]), (true, refused)];
+        assert_eq!(cited(&pieces, false), ["rfc13.wire.newline"]);
+
+        let joined: [(bool, &[u8]); 2] =
+            [(false, init), (true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")];
+        let name: [(bool, &[u8]); 2] =
+            [(false, b"cmd=get_my_kvsname\n"), (true, "cmd=my_kvsname kvsname=\u{192}1\n".as_bytes())];
+        assert_eq!(cited(&[joined, name].concat(), false), ["rfc13.abnf.word"]);
+
+        let name: [(bool, &[u8]); 2] =
+            [(false, b"cmd=get_my_kvsname\n"), (true, b"cmd=my_kvsname kvsname=k\n")];
+        let put = |line: &'static [u8]| [(false, line), (true, b"cmd=put_result rc=0\n".as_slice())];
+        let barrier: [(bool, &[u8]); 1] = [(false, b"cmd=barrier_in\n")];
+        let after = |line| cited(&[&joined[..], &name, &put(line), &barrier].concat(), true);
+        assert_eq!(after(b"cmd=put kvsname=k key=a value=cmd\n"), ["rfc13.abnf.c-barrier"]);
+        // What is special about this barrier is the key that is to be passed on.
+        assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
+    }
+
+    #[test]
     fn names_are_judged_where_the_order_is_known() {
         let start = [0, 1].map(|r| {
             [

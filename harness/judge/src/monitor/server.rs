@@ -18,6 +18,9 @@ use pmi_wire::grammar::Rule;
 /// The key under which the server itself provides the process mapping.
 const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 
+/// Only the newline ends a message, however it is spread over writes.
+const IN_PIECES: &str = "rfc13.wire.newline";
+
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
@@ -33,6 +36,20 @@ fn value_rule(key: &str, expected: Rule) -> &'static str {
         _ if expected == Rule::Uint => "rfc13.abnf.uint",
         _ => "rfc13.abnf.string",
     }
+}
+
+/// The key in whose value this place of a line is.
+fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
+    let before = line.get(..at)?;
+    let start = before.iter().rposition(|b| *b == b' ').map_or(0, |blank| blank + 1);
+    let end = before[start..].iter().position(|b| *b == b'=')?;
+    Some(&before[start..start + end])
+}
+
+/// Whether a key is a word that messages of the protocol have in front of their values.
+fn is_protocol_word(key: &[u8]) -> bool {
+    const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
+    WORDS.contains(&key)
 }
 
 /// The rule of the grammar that a process mapping breaks at this offset.
@@ -195,6 +212,11 @@ impl Monitor {
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
                 ("rfc13.abnf.string".to_owned(), format!("blanks, tabs and visible characters ({error})"))
             }
+            ResponseError::Message(MessageError::BadByte { at, .. })
+                if key_at(line, *at) == Some(b"kvsname".as_slice()) =>
+            {
+                ("rfc13.abnf.word".to_owned(), format!("a kvsname of visible characters ({error})"))
+            }
             ResponseError::Message(_) => {
                 ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
             }
@@ -245,6 +267,7 @@ impl Monitor {
             (Pending::Put { key, value, lawful }, _) => {
                 let round = self.rank(p).entered;
                 if ok {
+                    self.group(p.group).puts_protocol_words |= is_protocol_word(&key);
                     self.group(p.group).kvs.acknowledged(&key, &value, round);
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
@@ -253,6 +276,7 @@ impl Monitor {
                             key.len() as u64 + 1 >= m.keylen_max || value.len() as u64 + 1 >= m.vallen_max
                         });
                         let id = if full { "rfc13.maxes.honoured" } else { "rfc13.abnf.c-put" };
+                        let id = self.in_pieces_or(p, id);
                         self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
                     }
                 }
@@ -319,6 +343,7 @@ impl Monitor {
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
                 let id =
                     if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
+                let id = self.in_pieces_or(p, id);
                 self.server_error(
                     p,
                     id,
@@ -498,7 +523,8 @@ impl Monitor {
             self.rank(p).finalize_refused |= op == Operation::Finalize;
             if !self.may_abort(p) {
                 let expected = format!("success of {}", op.request_cmd());
-                self.server_error(p, &request_rule(op), expected, Seen::message(line));
+                let rule = request_rule(op);
+                self.server_error(p, self.in_pieces_or(p, &rule), expected, Seen::message(line));
             }
             return;
         }
@@ -536,6 +562,7 @@ impl Monitor {
             (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.entered < round)).collect();
         let left_for_good = group.ranks.values().any(|r| r.finalized || r.gone);
         self.rank(p).left = round;
+        self.group(p.group).puts_protocol_words &= !ok;
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             let expected = format!("nobody leaves barrier {round} before all have entered it");
@@ -584,8 +611,10 @@ impl Monitor {
             return;
         }
         let id = if self.rank(p).split_write {
-            // Only the newline ends a message, however it is spread over writes.
-            "rfc13.wire.newline".to_owned()
+            IN_PIECES.to_owned()
+        } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
+            // Such keys are what is special about the barrier: it is by then that a manager passes them on.
+            "rfc13.abnf.word".to_owned()
         } else if closed && duty == self::duty(op) {
             // The server did not take it for a request.
             request_rule(op)
@@ -604,6 +633,14 @@ impl Monitor {
     /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.
     fn others_speak_pmi2(&mut self, p: Proc) -> bool {
         self.group(p.group).ranks.values().any(|rank| rank.connection.framing() == Framing::Frames)
+    }
+
+    /// The requirement that a server breaks when it does not understand the last request of a process: one that came in pieces is
+    /// not understood for that.
+    fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+        let in_pieces =
+            self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.split_write);
+        if in_pieces { IN_PIECES } else { otherwise }
     }
 
     fn all_in(&mut self, p: Proc) -> bool {

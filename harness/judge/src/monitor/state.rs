@@ -155,6 +155,8 @@ pub(super) struct Group {
     pub(super) ranks: HashMap<u32, Rank>,
     /// What was said in frames.
     pub(super) second: pmi2::Group,
+    /// Since the last barrier a key has been put that is called like a word of the protocol.
+    pub(super) puts_protocol_words: bool,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
     /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what

@@ -56,6 +56,11 @@ pub fn is_broken_memory(line: &str) -> bool {
     BROKEN_MEMORY.iter().any(|beginning| text.starts_with(beginning))
 }
 
+/// Whether a line tells of an assertion that failed.
+pub fn is_assertion(line: &str) -> bool {
+    is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::Suite;
 
+use crate::crash::{Cause, is_assertion};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::own::{CRASH, CRASH_TEXT, OWN};
@@ -49,7 +50,7 @@ pub fn of_scenario(
                 line: 0,
                 at_most: None,
                 expected: "its processes end by themselves".into(),
-                seen: format!("{name} died of signal {signal}"),
+                seen: crash(name, *signal, &outcome.events),
                 kind: None,
             },
             level: None,
@@ -97,6 +98,22 @@ pub fn of_scenario(
     }
     result.findings = findings;
     result.at(strict)
+}
+
+/// A crash in words by which it is told from others: who died of what, and the last that tells why.
+fn crash(name: &str, signal: i32, events: &[Event]) -> String {
+    let closed = |e: &Event| matches!(e.what, What::ClosedByClient { .. } | What::Ended { ours: true, .. });
+    if Cause::of(signal) == Cause::BrokenPipe && events.iter().any(closed) {
+        return format!("{name} died of signal {signal}, writing to a connection that we had closed");
+    }
+    let output = events.iter().filter_map(|e| match &e.what {
+        What::Output { line, .. } => std::str::from_utf8(&line.0).ok(),
+        _ => None,
+    });
+    match output.map(str::trim).find(|line| is_assertion(line)) {
+        Some(line) => format!("{name} died of signal {signal}: {line}"),
+        None => format!("{name} died of signal {signal}"),
+    }
 }
 
 /// What a result shows of what happened.
@@ -200,6 +217,28 @@ mod tests {
 
     use super::*;
     use crate::event::Bytes;
+
+    #[test]
+    fn crashes_are_told_apart() {
+        let event = |what| Event::new(0, what);
+        let says = |text: &str| {
+            event(What::Output { proc: None, stderr: true, line: Bytes(text.as_bytes().to_vec()) })
+        };
+        let closed = || event(What::ClosedByClient { proc: Proc { group: 0, rank: 0 } });
+        let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";
+        for (signal, events, told) in [
+            (11, vec![closed()], "pm died of signal 11".to_owned()),
+            (6, vec![says("starting"), says(failed), says("bye")], format!("pm died of signal 6: {failed}")),
+            (
+                13,
+                vec![closed()],
+                "pm died of signal 13, writing to a connection that we had closed".to_owned(),
+            ),
+            (13, vec![], "pm died of signal 13".to_owned()),
+        ] {
+            assert_eq!(crash("pm", signal, &events), told);
+        }
+    }
 
     #[test]
     fn output_never_takes_the_place_of_what_was_said() {

@@ -1,9 +1,10 @@
 //! How many scenarios came to what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Run, text};
 use pmi_judge::Severity;
+use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
 /// Whether a result is bad and only as the deviations say.
@@ -102,25 +103,42 @@ pub(super) fn meaning(run: &Run) -> String {
 pub(super) struct Group<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
+    /// Of crashes, which: they have one requirement and many causes.
+    pub(super) crash: Option<String>,
     pub(super) scenarios: Vec<&'a str>,
+    /// What was seen in more than one of them, and in which: one cause, as a rule.
+    pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+/// A crash without the number of the rank.
+fn cluster(judged: &Judged) -> Option<String> {
+    let finding = (judged.finding.requirement == CRASH).then_some(&judged.finding)?;
+    let rest =
+        finding.seen.strip_prefix("rank ").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    Some(rest.map_or(finding.seen.clone(), |rest| format!("a rank{rest}")))
 }
 
 /// What was found that no deviation covers, by severity and requirement, the worst first: what is only noted is not listed
 /// among what fails.
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
-    let mut by_id: BTreeMap<(&str, Severity), Vec<&str>> = BTreeMap::new();
+    let mut by_id: BTreeMap<_, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
     for result in results {
         for judged in result.findings.iter().filter(|j| j.deviation.is_none()) {
-            let key = (judged.finding.requirement.as_str(), judged.severity);
-            by_id.entry(key).or_default().push(&result.scenario);
+            let key = (judged.finding.requirement.as_str(), judged.severity, cluster(judged));
+            let seen = by_id.entry(key).or_default().entry(judged.finding.seen.as_str()).or_default();
+            seen.insert(&result.scenario);
         }
     }
-    let group = |((requirement, severity), scenarios)| Group { requirement, severity, scenarios };
+    let group =
+        |((requirement, severity, crash), by_seen): ((_, _, Option<String>), BTreeMap<_, BTreeSet<_>>)| {
+            let scenarios: BTreeSet<&str> = by_seen.values().flatten().copied().collect();
+            let repeated =
+                by_seen.into_iter().filter(|(_, scenarios)| scenarios.len() > 1 && crash.is_none());
+            let repeated =
+                repeated.map(|(seen, scenarios)| (seen, scenarios.into_iter().collect())).collect();
+            Group { requirement, severity, crash, scenarios: scenarios.into_iter().collect(), repeated }
+        };
     let mut groups: Vec<Group<'_>> = by_id.into_iter().map(group).collect();
-    for group in &mut groups {
-        group.scenarios.sort_unstable();
-        group.scenarios.dedup();
-    }
     groups.sort_by_key(|group| std::cmp::Reverse(group.severity));
     groups
 }

@@ -1,5 +1,6 @@
 //! What people see while scenarios run, and when all is done.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -7,10 +8,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
 use super::{Run, tally, text};
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::Finding;
+use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
 
 /// Scenarios named for a requirement that many break.
 const NAMED: usize = 5;
+
+/// Characters of what was seen that the summary shows.
+const SEEN: usize = 100;
+
+/// The first of these scenarios, and how many more there are.
+fn named(scenarios: &[&str]) -> String {
+    let names: Vec<_> = scenarios.iter().take(NAMED).map(|name| text::clean(name)).collect();
+    let more = scenarios.len().saturating_sub(NAMED);
+    names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
 
 /// How much to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +54,8 @@ pub(crate) struct Terminal<W> {
     verbosity: Verbosity,
     bar: ProgressBar,
     strict: Strictness,
+    /// What was shown in full, by requirement, expected and seen, and at which scenario.
+    shown: HashMap<(String, String, String), String>,
     /// Whether the last line is empty.
     spaced: bool,
 }
@@ -60,6 +74,7 @@ impl<W: Write> Terminal<W> {
             verbosity: look.verbosity,
             bar,
             strict: Strictness::Must,
+            shown: HashMap::new(),
             spaced: true,
         }
     }
@@ -97,6 +112,9 @@ impl<W: Write> Terminal<W> {
             Verbosity::Normal => (true, bad),
             Verbosity::Verbose => (true, bad || !result.findings.is_empty()),
         };
+        let before = if block { self.shown_before(result) } else { None };
+        let before = before.filter(|_| self.verbosity == Verbosity::Normal);
+        let block = block && before.is_none();
         let mut shown = String::new();
         if line {
             let (style, dim) = (self.palette.result(result), self.palette.dim());
@@ -105,6 +123,9 @@ impl<W: Write> Terminal<W> {
             let _ = write!(shown, "{style}{label:>15}{style:#}  {name}  {dim}{time}{dim:#}");
             if !result.findings.is_empty() {
                 let _ = write!(shown, ", {}", text::count(result.findings.len(), "finding"));
+            }
+            if let Some(first) = &before {
+                let _ = write!(shown, ", as in {} (-v shows it)", text::clean(first));
             }
             if let (Verdict::NotApplicable, Some(reason)) = (result.verdict, &result.reason) {
                 let _ = write!(shown, ", {}", text::clean(reason));
@@ -138,13 +159,16 @@ impl<W: Write> Terminal<W> {
                 let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
                 let (id, of) =
                     (text::clean(group.requirement), text::count(group.scenarios.len(), "scenario"));
-                let names: Vec<_> =
-                    group.scenarios.iter().take(NAMED).map(|name| text::clean(name)).collect();
-                let _ = write!(shown, "  {style}{label}{style:#} {id}: {of}: {}", names.join(", "));
-                if let Some(more @ 1..) = group.scenarios.len().checked_sub(NAMED) {
-                    let _ = write!(shown, " and {more} more");
+                let crash = group.crash.map(|crash| text::clean(&crash) + ": ").unwrap_or_default();
+                let names = named(&group.scenarios);
+                let _ = writeln!(shown, "  {style}{label}{style:#} {id}: {crash}{of}: {names}");
+                for (seen, scenarios) in
+                    group.repeated.iter().filter(|(_, s)| s.len() < group.scenarios.len())
+                {
+                    let (seen, of) =
+                        (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
+                    let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
                 }
-                shown.push('\n');
             }
             shown.push('\n');
         }
@@ -169,6 +193,22 @@ impl<W: Write> Terminal<W> {
         }
         let _ = writeln!(shown, "{}", tally::meaning(run));
         self.show(&shown)
+    }
+
+    /// The scenario at which the same was shown in full, if all that a result has found was shown before: it is one cause, as a rule,
+    /// and not worth a transcript each time.
+    fn shown_before(&mut self, result: &ScenarioResult) -> Option<String> {
+        let told = |judged: &Judged| {
+            let Finding { requirement, expected, seen, .. } = &judged.finding;
+            (requirement.clone(), expected.clone(), seen.clone())
+        };
+        let told: Vec<_> = result.findings.iter().map(told).collect();
+        let known: Option<Vec<_>> = told.iter().map(|what| self.shown.get(what)).collect();
+        let first = known.and_then(|all| all.first().map(|name| (*name).clone()));
+        for what in told {
+            self.shown.entry(what).or_insert_with(|| result.scenario.clone());
+        }
+        first.filter(|_| !matches!(result.verdict, Verdict::Hung | Verdict::Unjudged))
     }
 
     /// Shows a run that is over.

@@ -384,6 +384,48 @@ fn a_broken_should_is_red_only_if_strict() {
 }
 
 #[test]
+fn one_cause_is_told_once() {
+    let mut run = run();
+    let failure = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
+    let named = |name: &str| ScenarioResult { scenario: name.to_owned(), ..failure.clone() };
+    let crashed = |name: &str, seen: &str| {
+        let mut result = named(name);
+        result.verdict = Verdict::Crashed;
+        result.findings.truncate(1);
+        let finding = &mut result.findings[0].finding;
+        (finding.requirement, finding.seen) = (pmi_judge::own::CRASH.to_owned(), seen.to_owned());
+        result
+    };
+    let mut other = named("get/other");
+    other.findings[0].finding.seen = "something else".to_owned();
+    run.results = vec![
+        named("get/value"),
+        named("get/again"),
+        other,
+        crashed("abort/a", "rank 0 died of signal 11"),
+        crashed("abort/b", "rank 1 died of signal 11"),
+        crashed("abort/c", "rank 1 died of signal 6: Assertion `x' failed"),
+    ];
+    let text = rendered(&run, Format::Terminal);
+    let shown = "seen      \"cmd=get_result rc=1 msg=none\"";
+    assert_eq!(text.matches(shown).count(), 1, "{text}");
+    assert!(text.contains("get/again  1.5ms, 2 findings, as in get/value (-v shows it)\n"), "{text}");
+    assert!(
+        text.contains("in 2 scenarios: \"cmd=get_result rc=1 msg=none\": get/again, get/value\n"),
+        "{text}"
+    );
+    // Crashes are told apart by what is known of them, and by no rank.
+    let crashes = "iut.no-crash: a rank died of signal";
+    assert!(text.contains(&format!("{crashes} 11: 2 scenarios: abort/a, abort/b\n")), "{text}");
+    assert!(text.contains(&format!("{crashes} 6: Assertion `x' failed: 1 scenario: abort/c\n")), "{text}");
+    // With -v, all of it.
+    let mut out = Vec::new();
+    let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose };
+    Terminal::new(&mut out, look).whole(&run).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap().matches(shown).count(), 2);
+}
+
+#[test]
 fn specs_of_reports() {
     let spec = |format, file: Option<&str>| Ok(ReportSpec { format, file: file.map(PathBuf::from) });
     assert_eq!("junit".parse(), spec(Format::Junit, None));

@@ -110,7 +110,8 @@ fn crash(name: &str, signal: i32, events: &[Event]) -> String {
         What::Output { line, .. } => std::str::from_utf8(&line.0).ok(),
         _ => None,
     });
-    match output.map(str::trim).find(|line| is_assertion(line)) {
+    let aborted = Cause::of(signal) == Cause::Abort;
+    match output.map(str::trim).find(|line| aborted && is_assertion(line)) {
         Some(line) => format!("{name} died of signal {signal}: {line}"),
         None => format!("{name} died of signal {signal}"),
     }
@@ -227,7 +228,7 @@ mod tests {
         let closed = || event(What::ClosedByClient { proc: Proc { group: 0, rank: 0 } });
         let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";
         for (signal, events, told) in [
-            (11, vec![closed()], "pm died of signal 11".to_owned()),
+            (11, vec![says(failed), closed()], "pm died of signal 11".to_owned()),
             (6, vec![says("starting"), says(failed), says("bye")], format!("pm died of signal 6: {failed}")),
             (
                 13,

@@ -8,8 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
 use super::{Run, tally, text};
-use pmi_judge::Finding;
+use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::{Finding, Severity};
 
 /// Scenarios named for a requirement that many break.
 const NAMED: usize = 5;
@@ -162,9 +163,8 @@ impl<W: Write> Terminal<W> {
                 let crash = group.crash.map(|crash| text::clean(&crash) + ": ").unwrap_or_default();
                 let names = named(&group.scenarios);
                 let _ = writeln!(shown, "  {style}{label}{style:#} {id}: {crash}{of}: {names}");
-                for (seen, scenarios) in
-                    group.repeated.iter().filter(|(_, s)| s.len() < group.scenarios.len())
-                {
+                let told = |s: &[&str]| s.len() < group.scenarios.len() && group.severity > Severity::Note;
+                for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| told(s)) {
                     let (seen, of) =
                         (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
                     let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
@@ -174,7 +174,7 @@ impl<W: Write> Terminal<W> {
         }
         let complaints = run.complaints();
         for complaint in &complaints {
-            let style = palette.severity(pmi_judge::Severity::Fail);
+            let style = palette.severity(Severity::Fail);
             let _ = writeln!(shown, "{style}{}{style:#}: {}", complaint.name, complaint.text);
         }
         if !complaints.is_empty() {
@@ -200,7 +200,10 @@ impl<W: Write> Terminal<W> {
     fn shown_before(&mut self, result: &ScenarioResult) -> Option<String> {
         let told = |judged: &Judged| {
             let Finding { requirement, expected, seen, .. } = &judged.finding;
-            (requirement.clone(), expected.clone(), seen.clone())
+            // Of a crash of which nothing else is known, what led to it is in the transcript only.
+            let bare = requirement == CRASH && seen.ends_with(|c: char| c.is_ascii_digit());
+            let expected = if bare { result.scenario.clone() } else { expected.clone() };
+            (requirement.clone(), expected, seen.clone())
         };
         let told: Vec<_> = result.findings.iter().map(told).collect();
         let known: Option<Vec<_>> = told.iter().map(|what| self.shown.get(what)).collect();

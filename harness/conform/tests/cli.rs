@@ -513,6 +513,18 @@ fn what_is_red_has_levels() {
 }
 
 #[test]
+fn what_is_logged_when_the_job_ends_is_logged() {
+    let played = |last: &str| {
+        let serve = env!("CARGO_BIN_EXE_pmi-conform");
+        let server = format!("sh -c '{serve} serve \"$@\" 2>/dev/null; {last}' sh -n {{ranks}} {{agent}}");
+        here(&["--server", &server, "--strict", "-f", "=errors/logged"])
+    };
+    let (late, never) = (played("sleep 1; echo a client broke the protocol >&2; exit 1"), played("exit 1"));
+    assert_eq!((late.status, never.status), (0, 1), "{}{}", late.whole(), never.whole());
+    assert!(never.out.contains("warn rfc13.error.log"), "{}", never.whole());
+}
+
+#[test]
 fn a_filter_that_fits_nothing_is_told() {
     let ran = here(&["--list", "-f", "barrier/", "-f", "barier/"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, "warning: --filter barier/ fits no scenario here\n"));

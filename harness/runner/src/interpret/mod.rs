@@ -516,7 +516,11 @@ impl<'a> Interpreter<'a> {
                 self.release();
                 self.expect(None, Expected::JobExits(*expected))?;
             }
-            Action::Process(ProcessAction::Logged) => self.expect(None, Expected::Logs)?,
+            Action::Process(ProcessAction::Logged) => {
+                // Launchers pass on what was written, and say what went wrong, when the job ends.
+                self.release();
+                self.expect(None, Expected::Logs)?;
+            }
             _ => return Err(Ended::Mistake("this is not a step of the job".into())),
         }
         Ok(())

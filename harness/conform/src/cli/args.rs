@@ -13,8 +13,7 @@ use pmi_wire::hydra::Family;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    conforms, or deviates only as recorded (broken SHOULDs are shown)
-  1    a MUST or SHALL is broken (with --strict also a SHOULD, with --strict=de-facto also what implementations agree on), a
-       crash, a hang, or a stale deviation
+  1    a MUST or SHALL is broken (--strict: or a SHOULD), a crash, a hang, or a stale deviation
   2    usage error, or a mistake in a scenario
   3    the harness could not judge a scenario
   4    nothing was judged

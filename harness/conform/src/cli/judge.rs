@@ -42,7 +42,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     for set in &args.against {
         suite.catalogue.judge_by(set);
     }
-    let selected = select(&suite, args)?;
+    let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
+    let selected = select(&suite, args, dialect(args, named.as_ref()))?;
     if args.list {
         let list: String =
             selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
@@ -54,11 +55,11 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let environment = Environment::new(Arc::clone(&interrupted))?;
-    let implementation = match (&args.server, args.memory || args.client.is_some()) {
+    let implementation = match (named, args.memory || args.client.is_some()) {
         (_, true) => None,
         (None, false) if args.library.is_some() => None,
         (None, false) => Some(Implementation::reference(&environment.binary)),
-        (Some(server), false) => Some(Implementation::from_argument(server).context("--server")?),
+        (named, false) => named,
     };
     let mut deviations_file = args.deviations.clone();
     let mut version = None;
@@ -155,7 +156,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
+fn select(suite: &Suite, args: &Judge, dialect: Option<Dialect>) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = match (&args.client, &args.library) {
         (Some(_), _) => UnderTest::Client,
         (None, Some(_)) => UnderTest::Library,
@@ -165,7 +166,6 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
         // Where it is the only one, nothing is played, which says it, too.
         writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here")?;
     }
-    let dialect = dialect(args);
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
@@ -192,10 +192,10 @@ fn select(suite: &Suite, args: &Judge) -> anyhow::Result<Vec<Arc<Scenario>>> {
 
 /// The one dialect whose scenarios are played, if not all are. What somebody brings, and what our own server is judged by, is
 /// played as it is; whoever is named by `--server` is asked for PMI-1 unless told otherwise.
-fn dialect(args: &Judge) -> Option<Dialect> {
+fn dialect(args: &Judge, server: Option<&Implementation>) -> Option<Dialect> {
     match args.dialect.as_deref() {
         Some(word) => Dialect::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect),
-        None if args.server.is_some() && args.paths.is_empty() => Some(Dialect::Pmi1),
+        None if args.paths.is_empty() => server.map(|server| server.dialect.unwrap_or_default()),
         None => None,
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
-use pmi_scenario::ast::Need;
+use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::hydra::{Family, parse_version};
 
 /// Why an implementation cannot be started as asked. The message says what to do.
@@ -45,6 +45,8 @@ pub struct Implementation {
     pub alarms: bool,
     /// Deviations that belong to it.
     pub deviations: Option<PathBuf>,
+    /// The one dialect in which it is judged, if it says so.
+    pub dialect: Option<Dialect>,
     /// What is red, if it says so.
     pub strict: Option<Strictness>,
     /// Shell commands run before the first and after the last scenario.
@@ -80,6 +82,9 @@ struct Profile {
     /// Added to the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// The one dialect that it is asked for.
+    #[serde(default)]
+    dialect: Option<Dialect>,
     /// Told to the deviations.
     #[serde(default, deserialize_with = "version")]
     version: Option<semver::Version>,
@@ -163,6 +168,7 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            dialect: None,
             strict: None,
             setup: None,
             teardown: None,
@@ -190,6 +196,7 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            dialect: None,
             strict: None,
             setup: None,
             teardown: None,
@@ -287,6 +294,7 @@ impl Implementation {
         this.env = profile.env;
         this.version = profile.version.or(this.version);
         this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
+        this.dialect = profile.dialect;
         this.strict = profile.strict;
         (this.setup, this.teardown) = (profile.setup, profile.teardown);
         Ok(this)

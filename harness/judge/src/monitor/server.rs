@@ -298,12 +298,10 @@ impl Monitor {
                     self.unpublished.insert(service);
                 }
                 if ok && !known && !self.state_unknown(p) {
-                    self.server_error(
-                        p,
-                        "rfc13.error.rc-nonzero",
-                        "an error, since the name is not published",
-                        Seen::message(line),
-                    );
+                    // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
+                    let expected = "an error, since the name is not published".to_owned();
+                    let (id, note) = ("rfc13.error.rc-nonzero", Some(Severity::Note));
+                    self.find(Side::Server, p, id, note, expected, Seen::message(line));
                 }
             }
             (Pending::Spawn(request), Body::Spawn(Some(codes))) => {

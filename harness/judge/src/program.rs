@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
-use pmi_wire::Proc;
+use pmi_wire::{Proc, Response, ValueReading};
 
 use crate::conversation::Conversation;
 use crate::crash::Cause;
@@ -22,6 +22,12 @@ const FINALIZE: &str = "rfc13.abnf.c-finalize";
 /// Broken by whoever makes no sense of the names and limits that it was told.
 const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
 
+/// Broken by whoever takes an answer that nobody has asked for as its own.
+const OUT_OF_STEP: &str = "rfc13.wire.lock-step";
+
+/// Broken by whoever asks with a name that it was told and that is no word.
+const OF_NO_WORD: [&str; 2] = ["rfc13.abnf.word", "rfc13.wire.tuples"];
+
 #[derive(Debug, Default)]
 struct Process {
     /// What it is expected to come to, each with its line of the scenario.
@@ -32,6 +38,14 @@ struct Process {
     last_place: usize,
     /// A request of it has no answer.
     waits: bool,
+    /// What it has written since its last newline, how many requests it has made, and how many lines it was told.
+    writing: Vec<u8>,
+    requests: usize,
+    told: usize,
+    /// It was told something that it had not asked for.
+    told_unasked: bool,
+    /// It was told a name of its keyval space that is none.
+    misnamed: bool,
     /// How it was ended, if not by itself.
     ended: Option<End>,
     exit: Option<Exit>,
@@ -48,6 +62,19 @@ impl Process {
             (Some(end), _) => end,
             (None, Some(exit)) => End::Itself(exit),
             (None, None) => End::Unknown,
+        }
+    }
+
+    /// Counts its requests.
+    fn writes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' => {
+                    let line = std::mem::take(&mut self.writing);
+                    self.requests += usize::from(line.starts_with(b"cmd=") || line == b"endcmd");
+                }
+                byte => self.writing.push(*byte),
+            }
         }
     }
 
@@ -135,10 +162,16 @@ impl ProgramState {
             What::Reached { proc } => self.process(*proc).reached += 1,
             What::ToServer { proc, bytes } => {
                 self.spoke = true;
-                self.process(*proc).waits |= bytes.0.contains(&b'\n');
+                let process = self.process(*proc);
+                process.waits |= bytes.0.contains(&b'\n');
+                process.writes(&bytes.0);
             }
             What::FromServer { proc, bytes } => {
-                self.process(*proc).waits &= !bytes.0.ends_with(b"\n");
+                let process = self.process(*proc);
+                process.told += bytes.0.iter().filter(|b| **b == b'\n').count();
+                process.told_unasked |= process.told > process.requests;
+                process.misnamed |= is_bad_name(&bytes.0);
+                process.waits &= !bytes.0.ends_with(b"\n");
             }
             What::Ended { proc, ours } => {
                 self.process(*proc).ended = Some(if *ours { End::Killed } else { End::Group });
@@ -225,11 +258,13 @@ impl ProgramState {
         // Who ends badly need not finalize: that is how a client aborts.
         let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
         let leaves = finding.requirement == FINALIZE && finding.proc.is_none_or(badly);
-        // Whoever was told names and limits that RFC 13 does not allow need not make sense of them.
-        let reached = |p: Proc| process(p).is_some_and(|process| process.reached > 0);
-        let misled = self.is_hostile()
-            && OF_WHAT_IT_WAS_TOLD.contains(&finding.requirement.as_str())
-            && finding.proc.is_some_and(reached);
+        // Whoever was told names, limits or answers that RFC 13 does not allow need not make sense of them.
+        let holds = |what: fn(&Process) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
+        let id = finding.requirement.as_str();
+        let misled =
+            (self.is_hostile() && OF_WHAT_IT_WAS_TOLD.contains(&id) && holds(|process| process.reached > 0))
+                || (id == OUT_OF_STEP && holds(|process| process.told_unasked))
+                || (OF_NO_WORD.contains(&id) && holds(|process| process.misnamed));
         leaves || misled
     }
 
@@ -299,6 +334,12 @@ impl ProgramState {
         let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
         told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
+}
+
+/// Whether this tells a name of a keyval space that is none.
+fn is_bad_name(bytes: &[u8]) -> bool {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    line.starts_with(b"cmd=my_kvsname") && Response::parse(line, ValueReading::ToEndOfLine).is_err()
 }
 
 /// What was expected of an exit status that does not fit.

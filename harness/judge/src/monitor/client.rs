@@ -162,6 +162,8 @@ impl Monitor {
         let finalized =
             rank.finalized && !(op == Operation::Abort && (rank.finalize_refused || rank.unreadable));
         let init_sent = rank.init_sent;
+        // What came instead of an answer to init is told by itself, and not by each request that follows.
+        let joined = joined || (init_sent && rank.unreadable && op != Operation::Init);
         rank.init_sent |= op == Operation::Init;
         if waits {
             self.lose_correlation(p);

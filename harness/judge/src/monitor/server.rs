@@ -255,7 +255,9 @@ impl Monitor {
             }
             return self.unreadable(p, &id, &expected, Seen::message(line));
         }
-        self.rank(p).pending.pop_front();
+        let rank = self.rank(p);
+        // What is wrong with an answer to init is told once, and not by each request that follows.
+        rank.joined |= matches!(rank.pending.pop_front(), Some(Pending::Init(_)));
         self.server_error(p, &id, expected, Seen::message(line));
     }
 

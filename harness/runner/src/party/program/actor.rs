@@ -47,6 +47,8 @@ pub(super) struct Actor {
     played: Vec<bool>,
     /// How often.
     pub(super) fired: usize,
+    /// The server knows of its init, which the scenario answers.
+    pub(super) introduced: bool,
     /// What stands behind the right answer, and of which rule.
     pub(super) behind: Option<(usize, VecDeque<Act>)>,
     pub(super) out: VecDeque<(Instant, Out)>,
@@ -79,6 +81,7 @@ impl Actor {
             framer: Framer::new(longest_message),
             spawn: None,
             fired: 0,
+            introduced: false,
             behind: None,
             out: VecDeque::new(),
             loose: true,

@@ -167,6 +167,13 @@ impl<'a> Stage<'a> {
             self.server.receive(p, raw);
             return self.drain();
         }
+        // Whoever goes on after an init that the scenario answers is met as one that has said it.
+        let answered = line.starts_with(b"cmd=init") && !acts.iter().any(|act| matches!(act, Act::Right));
+        let introduces = |actor: &mut Actor| answered && !std::mem::replace(&mut actor.introduced, true);
+        if self.actors.get_mut(&p).is_some_and(introduces) {
+            self.server.receive(p, raw);
+            while self.server.next_action().is_some() {}
+        }
         self.perform(p, i, acts, raw);
     }
 

@@ -142,6 +142,20 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("overruns-a-buffer", "long/value-beyond-the-limit", "iut.no-crash")]
 #[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
 #[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
+// What any reply may be.
+#[case("crashes-at-keys-of-others", "lawful/extra-known-keys", "iut.no-crash")]
+#[case("wants-the-command-first", "lawful/command-not-first", "rfc13.parser.order")]
+#[case("divides-by-the-universe", "replies/universe-values[zero]", "iut.no-crash")]
+#[case("takes-limits-for-signed", "replies/maxes-values[negative]", "iut.no-crash")]
+#[case("crashes-on-odd-names", "replies/kvsname-values[like-a-tuple]", "iut.no-crash")]
+#[case("crashes-on-odd-spawned", "environment/pmi-spawned[no-number]", "iut.no-crash")]
+#[case("waits-for-the-newline", "replies/appnum-ends[inside]", "iut.no-hang")]
+#[case("well-after-close", "replies/universe-ends[before-the-newline]", "de-facto.client.ends-on-close")]
+#[case("passes-over-empty-lines", "replies/kvsname-wrong[empty-line]", "iut.no-hang")]
+#[case("passes-over-junk", "replies/appnum-wrong[garbage]", "iut.no-hang")]
+#[case("takes-junk-for-success", "replies/appnum-wrong[garbage]", "rfc13.error.abort")]
+#[case("takes-any-answer", "replies/universe-wrong[request-back]", "rfc13.error.abort")]
+#[case("passes-over-other-answers", "replies/get-more[twice]", "rfc13.error.abort")]
 fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filter = format!("=client/{scenario}");
     let found = judge(&faulty(fault), "2", &["--filter", &filter]);

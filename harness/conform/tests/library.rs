@@ -87,6 +87,9 @@ const FAULTS: &[Fault] = &[
     ("get-first-word", &["rfc13.get.value"]),
     ("get-upper-case", &["rfc13.get.value"]),
     ("get-empty", &["rfc13.api.kvs-get"]),
+    ("get-up-to-equals-sign", &["rfc13.get.value"]),
+    ("get-wears-out", &["rfc13.api.kvs-get"]),
+    ("misses-wear-out", &["rfc13.api.kvs-get.errors"]),
     ("get-never-fails", &["rfc13.api.kvs-get.errors"]),
     ("my-name-null", &["rfc13.api.kvs-get-my-name.errors"]),
     ("my-name-overrun", &["rfc13.api.kvs-get-my-name"]),
@@ -101,6 +104,7 @@ const FAULTS: &[Fault] = &[
     ("barrier-only-enters", &["rfc13.barrier.all-in-before-any-out"]),
     ("barrier-for-ever", &["rfc13.barrier.released"]),
     ("barrier-once", &["rfc13.barrier.generic"]),
+    ("barrier-wears-out", &["rfc13.barrier.generic"]),
     ("barrier-code", &["rfc13.api.return-codes"]),
     ("barrier-never-fails", &["rfc13.api.barrier.errors"]),
     ("request-after-finalize", &["rfc13.finalize.last"]),
@@ -123,6 +127,7 @@ const FAULTS: &[Fault] = &[
     ("publish-cut", &["rfc13.publish.lookup"]),
     ("unpublish-lost", &["rfc13.unpublish.gone", "rfc13.api.unpublish-name"]),
     ("lookup-other", &["rfc13.api.lookup-name"]),
+    ("lookup-up-to-equals-sign", &["rfc13.lookup.port"]),
     ("lookup-always", &["rfc13.lookup.port"]),
     ("create-code", &["rfc13.api.return-codes"]),
 ];
@@ -332,6 +337,22 @@ fn a_library_is_judged_as_a_program_is() {
     assert_eq!(of("library/spawn/plain", "lacks-spawn").0, Verdict::NotApplicable);
     // RFC 13 does not say that PMI_Init needs a place for its answer.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
+}
+
+#[test]
+fn a_crash_at_an_odd_environment_is_found() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let selected: Vec<_> = testing(&suite, &["rfc13.api.return-codes"])
+        .into_iter()
+        .filter(|s| s.name.contains("pmi-rank"))
+        .collect();
+    let results = judge(&suite, &selected, FAULTY_LIBRARY.as_ref(), "crashes-on-odd-rank");
+    let crashed: Vec<&str> =
+        results.iter().filter(|r| r.verdict == Verdict::Crashed).map(|r| r.scenario.as_str()).collect();
+    assert_eq!(
+        crashed,
+        ["library/replies/env-pmi-rank[negative]", "library/replies/env-pmi-rank[no-number]"]
+    );
 }
 
 #[test]

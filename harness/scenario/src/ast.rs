@@ -156,7 +156,8 @@ pub struct Row {
 }
 
 /// Who is under test; we play the other side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum UnderTest {
     /// A process manager: we send `C:` and expect `S:`.
     Server,

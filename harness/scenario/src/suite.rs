@@ -10,8 +10,8 @@ use crate::ast::{Scenario, Source, Step, Stmt};
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
 
-/// The input space, the one table beside the catalogue.
-const INPUTS: &str = "inputs.toml";
+/// The input space, the tables beside the catalogue.
+const INPUTS: [&str; 2] = ["inputs.toml", "replies.toml"];
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
@@ -106,7 +106,9 @@ impl Suite {
         let mut fragments = Vec::new();
         for (path, bytes) in embedded_files() {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            if path.extension().is_some_and(|e| e == "toml") && path != Path::new(INPUTS) {
+            if path.extension().is_some_and(|e| e == "toml")
+                && !INPUTS.map(Path::new).contains(&path.as_path())
+            {
                 let at = |error| SuiteError::Catalogue { file: path.clone(), error };
                 suite.catalogue.add(&text).map_err(at)?;
             } else if path.starts_with("fragments") {

@@ -50,6 +50,9 @@ int PMI_Init(int *spawned)
         setenv("PMI_FD", "7", 1);
     if (is("request-before-init"))
         blurt("cmd=get_maxes\n");
+    const char *rank = getenv("PMI_RANK");
+    if (is("crashes-on-odd-rank") && rank && strspn(rank, "0123456789") != strlen(rank))
+        abort();
     int result = GOOD(PMI_Init)(spawned);
     once_initialized |= result == PMI_SUCCESS;
     if (is("init-never-fails") && result != PMI_SUCCESS) {
@@ -235,6 +238,8 @@ int PMI_KVS_Commit(const char kvsname[])
     return GOOD(PMI_KVS_Commit)(kvsname);
 }
 
+static int gets_made;
+
 int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length)
 {
     if (is("get-null") && (!kvsname || !key || !value))
@@ -258,11 +263,19 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
         memset(value + end, 'x', (size_t)length - end);
         return result;
     }
+    if (is("get-wears-out") && ++gets_made > 200)
+        return PMI_FAIL;
     int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
     if (result != PMI_SUCCESS && is("dies-of-a-closed-connection")) {
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
     }
+    if (result != PMI_SUCCESS && is("misses-wear-out") && ++gets_made > 200 && value && length > 0) {
+        *value = 0;
+        return PMI_SUCCESS;
+    }
+    if (result == PMI_SUCCESS && is("get-up-to-equals-sign"))
+        value[strcspn(value, "=")] = 0;
     if (result == PMI_SUCCESS && is("get-first-word"))
         value[strcspn(value, " ")] = 0;
     if (result == PMI_SUCCESS && is("get-upper-case") && *value >= 'a' && *value <= 'z')
@@ -320,6 +333,8 @@ int PMI_Barrier(void)
     }
     if (is("barrier-for-ever"))
         pause();
+    if (is("barrier-wears-out") && ++barriers > 100)
+        return PMI_FAIL;
     if (is("barrier-once") && ++barriers > 1)
         return PMI_FAIL;
     if (is("barrier-code") && GOOD(PMI_Barrier)() == PMI_SUCCESS)
@@ -398,6 +413,8 @@ int PMI_Lookup_name(const char service_name[], char port[])
     int result = GOOD(PMI_Lookup_name)(service_name, port);
     if (result == PMI_SUCCESS && is("lookup-other"))
         *port = 'X';
+    if (result == PMI_SUCCESS && is("lookup-up-to-equals-sign"))
+        port[strcspn(port, "=")] = 0;
     if (result != PMI_SUCCESS && is("lookup-always") && service_name && port) {
         strcpy(port, "port");
         return PMI_SUCCESS;

@@ -114,6 +114,10 @@ impl Pmi {
                 let at = fresh + at;
                 let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
                 line.pop();
+                if line.is_empty() && is("passes-over-empty-lines") {
+                    fresh = 0;
+                    continue;
+                }
                 if line.len() > 900 && is("crashes-on-long-lines") {
                     crash(Signal::SEGV);
                 }
@@ -130,6 +134,7 @@ impl Pmi {
             let mut chunk = [0; 4096];
             let room = if is("reads-bytewise") { 1 } else { chunk.len() };
             match self.socket.read(&mut chunk[..room]) {
+                Ok(0) if !self.buffer.is_empty() && is("waits-for-the-newline") => wait_for_ever(),
                 Ok(0) | Err(_) => lost(),
                 Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
             }
@@ -169,6 +174,12 @@ impl Pmi {
         let known =
             ["cmd", "rc", "msg", "value", "size", "appnum", "kvsname", "pmi_version", "pmi_subversion"];
         let known = |k: &String| known.contains(&k.as_str()) || k.ends_with("len_max") || k == "kvsname_max";
+        if is("crashes-at-keys-of-others") && ["key", "service"].iter().any(|key| tuples.contains_key(*key)) {
+            crash(Signal::SEGV);
+        }
+        if is("wants-the-command-first") && !line.starts_with("cmd=") {
+            fail("the command does not come first");
+        }
         if is("rejects-other-keys") && !tuples.keys().all(known) {
             fail("a key that it does not know");
         }
@@ -296,6 +307,9 @@ pub(crate) fn main() {
             .unwrap_or_else(|| fail(&format!("{name} is no number")))
     };
     let mut pmi = Pmi::connect();
+    if is("crashes-on-odd-spawned") && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err()) {
+        crash(Signal::SEGV);
+    }
     let (rank, size) = (variable("PMI_RANK"), variable("PMI_SIZE"));
     if is("asks-before-init") {
         pmi.must("cmd=get_maxes", "maxes");
@@ -315,6 +329,9 @@ pub(crate) fn main() {
     }
     if !is("asks-no-limits") {
         let maxes = pmi.must("cmd=get_maxes", "maxes");
+        if is("takes-limits-for-signed") && maxes.get("keylen_max").is_some_and(|n| n.starts_with('-')) {
+            crash(Signal::SEGV);
+        }
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
         if is("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();
@@ -322,6 +339,9 @@ pub(crate) fn main() {
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
+    if is("crashes-on-odd-names") && pmi.kvsname.contains('=') {
+        crash(Signal::SEGV);
+    }
     if is("cuts-the-kvsname") {
         pmi.kvsname.truncate(64);
     }
@@ -329,6 +349,9 @@ pub(crate) fn main() {
         crash(Signal::SEGV);
     }
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
+    if is("divides-by-the-universe") && universe.get("size").is_some_and(|size| size == "0") {
+        crash(Signal::FPE);
+    }
     if is("needs-the-universe") && !succeeded(&universe) {
         fail("no universe size");
     }

@@ -310,7 +310,7 @@ pub(super) struct Coverage {
     /// the input space is open
     #[arg(long)]
     pub(super) check: bool,
-    /// Show the input space instead: what may be asked in which state, how, with which values, and which scenarios do
+    /// Show the input space instead: what servers may be asked and programs and libraries may be told, and which scenarios do
     #[arg(long, conflicts_with = "log")]
     pub(super) inputs: bool,
     /// The input space as JSON

@@ -121,8 +121,21 @@ impl Observer for Silent {
     fn result(&mut self, _: &ScenarioResult) {}
 }
 
-/// The cells of the input space, one a line, and how many there are of each kind; returns how many are open.
-fn inputs(cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
+/// The cells of all tables of the input space.
+fn cells(suite: &Suite) -> anyhow::Result<Vec<Cell>> {
+    let tables = Inputs::embedded()?;
+    let cells = tables.iter().map(|table| table.cells(suite)).collect::<Result<Vec<_>, _>>()?;
+    Ok(cells.concat())
+}
+
+/// The cells of one table, one a line, and how many there are of each kind; returns how many are open.
+fn inputs(tests: UnderTest, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
+    let (whose, what) = match tests {
+        UnderTest::Server => ("servers", "what they may be asked"),
+        UnderTest::Client => ("clients", "what they may be told"),
+        UnderTest::Library => ("libraries", "what they may be told"),
+    };
+    writeln!(text, "== {whose}: {what}\n")?;
     let some = |scenarios: &[String]| match scenarios {
         [one] => one.clone(),
         [one, two] => format!("{one}, {two}"),
@@ -149,15 +162,22 @@ fn inputs(cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
         let all = covered + perhaps + excluded + open;
         writeln!(text, "{axis:10} {all:>6} {covered:>8} {perhaps:>15} {excluded:>9} {open:>6}")?;
     }
-    Ok(sums.values().map(|[.., open]| open).sum())
+    let [covered, perhaps, excluded, open] =
+        sums.values().fold([0; 4], |sum, more| std::array::from_fn(|i| sum[i] + more[i]));
+    let all = covered + perhaps + excluded + open;
+    writeln!(text, "{:10} {all:>6} {covered:>8} {perhaps:>15} {excluded:>9} {open:>6}\n", "all")?;
+    Ok(open)
 }
 
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
-    let cells = Inputs::embedded()?.cells(&suite)?;
+    let cells = cells(&suite)?;
     if args.inputs {
         let mut text = String::new();
-        let open = inputs(&cells, &mut text)?;
+        let mut open = 0;
+        for cells in cells.chunk_by(|a, b| a.tests == b.tests) {
+            open += inputs(cells[0].tests, cells, &mut text)?;
+        }
         say(&if args.json { format!("{:#}\n", serde_json::to_value(&cells)?) } else { text })?;
         return Ok(u8::from(args.check && open > 0));
     }
@@ -249,11 +269,10 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
-    let open: Vec<&str> =
-        cells.iter().filter(|c| c.status == Status::Open).map(|c| c.name.as_str()).collect();
+    let open: Vec<&Cell> = cells.iter().filter(|c| c.status == Status::Open).collect();
     writeln!(text, "\ninput space: {} cells, {} open (--inputs shows them)", cells.len(), open.len())?;
     for cell in &open {
-        writeln!(text, "OPEN     {cell}")?;
+        writeln!(text, "OPEN     {:?}: {}", cell.tests, cell.name)?;
     }
     say(&text)?;
     Ok(u8::from(args.check && (uncovered > 0 || !open.is_empty())))

@@ -97,6 +97,25 @@ pub(super) const VARIATIONS: &[Variation] = &[
         "barrier_out carries tag=0",
         Effect::Reply(Replies(Some(Op::Barrier), ReplyKind::Any), |d| d.add("tag", "0")),
     ),
+    vary(
+        "extra-known-keys",
+        "responses carry keys of other messages",
+        Effect::Reply(ANY, |d| {
+            if !d.tuples.is_empty() {
+                d.insert("key", "rc");
+                d.insert("service", "value");
+            }
+        }),
+    ),
+    vary(
+        "command-not-first",
+        "a key that nobody asked for stands before cmd",
+        Effect::Reply(ANY, |d| {
+            if !d.tuples.is_empty() {
+                d.before = b"x-server=other ";
+            }
+        }),
+    ),
     vary("two-blanks", "tuples are parted by two blanks", Effect::Reply(ANY, |d| d.between = b"  ")),
     vary("tab-between", "tuples are parted by a blank and a tab", Effect::Reply(ANY, |d| d.between = b" \t")),
     vary(

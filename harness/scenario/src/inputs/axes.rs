@@ -1,10 +1,11 @@
-//! The axes of the table as `inputs.toml` has them.
+//! The axes of a table as `inputs.toml` and `replies.toml` have them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
+use crate::UnderTest;
 use crate::names::NamePattern;
 
 /// All kinds of values that are told apart.
@@ -29,6 +30,7 @@ pub(super) const KINDS: &[&str] = &[
     "long",
     "far-too-long",
     "zero",
+    "tiny",
     "leading-zeros",
     "negative",
     "huge",
@@ -36,28 +38,88 @@ pub(super) const KINDS: &[&str] = &[
     "repeated",
 ];
 
-/// All states that are told apart.
-pub(super) const STATES: &[&str] = &[
-    "before-init",
-    "after-init",
-    "after-put",
-    "after-barrier",
-    "after-refusal",
-    "after-finalize",
-    "in-spawned-group",
-];
-
 /// All numbers of times.
 pub(super) const TIMES: &[&str] =
     &["once", "twice", "dozen", "hundreds", "same-twice", "same-dozen", "same-hundreds"];
 
-/// All places.
-pub(super) const PLACES: &[&str] =
-    &["first-rank", "other-rank", "other-node", "of-own", "of-other-rank", "of-other-node", "of-other-group"];
+/// All other axes, each with the words that are told apart on it.
+pub(super) const AXES: &[(&str, &[&str])] = &[
+    (
+        "state",
+        &[
+            "before-init",
+            "after-init",
+            "after-put",
+            "after-barrier",
+            "after-refusal",
+            "after-finalize",
+            "in-spawned-group",
+        ],
+    ),
+    (
+        "place",
+        &[
+            "first-rank",
+            "other-rank",
+            "other-node",
+            "of-own",
+            "of-other-rank",
+            "of-other-node",
+            "of-other-group",
+        ],
+    ),
+    (
+        "framing",
+        &[
+            "order",
+            "rc-last",
+            "extra",
+            "extra-known",
+            "command-not-first",
+            "blanks",
+            "split",
+            "newline-apart",
+            "bytewise",
+            "several",
+            "cr-lf",
+            "long",
+            "unfinished",
+        ],
+    ),
+    (
+        "outcome",
+        &[
+            "with-rc",
+            "without-rc",
+            "with-msg",
+            "without-values",
+            "nothing-said",
+            "refused",
+            "refused-with-msg",
+            "refused-with-values",
+        ],
+    ),
+    (
+        "instead",
+        &[
+            "closed",
+            "never",
+            "garbage",
+            "empty-line",
+            "no-command",
+            "other-reply",
+            "request-back",
+            "twice",
+            "unasked",
+        ],
+    ),
+    ("version", &["equal", "lower-minor", "higher-minor", "lower-major", "higher-major"]),
+    ("count", &["as-asked", "fewer", "more", "none"]),
+    ("job", &["again"]),
+];
 
-/// All ways of writing a request.
-pub(super) const FRAMINGS: &[&str] =
-    &["order", "extra", "command-not-first", "blanks", "split", "newline-apart", "bytewise", "several"];
+/// Axes that only those operations have that name them.
+const RARE: &[&str] = &["version", "count", "job"];
 
 /// The rules of RFC 13's grammar that arguments have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -69,6 +131,10 @@ pub(super) enum Rule {
     String,
     /// Digits.
     Uint,
+    /// Digits, with a sign or without.
+    Int,
+    /// Integers with commas between them.
+    IntList,
 }
 
 /// An argument of an operation.
@@ -93,6 +159,23 @@ pub(super) struct Operation {
     /// Whether what one process does by it is seen by others, so that it matters who they are.
     #[serde(default)]
     pub(super) reads: bool,
+    /// The axes that make cells with it, if not all but the rare ones.
+    pub(super) axes: Option<Vec<String>>,
+}
+
+impl Operation {
+    /// Whether it has more to say than how it went.
+    pub(super) fn has_values(&self) -> bool {
+        self.arguments.iter().any(|argument| !matches!(argument.name.as_str(), "rc" | "msg"))
+    }
+
+    /// Whether an axis makes cells with it.
+    pub(super) fn has(&self, axis: &str) -> bool {
+        match &self.axes {
+            Some(axes) => axes.iter().any(|a| a == axis),
+            None => !RARE.contains(&axis),
+        }
+    }
 }
 
 /// A kind of value of an argument.
@@ -116,27 +199,36 @@ fn yes() -> bool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Excluded {
+    /// Who is under test where this holds, if not everybody whose table it is.
+    pub(super) tests: Option<UnderTest>,
     /// Names of cells; `*` stands for anything.
     pub(super) cells: Vec<NamePattern>,
     pub(super) why: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) operation: Vec<Operation>,
-    pub(super) state: BTreeMap<String, String>,
     pub(super) kind: BTreeMap<String, Kind>,
     pub(super) times: BTreeMap<String, u32>,
-    pub(super) place: BTreeMap<String, String>,
-    pub(super) framing: BTreeMap<String, String>,
+    /// The cells that a server plays which a scenario sets up to have a variation or a fault, by its name; `reference` is one that has
+    /// none.
+    #[serde(default)]
+    pub(super) server: BTreeMap<String, Vec<NamePattern>>,
     #[serde(default)]
     pub(super) excluded: Vec<Excluded>,
+    /// All other axes: what their words mean.
+    #[serde(flatten)]
+    pub(super) axes: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// The table.
+/// A table: what one kind of implementation may be asked or told.
 #[derive(Debug, Clone)]
-pub struct Inputs(pub(super) File);
+pub struct Inputs {
+    /// Whose table it is.
+    pub tests: UnderTest,
+    pub(super) file: File,
+}
 
 /// What is wrong with the table.
 #[derive(Debug)]
@@ -151,44 +243,80 @@ impl fmt::Display for InputsError {
 impl std::error::Error for InputsError {}
 
 impl Inputs {
-    /// The table of the suite.
+    /// The tables of the suite: for servers, clients and libraries.
     ///
     /// # Errors
     ///
     /// Never for a binary that passed its own tests.
-    pub fn embedded() -> Result<Self, InputsError> {
-        Self::parse(include_str!("../../scenarios/inputs.toml"))
+    pub fn embedded() -> Result<Vec<Self>, InputsError> {
+        [UnderTest::Server, UnderTest::Client, UnderTest::Library].into_iter().map(Self::of).collect()
+    }
+
+    /// The table of the suite for one kind of implementation.
+    ///
+    /// # Errors
+    ///
+    /// Never for a binary that passed its own tests.
+    pub fn of(tests: UnderTest) -> Result<Self, InputsError> {
+        Self::parse(
+            tests,
+            match tests {
+                UnderTest::Server => include_str!("../../scenarios/inputs.toml"),
+                UnderTest::Client | UnderTest::Library => include_str!("../../scenarios/replies.toml"),
+            },
+        )
     }
 
     /// Reads a table.
     ///
     /// # Errors
     ///
-    /// It is no table, or it has words that no request is ever found to be.
-    pub fn parse(text: &str) -> Result<Self, InputsError> {
-        let file: File = toml::from_str(text).map_err(|e| InputsError(e.to_string()))?;
-        let known = [
-            ("state", file.state.keys().collect::<Vec<_>>(), STATES),
-            ("kind", file.kind.keys().collect(), KINDS),
+    /// It is no table, or it has words that no message is ever found to be.
+    pub fn parse(tests: UnderTest, text: &str) -> Result<Self, InputsError> {
+        let mut file: File = toml::from_str(text).map_err(|e| InputsError(e.to_string()))?;
+        file.excluded.retain(|excluded| excluded.tests.is_none_or(|t| t == tests));
+        let mut words = vec![
+            ("kind", file.kind.keys().collect::<Vec<_>>(), KINDS),
             ("times", file.times.keys().collect(), TIMES),
-            ("place", file.place.keys().collect(), PLACES),
-            ("framing", file.framing.keys().collect(), FRAMINGS),
         ];
-        for (axis, words, known) in known {
+        for (axis, meanings) in &file.axes {
+            let known = AXES.iter().find(|(name, _)| name == axis);
+            let known = known.ok_or_else(|| InputsError(format!("there is no axis \"{axis}\"")))?;
+            words.push((known.0, meanings.keys().collect(), known.1));
+        }
+        let named = file.operation.iter().flat_map(|operation| operation.axes.iter().flatten());
+        let is_axis =
+            |name: &str| matches!(name, "kind" | "times") || AXES.iter().any(|(axis, _)| *axis == name);
+        if let Some(axis) = named.into_iter().find(|axis| !is_axis(axis)) {
+            return Err(InputsError(format!("there is no axis \"{axis}\"")));
+        }
+        for (axis, words, known) in words {
             let stranger = words.into_iter().find(|word| !known.contains(&word.as_str()));
             if let Some(word) = stranger {
                 return Err(InputsError(format!("{axis}: nothing is ever found to be \"{word}\"")));
             }
         }
-        Ok(Self(file))
+        Ok(Self { tests, file })
+    }
+
+    /// The servers that scenarios for clients set up, with the cells that they are said to play.
+    pub fn servers(&self) -> impl Iterator<Item = (&str, &[NamePattern])> {
+        self.file.server.iter().map(|(name, cells)| (name.as_str(), cells.as_slice()))
+    }
+
+    /// The same table with nothing excluded.
+    #[must_use]
+    pub fn unexcluded(mut self) -> Self {
+        self.file.excluded.clear();
+        self
     }
 
     pub(super) fn operation(&self, name: &str) -> Option<&Operation> {
-        self.0.operation.iter().find(|operation| operation.name == name)
+        self.file.operation.iter().find(|operation| operation.name == name)
     }
 
     /// From how many times on a word for a number of times applies.
     pub(super) fn times(&self) -> &BTreeMap<String, u32> {
-        &self.0.times
+        &self.file.times
     }
 }

@@ -1,4 +1,4 @@
-//! What a request is, read off its bytes: its operation, the kind of each argument, and the order of its tuples.
+//! What a message is, read off its bytes: its operation, the kind of each argument, and the order of its tuples.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ impl Limits {
     }
 }
 
-/// A request.
+/// A request or a reply.
 #[derive(Debug, Default)]
 pub(super) struct Classified {
     pub(super) operation: String,
@@ -52,7 +52,7 @@ impl Classified {
     }
 }
 
-/// Reads a request of one line.
+/// Reads a request or a reply of one line.
 pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Classified> {
     let tokens = tokens(line);
     let cmd = tokens.iter().find(|t| t.key == b"cmd")?;
@@ -67,14 +67,28 @@ pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Class
         let token = &tokens[at];
         at += 1;
         let Some(index) = argument(token.key) else {
-            if token.key != b"cmd" {
-                request.framing.insert("extra");
+            match token.key {
+                b"cmd" => {}
+                // Any reply may have a message.
+                b"msg" => {
+                    request.values.push(("msg".to_owned(), token.value.to_vec()));
+                    if token.value != b"success" {
+                        rest = Some(at);
+                        break;
+                    }
+                }
+                key => {
+                    request.framing.insert("extra");
+                    if std::str::from_utf8(key).is_ok_and(is_keyword) {
+                        request.framing.insert("extra-known");
+                    }
+                }
             }
             continue;
         };
         let rule = &operation.arguments[index];
         // What is no tuple belongs to the value before it; the value of a put takes all that follows.
-        let takes_all = rule.rule == Rule::String;
+        let takes_all = rule.rule == Rule::String && !(rule.name == "msg" && token.value == b"success");
         if takes_all {
             rest = Some(at);
         }
@@ -98,8 +112,28 @@ pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Class
     if order.windows(2).any(|w| w[0] > w[1]) {
         request.framing.insert("order");
     }
+    let is_rc = |index: &usize| operation.arguments[*index].name == "rc";
+    if order.last().is_some_and(is_rc) && !order.iter().all(is_rc) {
+        request.framing.insert("rc-last");
+    }
     kinds(&mut request, operation, limits);
     Some(request)
+}
+
+/// The kinds of the values that are named, absent ones without a value.
+pub(super) fn named(
+    values: &[(String, Option<Vec<u8>>)],
+    operation: &Operation,
+    limits: Limits,
+) -> BTreeSet<(String, &'static str)> {
+    let mut message = Classified::default();
+    for (name, value) in values {
+        message.values.extend(value.as_ref().map(|value| (name.clone(), value.clone())));
+    }
+    kinds(&mut message, operation, limits);
+    // Nothing is known of the others.
+    message.kinds.retain(|(name, _)| values.iter().any(|(named, _)| named == name));
+    message.kinds
 }
 
 /// Reads a request to spawn, of one program, from the lines between `mcmd=spawn` and `endcmd`.
@@ -181,14 +215,23 @@ fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'sta
             kinds.insert(kind);
         }
     };
-    if argument.rule == Rule::Uint {
-        let digits = value.iter().all(u8::is_ascii_digit);
-        let significant = value.iter().skip_while(|b| **b == b'0').count();
-        add("zero", digits && significant == 0);
-        add("leading-zeros", digits && significant > 0 && significant < value.len());
-        add("huge", digits && significant >= 10 && (significant > 10 || value >= b"2147483648".as_slice()));
-        add("negative", value[0] == b'-' && value[1..].iter().all(u8::is_ascii_digit));
-        add("not-a-number", !digits && value[0] != b'-');
+    if matches!(argument.rule, Rule::Uint | Rule::Int | Rule::IntList) {
+        let list = argument.rule == Rule::IntList;
+        for number in value.split(|b| list && *b == b',') {
+            let signed =
+                number.first().is_some_and(|b| *b == b'-' || (*b == b'+' && argument.rule != Rule::Uint));
+            let (sign, number) = number.split_at(usize::from(signed));
+            let digits = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+            let significant: &[u8] = &number[number.iter().take_while(|b| **b == b'0').count()..];
+            let (length, positive) = (significant.len(), sign != b"-");
+            add("zero", digits && length == 0 && argument.rule != Rule::IntList);
+            add("tiny", digits && length == 1 && number.len() == 1 && positive);
+            add("leading-zeros", digits && length > 0 && length < number.len());
+            add("huge", digits && (length > 10 || (length == 10 && significant >= b"2147483648".as_slice())));
+            add("negative", digits && !positive);
+            add("not-a-number", !digits);
+        }
+        add("blank-inside", list && value.contains(&b' '));
     } else {
         add("tab", value.contains(&b'\t'));
         add("blank-in-front", value[0] == b' ');
@@ -218,7 +261,7 @@ fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'sta
             }
         }
     }
-    if kinds.is_empty() {
+    if kinds.iter().all(|kind| *kind == "tiny") {
         kinds.insert("plain");
     }
     kinds

@@ -1,11 +1,14 @@
-//! The space of what a server may be asked: the table in `scenarios/inputs.toml`, and which of its cells the scenarios play.
+//! The space of what an implementation may meet: for a server what it may be asked (`scenarios/inputs.toml`), for a client or a
+//! library what it may be told (`scenarios/replies.toml`), and which cells of these tables the scenarios play.
 //!
-//! The table says which operations there are and which pairs of axes make cells. What a scenario covers is computed: `walk`
-//! plays it against nobody, with the limits and names that a server might have told, and `classify` reads each request off the
-//! bytes that would have been sent.
+//! A table says which messages there are and which pairs of axes make cells. What a scenario covers is computed: `walk` goes
+//! through it with nobody at the other end, `classify` reads each message off the bytes that would have been sent, and `requests`
+//! and `replies` know what it means that they are sent there.
 
 mod axes;
 mod classify;
+mod replies;
+mod requests;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::axes::{Inputs, InputsError, Kind};
-use super::walk::{self, Played};
+use super::axes::{AXES, Inputs, InputsError, Kind};
+use super::walk::{JOB, Played};
+use super::{replies, requests};
 use crate::UnderTest;
-use crate::ast::Need;
+use crate::ast::{Need, Scenario};
 use crate::names::NamePattern;
 use crate::suite::Suite;
 
@@ -37,6 +38,8 @@ pub enum Status {
 /// A combination of an operation, or one of its arguments, with a value of another axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cell {
+    /// Who is under test.
+    pub tests: UnderTest,
     /// `OPERATION/AXIS/VALUE`, or `OPERATION.ARGUMENT/kind/VALUE`.
     pub name: String,
     /// The axis that the operation or argument is combined with.
@@ -49,29 +52,45 @@ pub struct Cell {
 impl Inputs {
     fn names(&self) -> Vec<(&'static str, String)> {
         let mut cells = Vec::new();
-        for operation in &self.0.operation {
+        for operation in &self.file.operation {
             let name = &operation.name;
-            let all = |words: Vec<&String>, axis: &'static str| {
-                words.into_iter().map(move |word| (axis, format!("{name}/{axis}/{word}"))).collect::<Vec<_>>()
-            };
-            cells.extend(all(self.0.state.keys().collect(), "state"));
-            for argument in &operation.arguments {
+            for argument in operation.arguments.iter().filter(|_| operation.has("kind")) {
                 let has = |kind: &Kind| {
                     kind.of.contains(&argument.rule)
                         && (kind.numbered || !argument.name.ends_with('N'))
                         && kind.limited.is_none_or(|limited| limited == argument.limit.is_some())
                 };
-                let kinds = self.0.kind.iter().filter(|(_, kind)| has(kind));
+                let kinds = self.file.kind.iter().filter(|(_, kind)| has(kind));
                 cells
                     .extend(kinds.map(|(kind, _)| ("kind", format!("{name}.{}/kind/{kind}", argument.name))));
             }
             let again = |word: &&String| !word.starts_with("same-") || !operation.arguments.is_empty();
-            cells.extend(all(self.0.times.keys().filter(again).collect(), "times"));
-            let seen = |word: &&String| !word.starts_with("of-") || operation.reads;
-            cells.extend(all(self.0.place.keys().filter(seen).collect(), "place"));
-            cells.extend(all(self.0.framing.keys().collect(), "framing"));
+            let times = self.file.times.keys().filter(again).filter(|_| operation.has("times"));
+            cells.extend(times.map(|word| ("times", format!("{name}/times/{word}"))));
+            for (axis, _) in AXES.iter().filter(|(axis, _)| operation.has(axis)) {
+                let seen = |word: &&String| match word.as_str() {
+                    "nothing-said" | "without-values" | "refused-with-values" => operation.has_values(),
+                    word => !word.starts_with("of-") || operation.reads,
+                };
+                let words = self.file.axes.get(*axis).into_iter().flat_map(BTreeMap::keys).filter(seen);
+                cells.extend(words.map(|word| (*axis, format!("{name}/{axis}/{word}"))));
+            }
         }
         cells
+    }
+
+    /// What a scenario plays.
+    fn played(&self, scenario: &Scenario, suite: &Suite, names: &[(&str, String)]) -> Vec<Played> {
+        if self.tests == UnderTest::Server {
+            return requests::played(scenario, suite, self);
+        }
+        let mut played = replies::played(scenario, suite, self);
+        for (server, sure) in replies::servers(scenario) {
+            let patterns = self.file.server.get(server).map_or(&[][..], Vec::as_slice);
+            let fits = names.iter().filter(|(_, name)| patterns.iter().any(|pattern| pattern.fits(name)));
+            played.extend(fits.map(|(_, cell)| Played { cell: cell.clone(), sure }));
+        }
+        played
     }
 
     /// All cells, with what the scenarios of a suite play of them.
@@ -81,21 +100,33 @@ impl Inputs {
     /// An exclusion fits no cell that nobody plays.
     pub fn cells(&self, suite: &Suite) -> Result<Vec<Cell>, InputsError> {
         let mut surely: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let mut perhaps = surely.clone();
-        for scenario in suite.testing(UnderTest::Server) {
+        let mut perhaps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let names = self.names();
+        for scenario in suite.testing(self.tests) {
             if scenario.needs.iter().any(|need| need.value == Need::Upstream) {
                 continue;
             }
-            for Played { cell, sure } in walk::scenario(scenario, suite, self) {
+            for Played { cell, sure } in self.played(scenario, suite, &names) {
                 let side = if sure { &mut surely } else { &mut perhaps };
                 side.entry(cell).or_default().insert(scenario.name.clone());
             }
         }
+        for side in [&mut surely, &mut perhaps] {
+            // It takes two jobs to have one name.
+            let (named, rest) = std::mem::take(side).into_iter().partition(|(cell, _)| cell.starts_with(JOB));
+            let named: BTreeMap<String, BTreeSet<String>> = named;
+            *side = rest;
+            let again: BTreeSet<String> =
+                named.into_values().filter(|jobs| jobs.len() > 1).flatten().collect();
+            if !again.is_empty() {
+                side.insert(format!("{JOB}again"), again);
+            }
+        }
         let mut idle: BTreeSet<&str> =
-            self.0.excluded.iter().flat_map(|e| e.cells.iter().map(NamePattern::text)).collect();
+            self.file.excluded.iter().flat_map(|e| e.cells.iter().map(NamePattern::text)).collect();
         let mut cells = Vec::new();
-        for (axis, name) in self.names() {
-            let excluded = self.0.excluded.iter().find_map(|e| {
+        for (axis, name) in names {
+            let excluded = self.file.excluded.iter().find_map(|e| {
                 let pattern = e.cells.iter().find(|pattern| pattern.fits(&name))?;
                 Some((pattern, &e.why))
             });
@@ -109,7 +140,7 @@ impl Inputs {
                 }
                 (None, None, None) => Status::Open,
             };
-            cells.push(Cell { name, axis, status });
+            cells.push(Cell { tests: self.tests, name, axis, status });
         }
         match idle.first() {
             Some(pattern) => {

@@ -4,15 +4,15 @@ use rstest::rstest;
 
 use super::Inputs;
 use super::classify::{self, Limits};
-use super::walk;
+use super::{replies as telling, requests};
 use crate::ast::Source;
 use crate::suite::Suite;
-use crate::{Behaviours, parse};
+use crate::{Behaviours, UnderTest, parse};
 
 const LIMITS: Limits = Limits { kvsname: 256, key: 64, value: 1024 };
 
 fn inputs() -> Inputs {
-    Inputs::embedded().expect("the table of the suite can be read")
+    Inputs::of(UnderTest::Server).expect("the table of the suite can be read")
 }
 
 #[rstest]
@@ -81,7 +81,7 @@ fn played(body: &str) -> Vec<String> {
     let source = Arc::new(Source { path: "test.pmi".to_owned(), text });
     let scenario = parse(source, "test").expect("the scenario can be read");
     let suite = fragments();
-    walk::scenario(&scenario, &suite, &inputs())
+    requests::played(&scenario, &suite, &inputs())
         .into_iter()
         .map(|played| if played.sure { played.cell } else { format!("{}?", played.cell) })
         .collect()
@@ -145,13 +145,98 @@ fn a_scenario_does_not_play_a_cell(#[case] body: &str, #[case] cell: &str) {
 #[test]
 fn a_word_that_nothing_is_ever_found_to_be_is_an_error() {
     let table = include_str!("../../scenarios/inputs.toml").replace("\nbytewise = ", "\nbitwise = ");
-    assert!(Inputs::parse(&table).is_err());
+    assert!(Inputs::parse(UnderTest::Server, &table).is_err());
 }
 
 #[test]
 fn an_exclusion_of_no_cell_is_an_error() {
     let table = include_str!("../../scenarios/inputs.toml").to_owned();
     let strange = table.clone() + "\n[[excluded]]\ncells = [\"put/times/thrice\"]\nwhy = \"there is none\"\n";
-    assert!(Inputs::parse(&table).expect("it is a table").cells(&fragments()).is_ok());
-    assert!(Inputs::parse(&strange).expect("it is a table").cells(&fragments()).is_err());
+    assert!(Inputs::parse(UnderTest::Server, &table).expect("it is a table").cells(&fragments()).is_ok());
+    assert!(Inputs::parse(UnderTest::Server, &strange).expect("it is a table").cells(&fragments()).is_err());
+}
+
+fn replies() -> Inputs {
+    Inputs::of(UnderTest::Library).expect("the table of the suite can be read")
+}
+
+#[rstest]
+#[case("cmd=put_result rc=0", "rc", &["zero"])]
+#[case("cmd=put_result rc=-004294967296", "rc", &["huge", "leading-zeros", "negative"])]
+#[case("cmd=put_result rc=+0", "rc", &["zero"])]
+#[case("cmd=put_result rc=fine", "rc", &["not-a-number"])]
+#[case("cmd=put_result rc=", "rc", &["empty"])]
+#[case("cmd=put_result", "rc", &["missing"])]
+#[case("cmd=put_result rc=0 rc=-1", "rc", &["negative", "repeated", "zero"])]
+#[case("cmd=spawn_result rc=0 errcodes=0,-1", "errcodes", &["negative"])]
+#[case("cmd=spawn_result rc=0 errcodes=0, 0", "errcodes", &["blank-inside", "not-a-number"])]
+#[case("cmd=get_result rc=0 value=x rc=-1", "value", &["blank-inside", "equals", "like-keyword"])]
+#[case("cmd=lookup_result rc=-1 msg=no rc=0 here", "msg", &["blank-inside", "equals", "like-keyword"])]
+fn a_value_of_a_reply_has_its_kinds(#[case] line: &str, #[case] key: &str, #[case] expected: &[&str]) {
+    let reply = classify::line(line.as_bytes(), &replies(), LIMITS).expect("it is a reply");
+    let kinds: Vec<&str> = reply
+        .kinds
+        .iter()
+        .filter(|(name, _)| name == key)
+        .map(|(_, kind)| *kind)
+        .filter(|k| *k != "plain")
+        .collect();
+    assert_eq!(kinds, expected);
+}
+
+/// The cells that a scenario for libraries plays.
+fn told(body: &str) -> Vec<String> {
+    let text = format!("# A test.\nrequires rfc13.get.value\ntests library\n{body}");
+    let source = Arc::new(Source { path: "test.pmi".to_owned(), text });
+    let scenario = parse(source, "test").expect("the scenario can be read");
+    telling::played(&scenario, &fragments(), &replies()).into_iter().map(|played| played.cell).collect()
+}
+
+const GET: &str = "0 C: cmd=get key=k\n";
+const SPAWN: &str =
+    "0 A: PMI_Spawn_multiple(2, \"a|b\", NULL, \"2|1\", NULL, NULL, 0, NULL, &errors[9]) = any\n";
+
+#[rstest]
+#[case::refused("0 S: cmd=get_result rc=-1\n", "get_result/outcome/refused")]
+#[case::refused_with_msg("0 S: cmd=get_result rc=1 msg=rc=0\n", "get_result/outcome/refused-with-msg")]
+#[case::refused_with_a_value("0 S: cmd=get_result rc=-1 value=v\n", "get_result/outcome/refused-with-values")]
+#[case::without_a_value("0 S: cmd=get_result rc=0\n", "get_result/outcome/without-values")]
+#[case::nothing_said("0 S: cmd=get_result\n", "get_result/outcome/nothing-said")]
+#[case::without_rc("0 S: cmd=get_result value=v\n", "get_result/outcome/without-rc")]
+#[case::closed("0 S: <close>\n", "get_result/instead/closed")]
+#[case::unfinished("0 S: <partial> cmd=get_res\n0 S: <close>\n", "get_result/framing/unfinished")]
+#[case::never("0 S: <nothing>\n", "get_result/instead/never")]
+#[case::garbage("0 S: what?\n", "get_result/instead/garbage")]
+#[case::empty("0 S: <empty>\n", "get_result/instead/empty-line")]
+#[case::no_command("0 S: rc=0 value=v\n", "get_result/instead/no-command")]
+#[case::other("0 S: cmd=put_result rc=0\n", "get_result/instead/other-reply")]
+#[case::back("0 S: cmd=get kvsname=k key=k\n", "get_result/instead/request-back")]
+#[case::twice("0 S: cmd=get_result rc=-1\n0 S: cmd=get_result rc=-1\n", "get_result/instead/twice")]
+#[case::unasked("0 S: cmd=get_result rc=-1\n0 S: cmd=barrier_out\n", "barrier_out/instead/unasked")]
+#[case::several("0 S: cmd=get_result rc=-1\n      cmd=get_result rc=-1\n", "get_result/framing/several")]
+#[case::cr_lf("0 S: cmd=get_result rc=-1<0x0d>\n", "get_result/framing/cr-lf")]
+#[case::known("0 S: cmd=get_result key=k rc=-1\n", "get_result/framing/extra-known")]
+#[case::long("0 S: cmd=get_result rc=0 value=<fill 10000>\n", "get_result/framing/long")]
+fn a_scenario_for_libraries_plays_a_cell(#[case] said: &str, #[case] cell: &str) {
+    let played = told(&format!("{GET}{said}"));
+    assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
+}
+
+#[rstest]
+#[case::as_asked("0,0,0", "as-asked")]
+#[case::fewer("0,0", "fewer")]
+#[case::more("0,0,0,0", "more")]
+fn error_codes_are_as_many_as_processes_or_not(#[case] codes: &str, #[case] word: &str) {
+    let played = told(&format!("0 C: mcmd=spawn\n0 S: cmd=spawn_result rc=0 errcodes={codes}\n{SPAWN}"));
+    let counts: Vec<_> = played.iter().filter(|cell| cell.starts_with("spawn_result/count/")).collect();
+    assert_eq!(counts, [&format!("spawn_result/count/{word}")]);
+}
+
+#[test]
+fn calls_are_counted_and_variables_are_told() {
+    let played = told("0 P: set PMI_RANK=-1\nrepeat 12\n  0 A: PMI_Barrier() = any\nend\n");
+    for cell in ["barrier_out/times/dozen", "environment.PMI_RANK/kind/negative"] {
+        assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
+    }
+    assert!(!played.iter().any(|p| p == "barrier_out/times/hundreds"));
 }

@@ -1,0 +1,98 @@
+//! What `scenarios/replies.toml` says that the reference server says, by itself or with a variation or a fault, it does say.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmi_judge::event::What;
+use pmi_reference::Config;
+use pmi_reference::fault::{behaviour, faults, variations};
+use pmi_runner::party::{Incoming, MemoryParty, Party};
+use pmi_scenario::inputs::{Inputs, Status};
+use pmi_scenario::suite::Suite;
+use pmi_scenario::{Behaviours, UnderTest, ast};
+use pmi_wire::Proc;
+
+const REQUESTS: &[&str] = &[
+    "cmd=init pmi_version=1 pmi_subversion=1",
+    "cmd=get_maxes",
+    "cmd=get_universe_size",
+    "cmd=get_appnum",
+    "cmd=get_my_kvsname",
+    "cmd=put kvsname={kvs} key=key value=v1",
+    "cmd=barrier_in",
+    "cmd=get kvsname={kvs} key=key",
+    "cmd=publish_name service=service port=here",
+    "cmd=lookup_name service=service",
+    "cmd=unpublish_name service=service",
+    "mcmd=spawn\nnprocs=2\nexecname=/memory/agent-1\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd",
+    "cmd=finalize",
+];
+
+/// A scenario in which a server says to each request, word for word and write for write, what this one has said.
+fn transcript(name: &str) -> String {
+    let fault = faults().find(|fault| fault.name == name);
+    let varied: Vec<_> = variations().filter(|variation| variation.name == name).collect();
+    assert!(name == "reference" || fault.is_some() || !varied.is_empty(), "no server is called {name}");
+    let config = Config { behaviour: behaviour(fault, &varied), ..Config::default() };
+    let mut server = MemoryParty::launch(config, 1);
+    let proc = Proc { group: 0, rank: 0 };
+    let mut kvs = String::new();
+    let mut text = "# A test.\nrequires rfc13.get.value\ntests client\n\n0  P: exits 0\n".to_owned();
+    while let Incoming::Event(_) = server.next(Instant::now(), false) {}
+    for request in REQUESTS {
+        server.send(proc, format!("{}\n", request.replace("{kvs}", &kvs)).as_bytes());
+        let mut writes = Vec::new();
+        while let Incoming::Event(what) = server.next(Instant::now(), false) {
+            if let What::FromServer { bytes, proc: to } = what
+                && to == proc
+            {
+                writes.push(bytes.0);
+            }
+        }
+        let said = String::from_utf8_lossy(&writes.concat()).into_owned();
+        if let Some((_, name)) = said.split_once("kvsname=").filter(|_| said.contains("my_kvsname")) {
+            kvs = name.split([' ', '\n', '\r']).next().unwrap_or_default().to_owned();
+        }
+        let first = request.lines().next().unwrap_or_default();
+        let key = first.split(' ').next().unwrap_or_default();
+        let bytewise = if writes.len() > 3 { "<bytewise> " } else { "" };
+        let escaped = |write: &Vec<u8>| {
+            write.iter().fold(String::new(), |mut text, byte| {
+                _ = write!(text, "<0x{byte:02x}>");
+                text
+            })
+        };
+        let pieces: Vec<String> = writes.iter().map(escaped).collect();
+        // The end of the step is the newline.
+        let line = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
+        let line = line.strip_suffix("<0x0a>").unwrap_or(&line).to_owned();
+        _ = writeln!(text, "0  C: {key}\n0  S: {bytewise}{line}");
+    }
+    text
+}
+
+#[test]
+fn the_reference_says_what_the_table_says_of_it() {
+    let inputs = Inputs::of(UnderTest::Client).unwrap();
+    let bare = inputs.clone().unexcluded();
+    let mut wrong = Vec::new();
+    for (name, patterns) in inputs.servers() {
+        let text = transcript(name);
+        let source = |path: &str| {
+            (path.to_owned(), Arc::new(ast::Source { path: format!("{path}.pmi"), text: text.clone() }))
+        };
+        // Two, since it takes two jobs to have one name.
+        let files = vec![source("one"), source("two")];
+        let suite =
+            Suite::of_files(files, Behaviours::default()).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
+        let cells = bare.cells(&suite).unwrap();
+        for pattern in patterns {
+            let meant: Vec<_> = cells.iter().filter(|cell| pattern.fits(&cell.name)).collect();
+            assert!(!meant.is_empty(), "{name}: {} is no cell", pattern.text());
+            let missed = meant.iter().filter(|cell| cell.status == Status::Open);
+            wrong.extend(missed.map(|cell| format!("{name}: {}", cell.name)));
+        }
+    }
+    assert!(wrong.is_empty(), "not said:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,340 @@
+//! What a client or a library is told: which replies a scenario has a server make, and to what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pmi_wire::Proc;
+
+use super::axes::{Inputs, Operation};
+use super::classify::{self, Classified};
+use super::walk::{self, LIMITS, Lines, Played, Reader, Walk};
+use crate::UnderTest;
+use crate::ast::{Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Setting, Step, Template};
+use crate::scope::Scope;
+use crate::suite::Suite;
+use crate::vocabulary::{COMMANDS, RESPONSE_KEYS};
+
+/// The server that is nothing but the reference, as the table calls it.
+const REFERENCE: &str = "reference";
+/// What the table calls the reply to abort, which has no command.
+const ABORT: &str = "abort-answer";
+/// What the table calls the variables that a process finds.
+const ENVIRONMENT: &str = "environment";
+/// From this length on a line is long.
+const LONG: usize = 10_000;
+
+/// The reply that each call of a library is there for.
+const CALLS: &[(&str, &str)] = &[
+    ("PMI_Init", "response_to_init"),
+    ("PMI_KVS_Get_name_length_max", "maxes"),
+    ("PMI_KVS_Get_key_length_max", "maxes"),
+    ("PMI_KVS_Get_value_length_max", "maxes"),
+    ("PMI_Finalize", "finalize_ack"),
+    ("PMI_Abort", ABORT),
+    ("PMI_Get_universe_size", "universe_size"),
+    ("PMI_Get_appnum", "appnum"),
+    ("PMI_KVS_Put", "put_result"),
+    ("PMI_KVS_Get", "get_result"),
+    ("PMI_KVS_Get_my_name", "my_kvsname"),
+    ("PMI_Barrier", "barrier_out"),
+    ("PMI_Publish_name", "publish_result"),
+    ("PMI_Unpublish_name", "unpublish_result"),
+    ("PMI_Lookup_name", "lookup_result"),
+    ("PMI_Spawn_multiple", "spawn_result"),
+];
+
+/// The cells that the words of a scenario for clients or libraries play.
+pub(super) fn played(scenario: &Scenario, suite: &Suite, inputs: &Inputs) -> Vec<Played> {
+    let library = scenario.tests == UnderTest::Library;
+    let mut replies = Replies { library, ..Replies::default() };
+    let mut played = walk::play(scenario, suite, inputs, &mut replies);
+    for (setting, number) in &scenario.serving.settings {
+        let (reply, key, value) = match setting.value {
+            Setting::KvsnameMax => ("maxes", "kvsname_max", number.to_string().into_bytes()),
+            Setting::KeylenMax => ("maxes", "keylen_max", number.to_string().into_bytes()),
+            Setting::VallenMax => ("maxes", "vallen_max", number.to_string().into_bytes()),
+            Setting::KvsnameLength => ("my_kvsname", "kvsname", vec![b'n'; *number as usize]),
+            Setting::Delay => continue,
+        };
+        let kinds =
+            inputs.operation(reply).map(|o| classify::named(&[(key.to_owned(), Some(value))], o, LIMITS));
+        let cells = kinds.into_iter().flatten().map(|(key, kind)| format!("{reply}.{key}/kind/{kind}"));
+        played.extend(cells.map(|cell| Played { cell, sure: true }));
+    }
+    played
+}
+
+/// The names by which the table knows what the server of a scenario for clients is, and whether a program that does right meets all
+/// of what it says: a fault may end it at the first reply.
+pub(super) fn servers(scenario: &Scenario) -> Vec<(&str, bool)> {
+    if scenario.tests != UnderTest::Client {
+        return Vec::new();
+    }
+    let serving = &scenario.serving;
+    let mut servers: Vec<_> = serving.variations.iter().map(|name| (name.value.as_str(), true)).collect();
+    servers.extend(serving.fault.iter().map(|name| (name.value.as_str(), false)));
+    let says = |step: &Step| step.role == Role::Server;
+    if servers.is_empty() && !crate::visit::steps(&scenario.body).any(says) {
+        servers.push((REFERENCE, true));
+    }
+    servers
+}
+
+/// What stands in a scenario for one process.
+#[derive(Debug, Default)]
+struct Process {
+    lines: Lines,
+    /// The reply that its last `C:` step wants, if it names a request of PMI-1.
+    wanted: Option<&'static str>,
+    /// How many replies have come since.
+    replies: u32,
+    environment: Vec<(String, Option<Vec<u8>>)>,
+    /// How often it calls what each reply is there for.
+    calls: BTreeMap<&'static str, u32>,
+    /// How many processes the spawn asks for that has been called, while it has not returned.
+    spawning: Option<usize>,
+    /// How many error codes the reply to the next spawn has.
+    errcodes: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Replies {
+    library: bool,
+    processes: BTreeMap<Proc, Process>,
+}
+
+impl Reader for Replies {
+    fn step(&mut self, walk: &mut Walk<'_>, p: Proc, step: &Step) {
+        let process = self.processes.entry(p).or_default();
+        match (step.role, &step.action) {
+            (Role::Client, Action::Message { lines, .. }) => process.asks(&walk.scope, lines),
+            (Role::Client, Action::OneOf(alternatives)) => {
+                for alternative in alternatives {
+                    if let Action::Message { lines, .. } = &alternative.action {
+                        process.asks(&walk.scope, lines);
+                    }
+                }
+            }
+            (Role::Server, action) => process.is_told(walk, action),
+            (Role::Process, Action::Process(ProcessAction::Env(name, value))) => {
+                let absent = value.pieces == [Piece::Typed(Kind::Absent)];
+                let value = (!absent).then(|| walk.scope.text(value).unwrap_or_default());
+                process.environment.push((name.value.clone(), value));
+                if let Some(operation) = walk.inputs.operation(ENVIRONMENT) {
+                    let kinds = classify::named(&process.environment, operation, LIMITS);
+                    walk.plays(
+                        kinds.into_iter().map(|(name, kind)| format!("environment.{name}/kind/{kind}")),
+                        true,
+                    );
+                }
+            }
+            (Role::Api, Action::Call(call)) if self.library => process.calls(walk, call),
+            _ => {}
+        }
+    }
+}
+
+/// The reply to a request.
+fn reply_to(line: &str) -> Option<&'static str> {
+    let (key, rest) = line.split_once('=')?;
+    let cmd = rest.split(' ').next()?;
+    let (_, reply) = COMMANDS.iter().find(|(request, _)| matches!(key, "cmd" | "mcmd") && *request == cmd)?;
+    Some(if reply.is_empty() { ABORT } else { reply })
+}
+
+impl Process {
+    fn asks(&mut self, scope: &Scope, lines: &[Template]) {
+        // What else a request must have is for matchers, which have no text.
+        let first = lines.first().and_then(|line| {
+            let fields = line.message_fields();
+            let field = fields.into_iter().find(|field| matches!(field.key.as_str(), "cmd" | "mcmd"))?;
+            let value = scope.text(&field.value).ok()?;
+            Some(format!("{}={}", field.key, String::from_utf8_lossy(&value)))
+        });
+        self.wanted = first.as_deref().and_then(reply_to);
+        self.replies = 0;
+        self.lines = Lines::default();
+    }
+
+    fn is_told(&mut self, walk: &mut Walk<'_>, action: &Action) {
+        match action {
+            Action::Message { mode, lines } => {
+                for write in walk.scope.message(*mode, lines).unwrap_or_default() {
+                    let whole = self.lines.write(*mode, &write);
+                    let several = whole.len() > 1;
+                    for mut line in whole {
+                        line.framing.extend(several.then_some("several"));
+                        self.line(walk, &line.text, &line.framing);
+                    }
+                }
+            }
+            Action::Empty => self.line(walk, b"", &[]),
+            Action::Right => self.replies += 1,
+            Action::Close => {
+                let unfinished = !self.lines.partial.is_empty();
+                if let Some(wanted) = self.wanted.filter(|_| self.replies == 0) {
+                    let how = if unfinished { "framing/unfinished" } else { "instead/closed" };
+                    walk.plays([format!("{wanted}/{how}")], true);
+                }
+                self.lines = Lines::default();
+            }
+            Action::Silence => {
+                if let Some(wanted) = self.wanted {
+                    walk.plays([format!("{wanted}/instead/never")], true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A line that comes for what its last `C:` step names, or for nothing.
+    fn line(&mut self, walk: &mut Walk<'_>, line: &[u8], framing: &[&'static str]) {
+        let (text, cr) = match line.strip_suffix(b"\r") {
+            Some(text) => (text, true),
+            None => (line, false),
+        };
+        let reply = classify::line(text, walk.inputs, LIMITS);
+        let first = self.replies == 0;
+        self.replies += 1;
+        let named = match &reply {
+            Some(reply) => Some(reply.operation.clone()),
+            None => text.is_empty().then(|| ABORT.to_owned()),
+        };
+        let Some(wanted) = self.wanted else {
+            walk.plays(named.map(|reply| format!("{reply}/instead/unasked")), true);
+            return;
+        };
+        let is_wanted = named.as_deref() == Some(wanted);
+        let mut cells = Vec::new();
+        match reply {
+            _ if is_wanted && !first => cells.push(format!("{wanted}/instead/twice")),
+            _ if !is_wanted && !first => cells.extend(named.map(|reply| format!("{reply}/instead/unasked"))),
+            Some(_) if !is_wanted => cells.push(format!("{wanted}/instead/other-reply")),
+            None if !is_wanted => cells.push(format!("{wanted}/instead/{}", nonsense(text))),
+            reply => {
+                let mut framing = BTreeSet::from_iter(framing.iter().copied());
+                framing.extend(cr.then_some("cr-lf"));
+                framing.extend((line.len() >= LONG).then_some("long"));
+                if let Some(reply) = reply {
+                    let operation = walk.inputs.operation(wanted);
+                    framing.extend(&reply.framing);
+                    cells.extend(
+                        reply.kinds.iter().map(|(name, kind)| format!("{wanted}.{name}/kind/{kind}")),
+                    );
+                    cells.extend(
+                        operation.and_then(|o| outcome(&reply, o)).map(|o| format!("{wanted}/outcome/{o}")),
+                    );
+                    let own = walk.scope.var(walk::KVS).unwrap_or_default();
+                    let name = reply.value("kvsname").filter(|name| !name.is_empty() && *name != own);
+                    cells.extend(name.map(|name| format!("{}{}", walk::JOB, String::from_utf8_lossy(name))));
+                    cells.extend(version(&reply).map(|version| format!("{wanted}/version/{version}")));
+                    if wanted == "spawn_result" {
+                        self.counts(errcodes(&reply), &mut cells);
+                    }
+                }
+                cells.extend(framing.iter().map(|framing| format!("{wanted}/framing/{framing}")));
+            }
+        }
+        walk.plays(cells, true);
+    }
+
+    /// A spawn is answered with so many error codes.
+    fn counts(&mut self, errcodes: usize, cells: &mut Vec<String>) {
+        match self.spawning {
+            Some(asked) => cells.push(count(asked, errcodes)),
+            None => self.errcodes = Some(errcodes),
+        }
+        if errcodes == 0 {
+            cells.push("spawn_result/count/none".to_owned());
+        }
+    }
+
+    fn calls(&mut self, walk: &mut Walk<'_>, call: &Call) {
+        if let Some(function) = &call.function {
+            if let Some((_, reply)) = CALLS.iter().find(|(name, _)| *name == function.value) {
+                let number = self.calls.entry(reply).or_default();
+                *number += 1;
+                let words = walk.inputs.times().iter().filter(|(_, from)| **from <= *number);
+                let cells: Vec<_> = words.map(|(word, _)| format!("{reply}/times/{word}")).collect();
+                walk.plays(cells, true);
+            }
+            if function.value == "PMI_Spawn_multiple" {
+                let asked = call.args.get(3).map_or(0, |numbers| match numbers {
+                    Arg::Text(text) => {
+                        let text = walk.scope.text(text).unwrap_or_default();
+                        let numbers = text.split(|b| *b == b'|');
+                        numbers.filter_map(|n| std::str::from_utf8(n).ok()?.parse::<usize>().ok()).sum()
+                    }
+                    _ => 0,
+                });
+                if let Some(errcodes) = self.errcodes {
+                    walk.plays([count(asked, errcodes)], true);
+                }
+                self.spawning = Some(asked);
+            }
+        }
+        if call.result.is_some() {
+            self.spawning = None;
+        }
+    }
+}
+
+/// What a line is that is no reply.
+fn nonsense(line: &[u8]) -> &'static str {
+    let text = String::from_utf8_lossy(line);
+    let keys = || text.split([' ', '\t']).filter_map(|part| part.split_once('='));
+    match () {
+        () if line.is_empty() => "empty-line",
+        () if reply_to(&text).is_some() => "request-back",
+        () if !text.contains("cmd=") && keys().any(|(key, _)| RESPONSE_KEYS.contains(&key)) => "no-command",
+        () => "garbage",
+    }
+}
+
+/// What a reply says of how it went.
+fn outcome(reply: &Classified, operation: &Operation) -> Option<&'static str> {
+    let rc = reply.value("rc");
+    let text = rc.map(|rc| String::from_utf8_lossy(rc).into_owned());
+    let number = text.as_deref().map(|text| text.trim_start_matches(['+', '-']).parse::<u128>());
+    let has_values = reply.values.iter().any(|(name, _)| !matches!(name.as_str(), "rc" | "msg"));
+    let wants_values = operation.has_values();
+    let has_msg = reply.value("msg").is_some();
+    Some(match number {
+        Some(Err(_)) => return None,
+        Some(Ok(0)) if wants_values && !has_values => "without-values",
+        Some(Ok(0)) if has_msg => "with-msg",
+        Some(Ok(0)) => "with-rc",
+        Some(Ok(_)) if has_values => "refused-with-values",
+        Some(Ok(_)) if has_msg => "refused-with-msg",
+        Some(Ok(_)) => "refused",
+        None if wants_values && !has_values => "nothing-said",
+        None => "without-rc",
+    })
+}
+
+/// How the version that is told compares with 1.1, which is offered.
+fn version(reply: &Classified) -> Option<&'static str> {
+    let number = |name| std::str::from_utf8(reply.value(name)?).ok()?.parse::<u32>().ok();
+    Some(match (number("pmi_version")?, number("pmi_subversion")?) {
+        (1, 1) => "equal",
+        (1, 0) => "lower-minor",
+        (1, _) => "higher-minor",
+        (0, _) => "lower-major",
+        _ => "higher-major",
+    })
+}
+
+fn errcodes(reply: &Classified) -> usize {
+    reply
+        .value("errcodes")
+        .filter(|list| !list.is_empty())
+        .map_or(0, |list| list.split(|b| *b == b',').count())
+}
+
+fn count(asked: usize, errcodes: usize) -> String {
+    let word = match errcodes.cmp(&asked) {
+        std::cmp::Ordering::Less => "fewer",
+        std::cmp::Ordering::Equal => "as-asked",
+        std::cmp::Ordering::Greater => "more",
+    };
+    format!("spawn_result/count/{word}")
+}

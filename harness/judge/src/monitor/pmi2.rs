@@ -682,3 +682,106 @@ impl Monitor {
         self.find(Side::Server, p, requirement, None, expected, how.into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::{Bytes, Event, SilenceProof, What};
+
+    /// What a server breaks: rank, whether the server says it, and the body that is said, or `close` or `silence`.
+    fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
+        let mut events = vec![What::Launched { command: Vec::new(), ranks, nodes: 1 }];
+        let bytes = |text: Vec<u8>| Bytes(text);
+        for rank in 0..ranks {
+            let proc = Proc { group: 0, rank };
+            let offer = b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
+            let taken = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec();
+            events.push(What::ToServer { proc, bytes: bytes(offer) });
+            events.push(What::FromServer { proc, bytes: bytes(taken) });
+            let ask = "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;";
+            let tell = format!(
+                "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank={rank};size={ranks};appnum=0;rc=0;"
+            );
+            events.push(What::ToServer { proc, bytes: bytes(framed(ask)) });
+            events.push(What::FromServer { proc, bytes: bytes(framed(&tell)) });
+        }
+        events.extend(said.iter().map(|(rank, server, text)| {
+            let proc = Proc { group: 0, rank: *rank };
+            match (*text, server) {
+                ("close", _) => What::ClosedByServer { proc },
+                ("silence", _) => What::NoAnswer { proc, proof: SilenceProof::Idle },
+                (text, true) => What::FromServer { proc, bytes: bytes(framed(text)) },
+                (text, false) => What::ToServer { proc, bytes: bytes(framed(text)) },
+            }
+        }));
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.into_iter().zip(0..) {
+            monitor.observe(&Event::new(seq, what));
+        }
+        let findings = monitor.take_findings().into_iter();
+        findings.filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
+    }
+
+    fn framed(body: &str) -> Vec<u8> {
+        format!("{:>6}{body}", body.len()).into_bytes()
+    }
+
+    const PUT: [(u32, bool, &str); 2] =
+        [(0, false, "cmd=kvs-put;key=k;value=v;"), (0, true, "cmd=kvs-put-response;rc=0;")];
+    const MISS: &str = "cmd=kvs-get-response;rc=1;";
+
+    #[test]
+    fn a_fence_makes_visible_what_was_put_before_it() {
+        let fence = |rank| [(rank, false, "cmd=kvs-fence;"), (rank, true, "cmd=kvs-fence-response;rc=0;")];
+        let get = (1, false, "cmd=kvs-get;key=k;");
+        let both = [fence(0)[0], fence(1)[0], fence(0)[1], fence(1)[1]];
+        assert_eq!(
+            found(2, &[&PUT[..], &both, &[get, (1, true, MISS)]].concat()),
+            ["pmi2.common.fence.visible"]
+        );
+        // Without a fence behind the put nothing is due.
+        assert!(found(2, &[&PUT[..], &[get, (1, true, MISS)]].concat()).is_empty());
+        // Hydra lets rank 1 go at once and holds back its get.
+        let early = [&fence(1)[..], &[get], &PUT, &fence(0)].concat();
+        let value = (1, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
+        assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
+        assert_eq!(
+            found(2, &[&fence(1)[..], &[get, (1, true, MISS)], &PUT].concat()),
+            ["pmi2.draft.fence.blocks", "pmi2.common.fence.visible"]
+        );
+    }
+
+    #[rstest]
+    // Who waits lawfully is not held against the server.
+    #[case(&[(0, false, "cmd=kvs-fence;"), (0, true, "silence")], &[])]
+    #[case(&[(0, false, "cmd=info-getnodeattr;key=k;wait=TRUE;"), (0, true, "silence")], &[])]
+    #[case(&[(0, false, "cmd=info-getnodeattr;key=k;"), (0, true, "silence")], &["pmi2.common.answered"])]
+    #[case(&[(0, false, "cmd=job-getid;"), (0, true, "close")], &["pmi2.common.answered"])]
+    #[case(&[(0, false, "cmd=finalize;"), (0, true, "silence")], &["pmi2.common.finalize"])]
+    // Behind an abort the server may do what it likes.
+    #[case(&[(1, false, "cmd=abort;isworld=TRUE;"), (0, false, "cmd=job-getid;"), (0, true, "close")], &[])]
+    #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=job-getid-response;jobid=j;")], &["pmi2.common.rc"])]
+    #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
+    #[case(&[(0, true, "cmd=job-getid-response;jobid=j;rc=0;")], &["pmi2.common.one-response"])]
+    #[case(&[(0, false, "cmd=job-getid;thrid=7;"), (0, true, "cmd=job-getid-response;jobid=j;rc=0;")], &["pmi2.draft.thrid-echoed"])]
+    #[case(&[(0, false, "cmd=nonsense;"), (0, true, "cmd=nonsense-response;rc=9;")], &[])]
+    #[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=x;")], &["pmi2.common.get.miss"])]
+    #[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=1;")], &["pmi2.common.get.found"])]
+    #[case(&[(0, false, "cmd=name-lookup;name=n;"), (0, true, "cmd=name-lookup-response;rc=0;port=p;")], &["pmi2.common.names.miss"])]
+    fn each_answer_is_held_to_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
+        assert_eq!(found(2, said), broken);
+    }
+
+    #[test]
+    fn threads_have_answers_of_their_own_in_any_order() {
+        let said = [
+            (0, false, "cmd=info-getnodeattr;thrid=1;key=k;wait=TRUE;"),
+            (0, false, "cmd=info-putnodeattr;thrid=2;key=k;value=v;"),
+            (0, true, "cmd=info-getnodeattr-response;thrid=1;found=TRUE;value=v;rc=0;"),
+            (0, true, "cmd=info-putnodeattr-response;thrid=2;rc=0;"),
+        ];
+        assert!(found(1, &said).is_empty());
+    }
+}

@@ -617,3 +617,95 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::server::Config;
+
+    /// A server whose processes have joined a job of this size on these nodes.
+    fn joined(ranks: u32, nodes: u32) -> Server {
+        let mut server = Server::new(Config { pmi2: true, nodes, ..Config::default() });
+        server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        for rank in 0..ranks {
+            server.receive(Proc { group: 0, rank }, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+            let all = say(&mut server, rank, "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;");
+            assert!(all[1].contains(&format!("rank={rank};size={ranks};")), "{all:?}");
+        }
+        server
+    }
+
+    /// Says something, and returns what everybody is told then: rank and body, or what else is done.
+    fn say(server: &mut Server, rank: u32, body: &str) -> Vec<String> {
+        server.receive(Proc { group: 0, rank }, format!("{:>6}{body}", body.len()).as_bytes());
+        let shown = |action| match action {
+            Action::Send { to, bytes } => format!("{} {}", to.rank, bytes.escape_ascii()),
+            Action::Abort { reason, .. } => format!("abort: {reason}"),
+            other => format!("{other:?}"),
+        };
+        std::iter::from_fn(|| server.next_action()).map(shown).collect()
+    }
+
+    #[test]
+    fn a_fence_answers_everybody_when_all_are_in_it() {
+        let mut server = joined(2, 1);
+        assert_eq!(
+            say(&mut server, 0, "cmd=kvs-put;key=k;value=a;;b;"),
+            ["0     26cmd=kvs-put-response;rc=0;"]
+        );
+        assert!(say(&mut server, 0, "cmd=kvs-fence;thrid=7;").is_empty());
+        let both = say(&mut server, 1, "cmd=kvs-fence;");
+        assert_eq!(
+            both,
+            ["0     36cmd=kvs-fence-response;thrid=7;rc=0;", "1     28cmd=kvs-fence-response;rc=0;"]
+        );
+        let got = say(&mut server, 1, "cmd=kvs-get;key=k;");
+        assert_eq!(got, ["1     48cmd=kvs-get-response;found=TRUE;value=a;;b;rc=0;"]);
+    }
+
+    #[test]
+    fn who_waits_for_an_attribute_of_the_node_is_answered_by_it() {
+        let mut server = joined(4, 2);
+        assert!(say(&mut server, 2, "cmd=info-getnodeattr;key=k;wait=TRUE;").is_empty());
+        assert_eq!(say(&mut server, 0, "cmd=info-putnodeattr;key=k;value=v;").len(), 1);
+        let told = say(&mut server, 3, "cmd=info-putnodeattr;key=k;value=w;");
+        assert_eq!(told.len(), 2);
+        assert!(told[1].starts_with("2 ") && told[1].contains("value=w;"), "{told:?}");
+    }
+
+    #[rstest]
+    #[case("cmd=kvs-get;", "abort: protocol error: the key \"key\" is missing: \"cmd=kvs-get;\"")]
+    #[case("cmd=fullinit;", "abort: protocol error: fullinit twice: \"cmd=fullinit;\"")]
+    #[case("x", "abort: protocol error: the body does not end in a semicolon: \"x\"")]
+    #[case("cmd=abort;isworld=TRUE;", "abort: abort requested")]
+    #[case("cmd=nonsense;", "0     50cmd=nonsense-response;rc=2;errmsg=unknown command;")]
+    fn what_is_no_request_ends_the_job_and_an_unknown_one_is_refused(#[case] body: &str, #[case] done: &str) {
+        assert_eq!(say(&mut joined(1, 1), 0, body), [done]);
+    }
+
+    #[test]
+    fn a_job_can_be_read_while_it_is_connected() {
+        let mut server = joined(1, 1);
+        let other =
+            GroupSpec { programs: vec![1], preput: vec![(b"k".to_vec(), b"v".to_vec())], spawned: true };
+        server.add_group(other);
+        let get = "cmd=kvs-get;jobid=kvs-1;key=k;";
+        assert!(say(&mut server, 0, get)[0].contains("rc=1;"));
+        assert!(say(&mut server, 0, "cmd=job-connect;jobid=kvs-1;")[0].contains("kvscopy=no;rc=0;"));
+        assert!(say(&mut server, 0, get)[0].contains("value=v;"));
+        assert!(say(&mut server, 0, "cmd=job-disconnect;jobid=kvs-1;")[0].contains("rc=0;"));
+        assert!(say(&mut server, 0, get)[0].contains("rc=1;"));
+        assert!(say(&mut server, 0, "cmd=job-connect;jobid=nosuch;")[0].contains("rc=1;"));
+    }
+
+    #[test]
+    fn pmi2_is_spoken_only_if_the_server_is_set_up_so() {
+        let mut server = Server::new(Config::default());
+        server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+        server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        let Some(Action::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
+        assert!(bytes.starts_with(b"cmd=response_to_init rc=0 pmi_version=1 "), "{}", bytes.escape_ascii());
+    }
+}

@@ -7,6 +7,7 @@
 mod client;
 mod environment;
 mod pmi2;
+mod second;
 mod server;
 mod state;
 

@@ -1,13 +1,12 @@
 //! What is said behind the init line where PMI-2 was negotiated. What only the draft demands, and not all known servers keep, is
 //! cited by `pmi2.draft.*`; what all of them keep by `pmi2.common.*`.
 
-use std::collections::{HashMap, HashSet};
-
 use pmi_wire::pmi2::{
     Body, BodyError, Command, Request, RequestError, Response, ResponseError, Semicolons, is_key,
 };
 use pmi_wire::{FrameError, FramingError, Proc, place};
 
+use super::second::{Detail, PREPUT, Pending, Put, Rank};
 use super::state::{Monitor, RESERVED};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
@@ -17,104 +16,6 @@ const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
 const COMMON_VALUE: &str = "pmi2.common.get.value";
-
-/// In the place of a rank: whoever spawned the group.
-const PREPUT: u32 = u32::MAX;
-
-/// A request that has no answer yet.
-#[derive(Debug)]
-struct Pending {
-    command: Command,
-    thrid: Option<Vec<u8>>,
-    what: Detail,
-}
-
-/// What of a request matters for its answer.
-#[derive(Debug)]
-enum Detail {
-    Put {
-        key: Vec<u8>,
-        value: Vec<u8>,
-        lawful: bool,
-    },
-    /// `fences` is the number of fences that the process has left.
-    Get {
-        key: Vec<u8>,
-        own: bool,
-        fences: u64,
-        jobid: bool,
-        srcid: Option<i64>,
-    },
-    PutNode {
-        key: Vec<u8>,
-    },
-    GetNode {
-        key: Vec<u8>,
-        wait: bool,
-    },
-    Publish {
-        name: Vec<u8>,
-        port: Vec<u8>,
-    },
-    Lookup {
-        name: Vec<u8>,
-    },
-    Unpublish {
-        name: Vec<u8>,
-    },
-    Fence(u64),
-    /// `bare` if one of the keys is not there that some servers want.
-    Fullinit {
-        bare: bool,
-    },
-    Plain,
-}
-
-/// One process that speaks PMI-2.
-#[derive(Debug, Default)]
-pub(super) struct Rank {
-    pending: Vec<Pending>,
-    /// Its fullinit has been sent.
-    asked_in: bool,
-    /// The last answer to it was a refusal.
-    refused: bool,
-    /// Its fullinit has been answered with success.
-    joined: bool,
-    /// Fences that it has entered, and that it has left.
-    entered: u64,
-    left: u64,
-}
-
-impl Rank {
-    /// Nothing will be answered any more.
-    pub(super) fn forget_pending(&mut self) {
-        self.pending.clear();
-    }
-}
-
-/// A value that was put.
-#[derive(Debug)]
-struct Put {
-    value: Vec<u8>,
-    by: u32,
-    /// Fences that the process had entered before.
-    fences: u64,
-    /// The server has said that it has it.
-    acknowledged: bool,
-}
-
-/// What a process group has told.
-#[derive(Debug, Default)]
-pub(super) struct Group {
-    jobid: Option<Vec<u8>>,
-    puts: HashMap<Vec<u8>, Vec<Put>>,
-    /// Ranks that were told that there is no such key, with the number of fences that they had left.
-    misses: HashMap<Vec<u8>, Vec<(u32, u64)>>,
-    /// By node and key.
-    node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
-    /// Keys of nodes that a process has put and the server has acknowledged.
-    node_there: HashSet<(u32, Vec<u8>)>,
-}
 
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
 fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
@@ -290,7 +191,7 @@ impl Monitor {
         let early = group
             .misses
             .get(key)
-            .and_then(|m| m.iter().find(|(rank, left)| *rank != p.rank && *left > fences));
+            .and_then(|m| m.iter().find(|(rank, left)| **rank != p.rank && **left > fences));
         let early = early.map(|(rank, _)| *rank);
         let puts = group.puts.entry(key.to_vec()).or_default();
         puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
@@ -517,9 +418,9 @@ impl Monitor {
         let group = &mut self.group(p.group).second;
         let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
         if !found {
-            let due = puts.iter().find(|put| put.by == PREPUT || put.fences < fences);
+            let due = puts.iter().find(|put| put.acknowledged && (put.by == PREPUT || put.fences < fences));
             let due = due.map(|put| (put.by, pair_rule(key, &put.value, "pmi2.common.fence.visible")));
-            group.misses.entry(key.to_vec()).or_default().push((p.rank, fences));
+            group.misses.entry(key.to_vec()).or_default().insert(p.rank, fences);
             if let Some((by, rule)) = due.filter(|_| !excused) {
                 let (requirement, by) = match by {
                     PREPUT => ("pmi2.common.spawn.preput", "put for the new processes".to_owned()),

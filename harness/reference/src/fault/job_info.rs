@@ -2,14 +2,8 @@
 
 use pmi_wire::Operation as Op;
 
-use super::row::{COMPLETE, Fault, any, fault, ok};
+use super::row::{COMPLETE, Fault, any, bump, fault, ok};
 use crate::behaviour::{Draft, Effect, When};
-
-/// Adds to a decimal number.
-fn bump(value: &mut Vec<u8>, by: i64) {
-    let number: i64 = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
-    *value = (number + by).to_string().into_bytes();
-}
 
 pub(super) const FAULTS: &[Fault] = &[
     fault(

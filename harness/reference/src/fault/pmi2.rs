@@ -2,7 +2,7 @@
 
 use pmi_wire::pmi2::Command as C;
 
-use super::row::{Fault, Variation, fault, vary};
+use super::row::{Fault, Variation, bump, fault, vary};
 use crate::behaviour::{Draft, Effect, FrameReplies, Length, ReplyKind, SecondEffect, When};
 
 const fn reply(command: C, kind: ReplyKind, edit: fn(&mut Draft)) -> Effect {
@@ -19,14 +19,6 @@ const fn every(edit: fn(&mut Draft)) -> Effect {
 
 const fn does(effect: SecondEffect) -> Effect {
     Effect::Second(effect)
-}
-
-/// Adds to a decimal number.
-fn bump(draft: &mut Draft, key: &str, by: i64) {
-    draft.edit(key, |value| {
-        let number: i64 = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
-        *value = (number + by).to_string().into_bytes();
-    });
 }
 
 const TUPLES: &str = "pmi2.common.tuples";
@@ -308,7 +300,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "fullinit-rank-from-one",
         &["pmi2.common.fullinit.rank"],
         "counts ranks from 1",
-        ok(C::Fullinit, |d| bump(d, "rank", 1)),
+        ok(C::Fullinit, |d| d.edit("rank", |v| bump(v, 1))),
         When::Always,
     ),
     fault(
@@ -329,7 +321,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "fullinit-size-more",
         &["pmi2.common.fullinit.size"],
         "counts one process more",
-        ok(C::Fullinit, |d| bump(d, "size", 1)),
+        ok(C::Fullinit, |d| d.edit("size", |v| bump(v, 1))),
         When::Always,
     ),
     fault(

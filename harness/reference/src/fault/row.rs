@@ -80,3 +80,9 @@ pub(super) const fn ok(op: Operation) -> Replies {
 pub(super) const fn any(op: Operation) -> Replies {
     Replies(Some(op), ReplyKind::Any)
 }
+
+/// Adds to a decimal number.
+pub(super) fn bump(value: &mut Vec<u8>, by: i64) {
+    let number: i64 = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
+    *value = (number + by).to_string().into_bytes();
+}

@@ -12,6 +12,7 @@
 mod barrier;
 mod config;
 mod effects;
+mod held;
 mod job_info;
 mod kvs;
 mod lifecycle;

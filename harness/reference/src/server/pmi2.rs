@@ -10,6 +10,7 @@ use pmi_wire::pmi2::{Command, Program, Request, Semicolons};
 use pmi_wire::{Proc, SpawnProgram, place};
 
 use super::config::{Action, GroupId, GroupSpec};
+use super::held::{Awaits, Held};
 use super::state::{Phase, Server};
 use crate::behaviour::{Draft, Effect, SecondEffect};
 use crate::reply::FrameReply;
@@ -21,44 +22,6 @@ const VALUE_MAX: usize = 1024;
 /// `rc` of what failed, and of what is not known. The draft names the second, and gives no numbers.
 const FAILED: i64 = 1;
 const UNKNOWN_COMMAND: i64 = 2;
-
-/// A request that is not answered yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) thrid: Option<Vec<u8>>,
-    pub(super) what: Awaits,
-}
-
-/// What it is held back for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Awaits {
-    /// The fence.
-    Fence,
-    /// An attribute of the process's node.
-    NodeAttribute(Vec<u8>),
-    /// A key, until all are in the fence that the process has left.
-    Key(Vec<u8>),
-    /// The start of a group.
-    Spawn(GroupId),
-}
-
-/// What a process has beyond PMI-1.
-#[derive(Debug, Default)]
-pub(super) struct SecondProcess {
-    /// Its fullinit has been answered.
-    pub(super) joined: bool,
-    pub(super) held: Vec<Held>,
-    /// Fences that it has entered.
-    pub(super) fences: u64,
-    /// Jobs that it has connected with.
-    connected: Vec<Vec<u8>>,
-}
-
-impl SecondProcess {
-    fn is_in_fence(&self) -> bool {
-        self.held.iter().any(|held| held.what == Awaits::Fence)
-    }
-}
 
 impl Server {
     pub(super) fn frame(&mut self, from: Proc, body: &[u8]) {
@@ -408,29 +371,11 @@ impl Server {
             draft.count = count;
             edit(&mut draft);
         });
-        if self.effects.is_some() {
-            let refused = &mut self.effect_state().refused;
-            if ok {
-                refused.remove(&to)
-            } else {
-                refused.insert(to)
-            };
-        }
-        let bytes = draft.bytes();
-        if bytes.is_empty() {
-            return;
-        }
         let pick = |e: &Effect| match e {
             Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),
             _ => None,
         };
-        let writes = match self.effect(to, pick) {
-            Some(split) => split(bytes),
-            None => vec![bytes],
-        };
-        for bytes in writes {
-            self.actions.push_back(Action::Send { to: draft.to, bytes });
-        }
+        self.send_draft(to, draft, ok, pick);
     }
 
     fn second_effect(&mut self, from: Proc) -> Option<SecondEffect> {

@@ -7,7 +7,7 @@ use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
-use super::pmi2::SecondProcess;
+use super::held::SecondProcess;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
 
@@ -303,21 +303,32 @@ impl Server {
             draft.count = count;
             edit(&mut draft);
         });
-        let refused = &mut self.effect_state().refused;
-        if ok {
-            refused.remove(&to)
-        } else {
-            refused.insert(to)
-        };
-        let bytes = draft.bytes();
-        if bytes.is_empty() {
-            return;
-        }
         let pick = |e: &Effect| match e {
             Effect::Writes(which, f) if which.fits(op, ok) => Some(*f),
             _ => None,
         };
-        let writes = match self.effect(to, pick) {
+        self.send_draft(to, draft, ok, pick);
+    }
+
+    /// Sends a reply to what a process asked, in the writes that an effect has it sent in, and notes whether it was a refusal.
+    pub(super) fn send_draft(
+        &mut self,
+        asker: Proc,
+        draft: Draft,
+        ok: bool,
+        pick: impl Fn(&Effect) -> Option<fn(Vec<u8>) -> Vec<Vec<u8>>>,
+    ) {
+        if let Some(effects) = &mut self.effects {
+            match ok {
+                true => effects.refused.remove(&asker),
+                false => effects.refused.insert(asker),
+            };
+        }
+        let bytes = draft.bytes();
+        if bytes.is_empty() {
+            return;
+        }
+        let writes = match self.effect(asker, pick) {
             Some(split) => split(bytes),
             None => vec![bytes],
         };

@@ -1,0 +1,103 @@
+//! What the monitor knows of processes that speak PMI-2.
+
+use std::collections::{HashMap, HashSet};
+
+use pmi_wire::pmi2::Command;
+
+/// In the place of a rank: whoever spawned the group.
+pub(super) const PREPUT: u32 = u32::MAX;
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) command: Command,
+    pub(super) thrid: Option<Vec<u8>>,
+    pub(super) what: Detail,
+}
+
+/// What of a request matters for its answer.
+#[derive(Debug)]
+pub(super) enum Detail {
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lawful: bool,
+    },
+    /// `fences` is the number of fences that the process has left.
+    Get {
+        key: Vec<u8>,
+        own: bool,
+        fences: u64,
+        jobid: bool,
+        srcid: Option<i64>,
+    },
+    PutNode {
+        key: Vec<u8>,
+    },
+    GetNode {
+        key: Vec<u8>,
+        wait: bool,
+    },
+    Publish {
+        name: Vec<u8>,
+        port: Vec<u8>,
+    },
+    Lookup {
+        name: Vec<u8>,
+    },
+    Unpublish {
+        name: Vec<u8>,
+    },
+    Fence(u64),
+    /// `bare` if one of the keys is not there that some servers want.
+    Fullinit {
+        bare: bool,
+    },
+    Plain,
+}
+
+/// One process that speaks PMI-2.
+#[derive(Debug, Default)]
+pub(super) struct Rank {
+    pub(super) pending: Vec<Pending>,
+    /// Its fullinit has been sent.
+    pub(super) asked_in: bool,
+    /// The last answer to it was a refusal.
+    pub(super) refused: bool,
+    /// Its fullinit has been answered with success.
+    pub(super) joined: bool,
+    /// Fences that it has entered, and that it has left.
+    pub(super) entered: u64,
+    pub(super) left: u64,
+}
+
+impl Rank {
+    /// Nothing will be answered any more.
+    pub(super) fn forget_pending(&mut self) {
+        self.pending.clear();
+    }
+}
+
+/// A value that was put.
+#[derive(Debug)]
+pub(super) struct Put {
+    pub(super) value: Vec<u8>,
+    pub(super) by: u32,
+    /// Fences that the process had entered before.
+    pub(super) fences: u64,
+    /// The server has said that it has it.
+    pub(super) acknowledged: bool,
+}
+
+/// What a process group has told.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) jobid: Option<Vec<u8>>,
+    pub(super) puts: HashMap<Vec<u8>, Vec<Put>>,
+    /// Ranks that were told that there is no such key, with the number of fences that they had left.
+    pub(super) misses: HashMap<Vec<u8>, HashMap<u32, u64>>,
+    /// By node and key.
+    pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
+    /// Keys of nodes that a process has put and the server has acknowledged.
+    pub(super) node_there: HashSet<(u32, Vec<u8>)>,
+}

@@ -594,3 +594,25 @@ fn goldens(
         insta::assert_snapshot!(name.replace('/', "_"), transcript(name));
     });
 }
+
+#[test]
+fn pmi2_is_judged_where_it_is_asked_for() {
+    let serve =
+        |fault| format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let first_only = format!("{} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);
+    let (draft, common) = (serve("fullinit-no-version"), serve("fullinit-rank-zero"));
+    for (server, options, status, shows) in [
+        (&draft, &["--dialect", "pmi-2"][..], 0, "note pmi2.draft.fullinit.version"),
+        (&draft, &["--dialect", "pmi-2", "--against", "pmi2-draft"], 1, "FAIL pmi2.draft.fullinit.version"),
+        (&common, &["--dialect", "all"], 1, "FAIL pmi2.common.fullinit.rank"),
+        // By default only PMI-1 is asked for.
+        (&common, &[], 0, "1 passed"),
+        (&first_only, &["--dialect", "all"], 0, "it does not speak PMI-2: offered version 2.0"),
+        (&first_only, &["--dialect", "pmi-2"], 1, "FAIL pmi2.common.version"),
+    ] {
+        let filters = ["-v", "-f", "=pmi2/init/fullinit", "-f", "=group/appnum", "--server", server];
+        let args: Vec<&str> = filters.into_iter().chain(options.iter().copied()).collect();
+        let ran = here(&args);
+        assert_eq!((ran.status, ran.out.contains(shows)), (status, true), "{options:?}: {}", ran.whole());
+    }
+}

@@ -19,6 +19,9 @@ use crate::reply::FrameReply;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
+/// Most requests of a process that may wait for their answers, so that nobody can make a server grow.
+const HELD_LIMIT: usize = 10_000;
+
 /// `rc` of what failed, and of what is not known. The draft names the second, and gives no numbers.
 const FAILED: i64 = 1;
 const UNKNOWN_COMMAND: i64 = 2;
@@ -44,6 +47,9 @@ impl Server {
         let joined = self.proc(from).second.joined;
         match (self.proc(from).phase, command) {
             (Phase::Joined, Command::Abort) => {}
+            (Phase::Joined, _) if self.proc(from).second.held.len() >= HELD_LIMIT => {
+                return self.protocol_error(from, "too many requests that wait", body);
+            }
             (Phase::Joined, _) if waits => {
                 return self.protocol_error(from, "request before the last one is answered", body);
             }
@@ -628,6 +634,17 @@ mod tests {
     #[case("cmd=nonsense;", "0     50cmd=nonsense-response;rc=2;errmsg=unknown command;")]
     fn what_is_no_request_ends_the_job_and_an_unknown_one_is_refused(#[case] body: &str, #[case] done: &str) {
         assert_eq!(say(&mut joined(1, 1), 0, body), [done]);
+    }
+
+    #[test]
+    fn threads_without_end_end_the_job() {
+        let mut server = joined(1, 1);
+        for thread in 0..HELD_LIMIT {
+            let told = say(&mut server, 0, &format!("cmd=info-getnodeattr;thrid={thread};key=k;wait=TRUE;"));
+            assert!(told.is_empty(), "{told:?}");
+        }
+        let told = say(&mut server, 0, "cmd=job-getid;thrid=last;");
+        assert!(told[0].starts_with("abort: protocol error: too many requests that wait"), "{told:?}");
     }
 
     #[test]

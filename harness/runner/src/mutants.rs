@@ -232,9 +232,9 @@ fn try_fault(
     let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
     // What breaks rules of one dialect alone is looked for there.
-    let second = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
+    let of_pmi2 = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
     let of = |scenarios: &[&Scenario]| -> Vec<Found> {
-        let spoken = scenarios.iter().copied().filter(|s| (s.dialect == Dialect::Pmi2) == second);
+        let spoken = scenarios.iter().copied().filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);
         all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
     };
     let mut found = of(&lengths.short);
@@ -252,9 +252,9 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
     // What does not show in a dialect is not played in it.
-    let second = variation.is_some_and(|v| v.effect.is_of_frames());
+    let of_pmi2 = variation.is_some_and(|v| v.effect.is_of_frames());
     let served = |s: &&Scenario| {
-        (!second || s.dialect == Dialect::Pmi2) && !s.needs.iter().any(|n| lacking.contains(&n.value))
+        (!of_pmi2 || s.dialect == Dialect::Pmi2) && !s.needs.iter().any(|n| lacking.contains(&n.value))
     };
     let applicable: Vec<&Scenario> = in_memory(suite).filter(served).collect();
     VariationResult {

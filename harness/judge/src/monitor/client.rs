@@ -52,7 +52,7 @@ impl Monitor {
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.request_line(p, message.text),
-                    Framing::Frames => self.second_request(p, message.text),
+                    Framing::Frames => self.pmi2_request(p, message.text),
                 },
                 Err(FramingError::Line(_)) => self.unknown_sent(p),
                 Err(error) => self.framing_error(p, Side::Client, error),

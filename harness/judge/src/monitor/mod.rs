@@ -7,7 +7,7 @@
 mod client;
 mod environment;
 mod pmi2;
-mod second;
+mod pmi2_state;
 mod server;
 mod state;
 

@@ -6,7 +6,7 @@ use pmi_wire::pmi2::{
 };
 use pmi_wire::{FrameError, FramingError, Proc, place};
 
-use super::second::{Detail, PREPUT, Pending, Put, Rank};
+use super::pmi2_state::{Detail, PREPUT, Pending, Put, Rank};
 use super::state::{Monitor, RESERVED};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
@@ -35,8 +35,8 @@ fn shown(bytes: &[u8]) -> Seen {
 }
 
 impl Monitor {
-    fn second(&mut self, p: Proc) -> &mut Rank {
-        &mut self.rank(p).second
+    fn pmi2(&mut self, p: Proc) -> &mut Rank {
+        &mut self.rank(p).pmi2
     }
 
     /// What cannot be read in a direction of a connection.
@@ -70,10 +70,10 @@ impl Monitor {
     }
 
     /// A frame of a client.
-    pub(super) fn second_request(&mut self, p: Proc, body: &[u8]) {
+    pub(super) fn pmi2_request(&mut self, p: Proc, body: &[u8]) {
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
-            Err(error) => return self.bad_second_request(p, &error, body),
+            Err(error) => return self.bad_pmi2_request(p, &error, body),
         };
         let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
         let command = request.command();
@@ -87,10 +87,10 @@ impl Monitor {
                 show(tuple.key),
             );
         }
-        self.second_order(p, command, thrid.as_deref(), body);
+        self.pmi2_order(p, command, thrid.as_deref(), body);
         let what = match &request {
             Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
-                self.second(p).asked_in = true;
+                self.pmi2(p).asked_in = true;
                 Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
             }
             Request::Abort { .. } => {
@@ -101,21 +101,21 @@ impl Monitor {
                 self.rank(p).finalized = true;
                 Detail::Plain
             }
-            Request::KvsPut { key, value } => self.second_put(p, key, value),
+            Request::KvsPut { key, value } => self.pmi2_put(p, key, value),
             Request::KvsGet { jobid, key, srcid } => {
-                let ours = self.group(p.group).second.jobid.clone();
+                let ours = self.group(p.group).pmi2.jobid.clone();
                 let own = jobid.as_deref().is_none_or(|id| ours.is_some_and(|ours| ours == id));
-                let fences = self.second(p).left;
+                let fences = self.pmi2(p).left;
                 Detail::Get { key: key.to_vec(), own, fences, jobid: jobid.is_some(), srcid: *srcid }
             }
             Request::KvsFence => {
-                let rank = self.second(p);
+                let rank = self.pmi2(p);
                 rank.entered += 1;
                 Detail::Fence(rank.entered)
             }
             Request::InfoPutnodeattr { key, value } => {
                 let node = (self.node_of(p), key.to_vec());
-                self.group(p.group).second.node.entry(node).or_default().insert(value.to_vec());
+                self.group(p.group).pmi2.node.entry(node).or_default().insert(value.to_vec());
                 Detail::PutNode { key: key.to_vec() }
             }
             Request::InfoGetnodeattr { key, wait } => Detail::GetNode { key: key.to_vec(), wait: *wait },
@@ -134,16 +134,16 @@ impl Monitor {
                 (group.nodes, group.size) = (nodes, u32::try_from(size).unwrap_or(u32::MAX));
                 for (key, value) in preput {
                     let put = Put { value: value.clone(), by: PREPUT, fences: 0, acknowledged: true };
-                    group.second.puts.entry(key.clone()).or_default().push(put);
+                    group.pmi2.puts.entry(key.clone()).or_default().push(put);
                 }
                 Detail::Plain
             }
             _ => Detail::Plain,
         };
-        self.second(p).pending.push(Pending { command, thrid, what });
+        self.pmi2(p).pending.push(Pending { command, thrid, what });
     }
 
-    fn bad_second_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
+    fn bad_pmi2_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
         let requirement = match error {
             RequestError::Body(_) | RequestError::NoCommand => "pmi2.common.tuples",
             RequestError::UnknownCommand => "pmi2.draft.command",
@@ -159,9 +159,9 @@ impl Monitor {
 
     /// Checks what holds for every request: fullinit comes first, a process waits for its answer unless a `thrid` tells the two
     /// apart, and nothing follows finalize.
-    fn second_order(&mut self, p: Proc, command: Command, thrid: Option<&[u8]>, body: &[u8]) {
+    fn pmi2_order(&mut self, p: Proc, command: Command, thrid: Option<&[u8]>, body: &[u8]) {
         let finalized = self.rank(p).finalized;
-        let rank = self.second(p);
+        let rank = self.pmi2(p);
         let waits =
             rank.pending.iter().any(|pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid);
         let (asked_in, joined) = (rank.asked_in, rank.joined);
@@ -179,14 +179,14 @@ impl Monitor {
         }
     }
 
-    fn second_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
+    fn pmi2_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
             self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
         }
-        let fences = self.second(p).entered;
-        let group = &mut self.group(p.group).second;
+        let fences = self.pmi2(p).entered;
+        let group = &mut self.group(p.group).pmi2;
         // Somebody was told that this key is not there, although he had left a fence that comes behind this put.
         let early = group
             .misses
@@ -225,14 +225,14 @@ impl Monitor {
     }
 
     /// A frame of the server.
-    pub(super) fn second_response(&mut self, p: Proc, body: &[u8]) {
+    pub(super) fn pmi2_response(&mut self, p: Proc, body: &[u8]) {
         let response = match Response::parse(body, Semicolons::Doubled) {
             Ok(response) => response,
-            Err(error) => return self.bad_second_response(p, error, body),
+            Err(error) => return self.bad_pmi2_response(p, error, body),
         };
         let thrid = response.get("thrid");
         let unknown = self.state_unknown(p);
-        let pending = &self.second(p).pending;
+        let pending = &self.pmi2(p).pending;
         let of_thread = |pending: &Pending| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
         let fits = |pending: &Pending| pending.command == response.command;
         let place =
@@ -250,22 +250,22 @@ impl Monitor {
             }
             return;
         };
-        let pending = self.second(p).pending.remove(place);
+        let pending = self.pmi2(p).pending.remove(place);
         if pending.thrid.is_some() && thrid.as_deref() != pending.thrid.as_deref() && !unknown {
             let expected =
                 format!("thrid={}, as in the request", show(pending.thrid.as_deref().unwrap_or_default()));
             self.server_error(p, "pmi2.draft.thrid-echoed", expected, shown(body));
         }
-        self.second_answered(p, pending, &response, body);
+        self.pmi2_answered(p, pending, &response, body);
     }
 
     /// Takes the oldest request as answered, by whatever that was.
     fn drop_oldest(&mut self, p: Proc) -> Option<Command> {
-        let pending = &mut self.second(p).pending;
+        let pending = &mut self.pmi2(p).pending;
         (!pending.is_empty()).then(|| pending.remove(0).command)
     }
 
-    fn bad_second_response(&mut self, p: Proc, error: ResponseError, body: &[u8]) {
+    fn bad_pmi2_response(&mut self, p: Proc, error: ResponseError, body: &[u8]) {
         if self.state_unknown(p) {
             return;
         }
@@ -281,12 +281,12 @@ impl Monitor {
         self.server_error(p, requirement, format!("a response of PMI-2 ({error})"), shown(body));
     }
 
-    fn second_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, body: &[u8]) {
+    fn pmi2_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, body: &[u8]) {
         let (ok, unknown, excused) = (response.is_success(), self.state_unknown(p), self.may_abort(p));
-        self.second(p).refused = !ok;
+        self.pmi2(p).refused = !ok;
         match pending.what {
             Detail::Put { key, value, lawful } => {
-                let puts = self.group(p.group).second.puts.entry(key).or_default();
+                let puts = self.group(p.group).pmi2.puts.entry(key).or_default();
                 if ok {
                     let put = puts
                         .iter_mut()
@@ -297,11 +297,11 @@ impl Monitor {
                 }
             }
             Detail::Get { key, own, fences, srcid, .. } if own && !unknown => {
-                self.second_got(p, &key, fences, srcid, response, body);
+                self.pmi2_got(p, &key, fences, srcid, response, body);
             }
             Detail::Get { .. } => {}
             Detail::Fence(number) => {
-                self.second(p).left = number;
+                self.pmi2(p).left = number;
                 if !ok && !excused {
                     self.server_error(
                         p,
@@ -315,7 +315,7 @@ impl Monitor {
             Detail::PutNode { key } => {
                 let node = self.node_of(p);
                 if ok {
-                    self.group(p.group).second.node_there.insert((node, key));
+                    self.group(p.group).pmi2.node_there.insert((node, key));
                 } else if !excused {
                     self.server_error(p, "pmi2.common.nodeattr", "the attribute is stored", shown(body));
                 }
@@ -334,13 +334,13 @@ impl Monitor {
                     self.unpublished.insert(name);
                 }
             }
-            Detail::Lookup { name } => self.second_lookup(p, &name, response, body),
-            Detail::Fullinit { bare } => self.second_joined(p, bare, response, body),
-            Detail::Plain => self.second_plain(p, pending.command, response, body),
+            Detail::Lookup { name } => self.pmi2_lookup(p, &name, response, body),
+            Detail::Fullinit { bare } => self.pmi2_joined(p, bare, response, body),
+            Detail::Plain => self.pmi2_plain(p, pending.command, response, body),
         }
     }
 
-    fn second_plain(&mut self, p: Proc, command: Command, response: &Response<'_>, body: &[u8]) {
+    fn pmi2_plain(&mut self, p: Proc, command: Command, response: &Response<'_>, body: &[u8]) {
         let (ok, excused) = (response.is_success(), self.may_abort(p));
         match command {
             Command::Finalize if !ok && !excused => {
@@ -349,8 +349,7 @@ impl Monitor {
             }
             Command::JobGetid => match response.get("jobid") {
                 Some(jobid) if ok => {
-                    let first =
-                        self.group(p.group).second.jobid.get_or_insert_with(|| jobid.to_vec()).clone();
+                    let first = self.group(p.group).pmi2.jobid.get_or_insert_with(|| jobid.to_vec()).clone();
                     if *first != *jobid {
                         let expected = format!("jobid={} for every process of the job", first.escape_ascii());
                         self.server_error(p, "pmi2.common.jobid", expected, shown(body));
@@ -363,7 +362,7 @@ impl Monitor {
         }
     }
 
-    fn second_joined(&mut self, p: Proc, bare: bool, response: &Response<'_>, body: &[u8]) {
+    fn pmi2_joined(&mut self, p: Proc, bare: bool, response: &Response<'_>, body: &[u8]) {
         if !response.is_success() {
             if !self.may_abort(p) {
                 let id = if bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
@@ -371,7 +370,7 @@ impl Monitor {
             }
             return;
         }
-        self.second(p).joined = true;
+        self.pmi2(p).joined = true;
         let number = |key: &str| response.get(key).and_then(|v| pmi_wire::grammar::parse_int(&v));
         let size = self.group(p.group).size;
         for (key, is, requirement) in [
@@ -400,7 +399,7 @@ impl Monitor {
         }
     }
 
-    fn second_got(
+    fn pmi2_got(
         &mut self,
         p: Proc,
         key: &[u8],
@@ -414,8 +413,8 @@ impl Monitor {
             let expected = "found=TRUE or found=FALSE";
             return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
         };
-        let elsewhere = self.groups.iter().any(|(id, g)| *id != p.group && g.second.puts.contains_key(key));
-        let group = &mut self.group(p.group).second;
+        let elsewhere = self.groups.iter().any(|(id, g)| *id != p.group && g.pmi2.puts.contains_key(key));
+        let group = &mut self.group(p.group).pmi2;
         let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
         if !found {
             let due = puts.iter().find(|put| put.acknowledged && (put.by == PREPUT || put.fences < fences));
@@ -456,7 +455,7 @@ impl Monitor {
     fn fence_left(&mut self, p: Proc, number: u64, judged: bool, body: &[u8]) {
         let group = self.group(p.group);
         let missing =
-            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.second.entered < number));
+            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.pmi2.entered < number));
         let missing: Vec<String> = missing.map(|r| r.to_string()).collect();
         if judged && !missing.is_empty() {
             let expected = format!("nobody leaves fence {number} before all have entered it");
@@ -472,7 +471,7 @@ impl Monitor {
             let expected = "found=TRUE or found=FALSE";
             return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
         };
-        let group = &self.group(p.group).second;
+        let group = &self.group(p.group).pmi2;
         let (values, there) =
             (group.node.get(&node).cloned().unwrap_or_default(), group.node_there.contains(&node));
         let elsewhere = group.node.keys().any(|(other, k)| *other != node.0 && k == key);
@@ -509,7 +508,7 @@ impl Monitor {
         }
     }
 
-    fn second_lookup(&mut self, p: Proc, name: &[u8], response: &Response<'_>, body: &[u8]) {
+    fn pmi2_lookup(&mut self, p: Proc, name: &[u8], response: &Response<'_>, body: &[u8]) {
         if self.contested_names.contains(name) || self.state_unknown(p) {
             return;
         }
@@ -540,31 +539,31 @@ impl Monitor {
     fn may_be_late(&mut self, p: Proc, pending: usize) -> bool {
         let node = self.node_of(p);
         let group = self.group(p.group);
-        let Some(pending) = group.ranks.get(&p.rank).and_then(|r| r.second.pending.get(pending)) else {
+        let Some(pending) = group.ranks.get(&p.rank).and_then(|r| r.pmi2.pending.get(pending)) else {
             return true;
         };
         let entered = |number: u64| {
-            (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.second.entered >= number))
+            (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.pmi2.entered >= number))
         };
         match &pending.what {
             Detail::Fence(number) => !entered(*number),
             Detail::Get { fences, .. } => !entered(*fences),
-            Detail::GetNode { key, wait } => *wait && !group.second.node_there.contains(&(node, key.clone())),
+            Detail::GetNode { key, wait } => *wait && !group.pmi2.node_there.contains(&(node, key.clone())),
             _ => pending.command == Command::Ring && !entered(u64::MAX),
         }
     }
 
     /// Reports that an answer which was waited for did not come, or that the connection ended before it.
-    pub(super) fn second_unanswered(&mut self, p: Proc, how: SeenKind) {
+    pub(super) fn pmi2_unanswered(&mut self, p: Proc, how: SeenKind) {
         if self.may_abort(p) {
             return;
         }
-        let count = self.second(p).pending.len();
+        let count = self.pmi2(p).pending.len();
         let Some(late) = (0..count).find(|i| !self.may_be_late(p, *i)) else { return };
         let finalized = self.group(p.group).ranks.iter().any(|(rank, r)| *rank != p.rank && r.finalized);
         let split = self.rank(p).split_write || self.rank(p).joined_write;
-        let refused = self.second(p).refused;
-        let pending = &self.second(p).pending[late];
+        let refused = self.pmi2(p).refused;
+        let pending = &self.pmi2(p).pending[late];
         let requirement = match (&pending.what, pending.command) {
             // How a message is cut into writes means nothing.
             _ if split => "pmi2.common.any-fragmentation",

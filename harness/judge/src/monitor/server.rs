@@ -120,7 +120,7 @@ impl Monitor {
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.response_line(p, message.text),
-                    Framing::Frames => self.second_response(p, message.text),
+                    Framing::Frames => self.pmi2_response(p, message.text),
                 },
                 Err(FramingError::Line(_)) => {
                     let seen = format!("more than {LINE_LIMIT} bytes without a newline");
@@ -593,7 +593,7 @@ impl Monitor {
                 let expected = "so many bytes as the frame's length says";
                 return self.server_error(p, "pmi2.common.frame", expected, seen);
             }
-            return self.second_unanswered(p, how);
+            return self.pmi2_unanswered(p, how);
         }
         let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
         if !partial.is_empty() {
@@ -673,6 +673,6 @@ impl Monitor {
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();
-        rank.second.forget_pending();
+        rank.pmi2.forget_pending();
     }
 }

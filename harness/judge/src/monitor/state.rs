@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::{Connection, Direction, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
-use super::second;
+use super::pmi2_state;
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::{Finding, Side};
@@ -73,7 +73,7 @@ impl Pending {
 pub(super) struct Rank {
     pub(super) connection: Connection,
     /// What is said in frames.
-    pub(super) second: second::Rank,
+    pub(super) pmi2: pmi2_state::Rank,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
     /// The requests that have no answer yet, the oldest first.
@@ -116,7 +116,7 @@ impl Default for Rank {
     fn default() -> Self {
         Self {
             connection: Connection::new(LINE_LIMIT),
-            second: second::Rank::default(),
+            pmi2: pmi2_state::Rank::default(),
             spawn: None,
             pending: VecDeque::new(),
             started: false,
@@ -154,7 +154,7 @@ pub(super) struct Group {
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
     pub(super) ranks: HashMap<u32, Rank>,
     /// What was said in frames.
-    pub(super) second: second::Group,
+    pub(super) pmi2: pmi2_state::Group,
     /// Since the last barrier a key has been put that is called like a word of the protocol.
     pub(super) puts_protocol_words: bool,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.

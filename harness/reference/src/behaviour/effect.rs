@@ -107,13 +107,13 @@ pub enum Effect {
     /// The writes that a reply of PMI-2 is sent in.
     FrameWrites(FrameReplies, fn(Vec<u8>) -> Vec<Vec<u8>>),
     /// What a request of PMI-2 does.
-    Second(SecondEffect),
+    Pmi2(Pmi2Effect),
 }
 
 impl Effect {
     /// Whether it shows in PMI-2 alone.
     pub fn is_of_frames(&self) -> bool {
-        matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Second(_))
+        matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Pmi2(_))
     }
 }
 
@@ -228,7 +228,7 @@ mod kinds {
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum SecondEffect {
+    pub enum Pmi2Effect {
         PutLost,
         PutReplaces,
         PutIntoAllJobs,
@@ -288,7 +288,7 @@ mod kinds {
     }
 }
 
-impl SecondEffect {
+impl Pmi2Effect {
     /// The command that it is about; `None` where it shows while something is started.
     pub(crate) fn command(self) -> Option<Command> {
         Some(match self {

@@ -11,7 +11,7 @@ pub use circumstances::{Circumstances, When};
 pub use draft::{Draft, Length};
 pub use effect::{
     AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect, NamesEffect,
-    PutEffect, Replies, ReplyKind, SecondEffect, SpawnEffect, VersionEffect,
+    Pmi2Effect, PutEffect, Replies, ReplyKind, SpawnEffect, VersionEffect,
 };
 
 /// In which ways a server differs from the reference. By default in none.

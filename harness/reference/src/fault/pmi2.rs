@@ -3,7 +3,7 @@
 use pmi_wire::pmi2::Command as C;
 
 use super::row::{Fault, Variation, bump, fault, vary};
-use crate::behaviour::{Draft, Effect, FrameReplies, Length, ReplyKind, SecondEffect, When};
+use crate::behaviour::{Draft, Effect, FrameReplies, Length, Pmi2Effect, ReplyKind, When};
 
 const fn reply(command: C, kind: ReplyKind, edit: fn(&mut Draft)) -> Effect {
     Effect::FrameReply(FrameReplies(Some(command), kind), edit)
@@ -17,8 +17,8 @@ const fn every(edit: fn(&mut Draft)) -> Effect {
     Effect::FrameReply(FrameReplies(None, ReplyKind::Any), edit)
 }
 
-const fn does(effect: SecondEffect) -> Effect {
-    Effect::Second(effect)
+const fn does(effect: Pmi2Effect) -> Effect {
+    Effect::Pmi2(effect)
 }
 
 const TUPLES: &str = "pmi2.common.tuples";
@@ -223,7 +223,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "one-request-at-a-time",
         &["pmi2.draft.thrid-tells-apart"],
         "takes a request for an error while another thread waits",
-        does(SecondEffect::OneAtATime),
+        does(Pmi2Effect::OneAtATime),
         When::Always,
     ),
     // init and fullinit
@@ -434,33 +434,33 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     // kvs
-    fault("kvs-put-lost", &[VISIBLE], "loses what is put", does(SecondEffect::PutLost), When::Always),
+    fault("kvs-put-lost", &[VISIBLE], "loses what is put", does(Pmi2Effect::PutLost), When::Always),
     fault(
         "kvs-put-lost-twelfth",
         &[VISIBLE],
         "loses the twelfth put",
-        does(SecondEffect::PutLost),
+        does(Pmi2Effect::PutLost),
         When::Nth(12),
     ),
     fault(
         "kvs-put-lost-hundredth",
         &[VISIBLE],
         "loses the hundredth put",
-        does(SecondEffect::PutLost),
+        does(Pmi2Effect::PutLost),
         When::Nth(100),
     ),
     fault(
         "kvs-put-lost-last-rank",
         &[VISIBLE],
         "loses what the last rank puts",
-        does(SecondEffect::PutLost),
+        does(Pmi2Effect::PutLost),
         When::LastRank,
     ),
     fault(
         "kvs-put-lost-other-node",
         &[VISIBLE],
         "loses what is put on another node",
-        does(SecondEffect::PutLost),
+        does(Pmi2Effect::PutLost),
         When::OtherNodes,
     ),
     fault(
@@ -488,7 +488,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-put-everywhere",
         &["pmi2.common.spawn.own-job", MISS],
         "puts into the space of every job",
-        does(SecondEffect::PutIntoAllJobs),
+        does(Pmi2Effect::PutIntoAllJobs),
         When::Always,
     ),
     fault(
@@ -593,7 +593,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-get-no-answer-to-miss",
         &[ANSWERED],
         "does not answer a get of what is not there",
-        does(SecondEffect::GetWaits),
+        does(Pmi2Effect::GetWaits),
         When::Always,
     ),
     fault(
@@ -613,35 +613,29 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-get-own-only",
         &[VISIBLE],
         "finds nothing on other ranks than 0",
-        does(SecondEffect::GetOwnOnly),
+        does(Pmi2Effect::GetOwnOnly),
         When::Always,
     ),
     fault(
         "kvs-get-believes-hint",
         &["pmi2.common.srcid", VISIBLE],
         "looks only where srcid says",
-        does(SecondEffect::GetBelievesHint),
+        does(Pmi2Effect::GetBelievesHint),
         When::Always,
     ),
     fault(
         "kvs-get-one-fence-late",
         &[VISIBLE],
         "finds a value only behind the second fence",
-        does(SecondEffect::GetOneFenceLate),
+        does(Pmi2Effect::GetOneFenceLate),
         When::Always,
     ),
-    fault(
-        "kvs-get-consumes",
-        &[VISIBLE],
-        "finds a value once",
-        does(SecondEffect::GetConsumes),
-        When::Always,
-    ),
+    fault("kvs-get-consumes", &[VISIBLE], "finds a value once", does(Pmi2Effect::GetConsumes), When::Always),
     fault(
         "kvs-get-prefix",
         &[MISS, VALUE],
         "takes the beginning of a key for the key",
-        does(SecondEffect::GetPrefix),
+        does(Pmi2Effect::GetPrefix),
         When::Always,
     ),
     fault(
@@ -656,51 +650,45 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-fence-at-once",
         &[VISIBLE, "pmi2.draft.fence.blocks"],
         "lets everybody out of a fence at once",
-        does(SecondEffect::FenceAtOnce),
+        does(Pmi2Effect::FenceAtOnce),
         When::Always,
     ),
     fault(
         "kvs-fence-never",
         &[FENCE],
         "lets nobody out of a fence",
-        does(SecondEffect::FenceNever),
+        does(Pmi2Effect::FenceNever),
         When::Always,
     ),
     fault(
         "kvs-fence-never-second",
         &[FENCE, "pmi2.common.fence.again"],
         "hangs in the second fence",
-        does(SecondEffect::FenceNever),
+        does(Pmi2Effect::FenceNever),
         When::From(4),
     ),
     fault(
         "kvs-fence-never-again",
         &[FENCE, "pmi2.common.fence.again"],
         "hangs in the thirtieth fence",
-        does(SecondEffect::FenceNever),
+        does(Pmi2Effect::FenceNever),
         When::Nth(60),
     ),
     fault(
         "kvs-fence-one-short",
         &[VISIBLE, "pmi2.draft.fence.blocks"],
         "opens a fence when all but one are in it",
-        does(SecondEffect::FenceShort),
+        does(Pmi2Effect::FenceShort),
         When::Always,
     ),
     fault(
         "kvs-fence-forgets-last",
         &[FENCE],
         "leaves the last rank in the fence",
-        does(SecondEffect::FenceLeavesOutLast),
+        does(Pmi2Effect::FenceLeavesOutLast),
         When::Ranks(2),
     ),
-    fault(
-        "kvs-fence-wipes",
-        &[VISIBLE],
-        "forgets what was put",
-        does(SecondEffect::FenceWipes),
-        When::Always,
-    ),
+    fault("kvs-fence-wipes", &[VISIBLE], "forgets what was put", does(Pmi2Effect::FenceWipes), When::Always),
     fault(
         "kvs-fence-refused",
         &[FENCE],
@@ -716,46 +704,40 @@ pub(super) const FAULTS: &[Fault] = &[
         When::LastRank,
     ),
     // node and job attributes
-    fault(
-        "nodeattr-lost",
-        &[NODE],
-        "loses attributes of nodes",
-        does(SecondEffect::NodePutLost),
-        When::Always,
-    ),
+    fault("nodeattr-lost", &[NODE], "loses attributes of nodes", does(Pmi2Effect::NodePutLost), When::Always),
     fault(
         "nodeattr-everywhere",
         &["pmi2.common.nodeattr.own-node"],
         "shows attributes on every node",
-        does(SecondEffect::NodePutEverywhere),
+        does(Pmi2Effect::NodePutEverywhere),
         When::Nodes,
     ),
     fault(
         "nodeattr-own-only",
         &[NODE],
         "shows an attribute to nobody else",
-        does(SecondEffect::NodeGetOwnOnly),
+        does(Pmi2Effect::NodeGetOwnOnly),
         When::Always,
     ),
     fault(
         "nodeattr-wait-at-once",
         &[WAIT],
         "answers at once although it is to wait",
-        does(SecondEffect::NodeGetNeverWaits),
+        does(Pmi2Effect::NodeGetNeverWaits),
         When::Always,
     ),
     fault(
         "nodeattr-wait-for-ever",
         &[WAIT],
         "does not answer who waits when the attribute comes",
-        does(SecondEffect::NodePutReleasesNobody),
+        does(Pmi2Effect::NodePutReleasesNobody),
         When::Always,
     ),
     fault(
         "nodeattr-always-waits",
         &[NODE, ANSWERED, WAIT],
         "waits although it is not to",
-        does(SecondEffect::NodeGetAlwaysWaits),
+        does(Pmi2Effect::NodeGetAlwaysWaits),
         When::Always,
     ),
     fault(
@@ -828,19 +810,19 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     // names
-    fault("name-lost", &[LOOKUP], "loses published names", does(SecondEffect::NameLost), When::Always),
+    fault("name-lost", &[LOOKUP], "loses published names", does(Pmi2Effect::NameLost), When::Always),
     fault(
         "name-own-only",
         &[LOOKUP],
         "shows a name to rank 0 alone",
-        does(SecondEffect::NameOwnOnly),
+        does(Pmi2Effect::NameOwnOnly),
         When::Always,
     ),
     fault(
         "name-stays",
         &[GONE],
         "keeps a name that was withdrawn",
-        does(SecondEffect::NameStays),
+        does(Pmi2Effect::NameStays),
         When::Always,
     ),
     fault(
@@ -877,37 +859,37 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     // spawn
-    fault("second-spawn-nothing", &[SPAWN], "starts nothing", does(SecondEffect::SpawnNothing), When::Always),
+    fault("pmi2-spawn-nothing", &[SPAWN], "starts nothing", does(Pmi2Effect::SpawnNothing), When::Always),
     fault(
-        "second-spawn-one-too-few",
+        "pmi2-spawn-one-too-few",
         &[SPAWN],
         "starts one process too few",
-        does(SecondEffect::SpawnOneTooFew),
+        does(Pmi2Effect::SpawnOneTooFew),
         When::Always,
     ),
     fault(
-        "second-spawn-first-program",
+        "pmi2-spawn-first-program",
         &[SPAWN],
         "starts the first program only",
-        does(SecondEffect::SpawnFirstProgramOnly),
+        does(Pmi2Effect::SpawnFirstProgramOnly),
         When::Always,
     ),
     fault(
-        "second-spawn-no-arguments",
+        "pmi2-spawn-no-arguments",
         &[SPAWN],
         "drops the arguments",
-        does(SecondEffect::SpawnNoArguments),
+        does(Pmi2Effect::SpawnNoArguments),
         When::Always,
     ),
     fault(
-        "second-spawn-no-preput",
+        "pmi2-spawn-no-preput",
         &["pmi2.common.spawn.preput"],
         "drops what was to be put",
-        does(SecondEffect::SpawnNoPreput),
+        does(Pmi2Effect::SpawnNoPreput),
         When::Always,
     ),
     fault(
-        "second-spawn-no-answer",
+        "pmi2-spawn-no-answer",
         &[ANSWERED],
         "does not answer spawn",
         ok(C::Spawn, Draft::silence),
@@ -915,53 +897,53 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     // the end
     fault(
-        "second-finalize-refused",
+        "pmi2-finalize-refused",
         &["pmi2.common.finalize"],
         "refuses finalize",
         ok(C::Finalize, Draft::refuse),
         When::Always,
     ),
     fault(
-        "second-finalize-no-answer",
+        "pmi2-finalize-no-answer",
         &["pmi2.common.finalize"],
         "does not answer finalize",
         ok(C::Finalize, Draft::silence),
         When::Always,
     ),
     fault(
-        "second-finalize-no-answer-last",
+        "pmi2-finalize-no-answer-last",
         &["pmi2.common.finalize"],
         "does not answer the last rank's finalize",
         ok(C::Finalize, Draft::silence),
         When::LastRank,
     ),
     fault(
-        "second-finalize-ends-all",
+        "pmi2-finalize-ends-all",
         &["pmi2.common.finalize-alone"],
         "ends the others when one finalizes",
-        does(SecondEffect::FinalizeEndsGroup),
+        does(Pmi2Effect::FinalizeEndsGroup),
         When::Always,
     ),
     fault(
-        "second-finalize-mute",
+        "pmi2-finalize-mute",
         &["pmi2.common.finalize-alone", "pmi2.common.finalize", ANSWERED],
         "answers nobody once one has finalized",
-        does(SecondEffect::FinalizeStopsServing),
+        does(Pmi2Effect::FinalizeStopsServing),
         When::Always,
     ),
-    fault("second-abort-ignored", &[ABORT], "ignores abort", does(SecondEffect::AbortIgnored), When::Always),
+    fault("pmi2-abort-ignored", &[ABORT], "ignores abort", does(Pmi2Effect::AbortIgnored), When::Always),
     fault(
-        "second-abort-sender-only",
+        "pmi2-abort-sender-only",
         &[ABORT],
         "ends only who aborts",
-        does(SecondEffect::AbortSenderOnly),
+        does(Pmi2Effect::AbortSenderOnly),
         When::Always,
     ),
     fault(
-        "second-abort-spares-last",
+        "pmi2-abort-spares-last",
         &[ABORT],
         "spares the last rank",
-        does(SecondEffect::AbortSparesLast),
+        does(Pmi2Effect::AbortSparesLast),
         When::Always,
     ),
 ];
@@ -1059,12 +1041,12 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "fence-holds-gets",
         "lets processes out of a fence at once and holds back their gets, as Hydra",
-        does(SecondEffect::FenceAtOnceAndGetsWait),
+        does(Pmi2Effect::FenceAtOnceAndGetsWait),
     ),
     vary(
         "second-put-replaces",
         "lets a second put of a key replace the first",
-        does(SecondEffect::PutReplaces),
+        does(Pmi2Effect::PutReplaces),
     ),
 ];
 

@@ -24,7 +24,7 @@ pub(super) enum Awaits {
 
 /// What a process has beyond PMI-1.
 #[derive(Debug, Default)]
-pub(super) struct SecondProcess {
+pub(super) struct Pmi2Process {
     /// Its fullinit has been answered.
     pub(super) joined: bool,
     pub(super) held: Vec<Held>,
@@ -34,7 +34,7 @@ pub(super) struct SecondProcess {
     pub(super) connected: Vec<Vec<u8>>,
 }
 
-impl SecondProcess {
+impl Pmi2Process {
     pub(super) fn is_in_fence(&self) -> bool {
         self.held.iter().any(|held| held.what == Awaits::Fence)
     }

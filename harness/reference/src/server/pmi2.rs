@@ -12,7 +12,7 @@ use pmi_wire::{Proc, SpawnProgram, place};
 use super::config::{Action, GroupId, GroupSpec};
 use super::held::{Awaits, Held};
 use super::state::{Phase, Server};
-use crate::behaviour::{Draft, Effect, SecondEffect};
+use crate::behaviour::{Draft, Effect, Pmi2Effect};
 use crate::reply::FrameReply;
 
 /// The limits that the draft has for keys and values, in bytes.
@@ -40,14 +40,14 @@ impl Server {
         let threads = !self.one_at_a_time(from);
         let waits = self
             .proc(from)
-            .second
+            .pmi2
             .held
             .iter()
             .any(|held| !threads || held.thrid.is_none() || held.thrid == thrid);
-        let joined = self.proc(from).second.joined;
+        let joined = self.proc(from).pmi2.joined;
         match (self.proc(from).phase, command) {
             (Phase::Joined, Command::Abort) => {}
-            (Phase::Joined, _) if self.proc(from).second.held.len() >= HELD_LIMIT => {
+            (Phase::Joined, _) if self.proc(from).pmi2.held.len() >= HELD_LIMIT => {
                 return self.protocol_error(from, "too many requests that wait", body);
             }
             (Phase::Joined, _) if waits => {
@@ -63,7 +63,7 @@ impl Server {
                 return self.protocol_error(from, "request after finalize", body);
             }
         }
-        if self.affected_second(from, &request, thrid.as_deref()) {
+        if self.affected_pmi2(from, &request, thrid.as_deref()) {
             return;
         }
         let reply = |command| FrameReply::ok(command, thrid.clone());
@@ -86,7 +86,7 @@ impl Server {
             }
             Request::JobConnect { jobid } => match self.job(&jobid) {
                 Some(_) => {
-                    let connected = &mut self.proc(from).second.connected;
+                    let connected = &mut self.proc(from).pmi2.connected;
                     if !connected.iter().any(|id| *id == *jobid) {
                         connected.push(jobid.into_owned());
                     }
@@ -95,7 +95,7 @@ impl Server {
                 None => fail(command, "unknown jobid"),
             },
             Request::JobDisconnect { jobid } => {
-                let connected = &mut self.proc(from).second.connected;
+                let connected = &mut self.proc(from).pmi2.connected;
                 match connected.iter().position(|id| *id == *jobid) {
                     Some(at) => {
                         connected.swap_remove(at);
@@ -117,7 +117,7 @@ impl Server {
                 let connected = || {
                     let id = jobid.as_deref().filter(|id| {
                         let proc = &self.groups[group].procs[from.rank as usize];
-                        proc.second.connected.iter().any(|c| c == id)
+                        proc.pmi2.connected.iter().any(|c| c == id)
                     })?;
                     self.job(id)
                 };
@@ -127,7 +127,7 @@ impl Server {
                 }
             }
             Request::KvsFence => {
-                let process = &mut self.proc(from).second;
+                let process = &mut self.proc(from).pmi2;
                 process.fences += 1;
                 process.held.push(Held { thrid, what: Awaits::Fence });
                 return self.fence(from);
@@ -146,7 +146,7 @@ impl Server {
                 match self.groups[group].node.get(&node) {
                     None if wait => {
                         let what = Awaits::NodeAttribute(node.1);
-                        return self.proc(from).second.held.push(Held { thrid, what });
+                        return self.proc(from).pmi2.held.push(Held { thrid, what });
                     }
                     value => Self::found(reply(command), value),
                 }
@@ -167,14 +167,14 @@ impl Server {
                 Some(_) => reply(command),
                 None => fail(command, "name is not published"),
             },
-            Request::Spawn { preput, programs } => return self.second_spawn(from, thrid, preput, programs),
+            Request::Spawn { preput, programs } => return self.pmi2_spawn(from, thrid, preput, programs),
             Request::Ring { .. } => return self.unknown_command(from, thrid, body),
         };
         self.send_frame(from, answer);
     }
 
     fn fullinit(&mut self, from: Proc, thrid: Option<Vec<u8>>) -> FrameReply {
-        self.proc(from).second.joined = true;
+        self.proc(from).pmi2.joined = true;
         let group = &self.groups[from.group as usize];
         let spawner = group.spawner.clone();
         let reply = FrameReply::ok(Command::Fullinit, thrid)
@@ -241,7 +241,7 @@ impl Server {
 
     fn fence(&mut self, from: Proc) {
         let group = &self.groups[from.group as usize];
-        if group.procs.iter().all(|proc| proc.second.is_in_fence()) {
+        if group.procs.iter().all(|proc| proc.pmi2.is_in_fence()) {
             self.leave_fence(from.group, true);
         } else {
             self.fail_fence(from);
@@ -251,7 +251,7 @@ impl Server {
     /// A process that has left for good will never enter.
     pub(super) fn fail_fence(&mut self, by: Proc) {
         let group = &self.groups[by.group as usize];
-        if group.left > 0 && group.procs.iter().any(|proc| proc.second.is_in_fence()) {
+        if group.left > 0 && group.procs.iter().any(|proc| proc.pmi2.is_in_fence()) {
             self.leave_fence(by.group, false);
         }
     }
@@ -263,7 +263,7 @@ impl Server {
     }
 
     fn answer_fence(&mut self, to: Proc, ok: bool) {
-        let held = &mut self.proc(to).second.held;
+        let held = &mut self.proc(to).pmi2.held;
         let Some(at) = held.iter().position(|held| held.what == Awaits::Fence) else { return };
         let thrid = held.remove(at).thrid;
         let reply = match ok {
@@ -278,7 +278,7 @@ impl Server {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };
             let node = self.node(to);
-            let held = std::mem::take(&mut self.proc(to).second.held);
+            let held = std::mem::take(&mut self.proc(to).pmi2.held);
             for held in held {
                 let value = match &held.what {
                     Awaits::NodeAttribute(key) => {
@@ -291,7 +291,7 @@ impl Server {
                         let reply = FrameReply::ok(Command::InfoGetnodeattr, held.thrid);
                         self.send_frame(to, Self::found(reply, Some(&value)));
                     }
-                    None => self.proc(to).second.held.push(held),
+                    None => self.proc(to).pmi2.held.push(held),
                 }
             }
         }
@@ -299,24 +299,24 @@ impl Server {
 
     // ----- spawn
 
-    fn second_spawn(
+    fn pmi2_spawn(
         &mut self,
         by: Proc,
         thrid: Option<Vec<u8>>,
         mut preput: Vec<(Vec<u8>, Vec<u8>)>,
         mut programs: Vec<Program>,
     ) {
-        match self.second_effect(by) {
-            Some(SecondEffect::SpawnOneTooFew) => {
+        match self.pmi2_effect(by) {
+            Some(Pmi2Effect::SpawnOneTooFew) => {
                 programs
                     .iter_mut()
                     .last()
                     .into_iter()
                     .for_each(|p| p.maxprocs = p.maxprocs.saturating_sub(1));
             }
-            Some(SecondEffect::SpawnNoPreput) => preput.clear(),
-            Some(SecondEffect::SpawnFirstProgramOnly) => programs.truncate(1),
-            Some(SecondEffect::SpawnNoArguments) => programs.iter_mut().for_each(|p| p.argv.clear()),
+            Some(Pmi2Effect::SpawnNoPreput) => preput.clear(),
+            Some(Pmi2Effect::SpawnFirstProgramOnly) => programs.truncate(1),
+            Some(Pmi2Effect::SpawnNoArguments) => programs.iter_mut().for_each(|p| p.argv.clear()),
             _ => {}
         }
         let total = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
@@ -329,7 +329,7 @@ impl Server {
             let counts = programs.iter().map(|p| p.maxprocs as u32).collect();
             let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
             self.groups[group as usize].spawner = Some(spawner);
-            self.proc(by).second.held.push(Held { thrid, what: Awaits::Spawn(group) });
+            self.proc(by).pmi2.held.push(Held { thrid, what: Awaits::Spawn(group) });
             self.spawns.push((group, by));
             let programs = programs.into_iter().map(|program| SpawnProgram {
                 nprocs: program.maxprocs,
@@ -345,8 +345,8 @@ impl Server {
     }
 
     /// Whether it was a process that speaks PMI-2 who asked for the group; then it is told what came of it.
-    pub(super) fn second_spawned(&mut self, by: Proc, group: GroupId, errcodes: &[i64]) -> bool {
-        let held = &mut self.proc(by).second.held;
+    pub(super) fn pmi2_spawned(&mut self, by: Proc, group: GroupId, errcodes: &[i64]) -> bool {
+        let held = &mut self.proc(by).pmi2.held;
         let Some(at) = held.iter().position(|held| held.what == Awaits::Spawn(group)) else { return false };
         let thrid = held.remove(at).thrid;
         let mut reply = if errcodes.iter().all(|code| *code == 0) {
@@ -384,23 +384,23 @@ impl Server {
         self.send_draft(to, draft, ok, pick);
     }
 
-    fn second_effect(&mut self, from: Proc) -> Option<SecondEffect> {
-        self.effect(from, |e| if let Effect::Second(f) = e { Some(*f) } else { None })
+    fn pmi2_effect(&mut self, from: Proc) -> Option<Pmi2Effect> {
+        self.effect(from, |e| if let Effect::Pmi2(f) = e { Some(*f) } else { None })
     }
 
     fn one_at_a_time(&mut self, from: Proc) -> bool {
-        let pick = |e: &Effect| matches!(e, Effect::Second(SecondEffect::OneAtATime)).then_some(());
+        let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::OneAtATime)).then_some(());
         self.effect(from, pick).is_some()
     }
 
     /// Whether an effect has dealt with the request.
-    fn affected_second(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
+    fn affected_pmi2(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
         if self.effects.is_none() {
             return false;
         }
-        let relevant = |effect: SecondEffect| effect.command() == Some(request.command());
+        let relevant = |effect: Pmi2Effect| effect.command() == Some(request.command());
         let pick =
-            |e: &Effect| if let Effect::Second(f) = e { Some(*f).filter(|f| relevant(*f)) } else { None };
+            |e: &Effect| if let Effect::Pmi2(f) = e { Some(*f).filter(|f| relevant(*f)) } else { None };
         let Some(effect) = self.effect(from, pick) else { return self.held_for_fence(from, request, thrid) };
         let thrid = thrid.map(<[u8]>::to_vec);
         let command = request.command();
@@ -408,76 +408,75 @@ impl Server {
         let ok = || FrameReply::ok(command, thrid.clone());
         let (size, node) = (self.size(from.group), self.node(from));
         let answer = match (effect, request) {
-            (SecondEffect::PutLost, _) => ok(),
-            (SecondEffect::PutReplaces, Request::KvsPut { key, value }) => {
+            (Pmi2Effect::PutLost, _) => ok(),
+            (Pmi2Effect::PutReplaces, Request::KvsPut { key, value }) => {
                 self.groups[number].kvs.insert(key.to_vec(), value.to_vec());
                 ok()
             }
-            (SecondEffect::PutIntoAllJobs, Request::KvsPut { key, value }) => {
+            (Pmi2Effect::PutIntoAllJobs, Request::KvsPut { key, value }) => {
                 for group in &mut self.groups {
                     group.kvs.insert(key.to_vec(), value.to_vec());
                 }
                 ok()
             }
-            (SecondEffect::GetOwnOnly, Request::KvsGet { .. }) if from.rank > 0 => Self::found(ok(), None),
-            (SecondEffect::GetBelievesHint, Request::KvsGet { srcid: Some(id), .. })
+            (Pmi2Effect::GetOwnOnly, Request::KvsGet { .. }) if from.rank > 0 => Self::found(ok(), None),
+            (Pmi2Effect::GetBelievesHint, Request::KvsGet { srcid: Some(id), .. })
                 if *id >= 0 && *id != i64::from(from.rank) =>
             {
                 Self::found(ok(), None)
             }
-            (SecondEffect::GetOneFenceLate, Request::KvsGet { .. }) if self.proc(from).second.fences < 2 => {
+            (Pmi2Effect::GetOneFenceLate, Request::KvsGet { .. }) if self.proc(from).pmi2.fences < 2 => {
                 Self::found(ok(), None)
             }
-            (SecondEffect::GetConsumes, Request::KvsGet { key, .. }) if !super::state::own_key(key) => {
+            (Pmi2Effect::GetConsumes, Request::KvsGet { key, .. }) if !super::state::own_key(key) => {
                 let value = self.groups[number].kvs.remove(&**key);
                 Self::found(ok(), value.as_ref())
             }
-            (SecondEffect::GetPrefix, Request::KvsGet { key, .. }) => {
+            (Pmi2Effect::GetPrefix, Request::KvsGet { key, .. }) => {
                 let kvs = &self.groups[number].kvs;
                 let found = kvs.get(&**key).or_else(|| {
                     kvs.iter().find(|(k, _)| key.starts_with(k) || k.starts_with(key)).map(|(_, v)| v)
                 });
                 Self::found(ok(), found)
             }
-            (SecondEffect::GetWaits, Request::KvsGet { key, .. })
+            (Pmi2Effect::GetWaits, Request::KvsGet { key, .. })
                 if !self.groups[number].kvs.contains_key(&**key) =>
             {
                 return true;
             }
-            (SecondEffect::FenceAtOnce | SecondEffect::FenceAtOnceAndGetsWait, _) => {
-                self.proc(from).second.fences += 1;
+            (Pmi2Effect::FenceAtOnce | Pmi2Effect::FenceAtOnceAndGetsWait, _) => {
+                self.proc(from).pmi2.fences += 1;
                 self.send_frame(from, ok());
                 self.release_keys(from.group);
                 return true;
             }
-            (SecondEffect::FenceNever, _) => {
-                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
+            (Pmi2Effect::FenceNever, _) => {
+                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
                 return true;
             }
-            (SecondEffect::FenceShort, _) => {
-                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
-                let inside =
-                    self.groups[number].procs.iter().filter(|proc| proc.second.is_in_fence()).count();
+            (Pmi2Effect::FenceShort, _) => {
+                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
+                let inside = self.groups[number].procs.iter().filter(|proc| proc.pmi2.is_in_fence()).count();
                 if inside as u32 + 1 >= size {
                     self.leave_fence(from.group, true);
                 }
                 return true;
             }
-            (SecondEffect::FenceLeavesOutLast, _) => {
-                self.proc(from).second.held.push(Held { thrid, what: Awaits::Fence });
-                if self.groups[number].procs.iter().all(|proc| proc.second.is_in_fence()) {
+            (Pmi2Effect::FenceLeavesOutLast, _) => {
+                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
+                if self.groups[number].procs.iter().all(|proc| proc.pmi2.is_in_fence()) {
                     for rank in 0..size.max(2) - 1 {
                         self.answer_fence(Proc { rank, ..from }, true);
                     }
                 }
                 return true;
             }
-            (SecondEffect::FenceWipes, _) => {
+            (Pmi2Effect::FenceWipes, _) => {
                 self.groups[number].kvs.retain(|key, _| super::state::own_key(key));
                 return false;
             }
-            (SecondEffect::NodePutLost, _) => ok(),
-            (SecondEffect::NodePutEverywhere, Request::InfoPutnodeattr { key, value }) => {
+            (Pmi2Effect::NodePutLost, _) => ok(),
+            (Pmi2Effect::NodePutEverywhere, Request::InfoPutnodeattr { key, value }) => {
                 for node in 0..self.config.nodes {
                     self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
                 }
@@ -485,43 +484,43 @@ impl Server {
                 self.release_attributes(from.group);
                 return true;
             }
-            (SecondEffect::NodePutReleasesNobody, Request::InfoPutnodeattr { key, value }) => {
+            (Pmi2Effect::NodePutReleasesNobody, Request::InfoPutnodeattr { key, value }) => {
                 self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
                 ok()
             }
-            (SecondEffect::NodeGetNeverWaits, Request::InfoGetnodeattr { key, .. }) => {
+            (Pmi2Effect::NodeGetNeverWaits, Request::InfoGetnodeattr { key, .. }) => {
                 let value = self.groups[number].node.get(&(node, key.to_vec())).cloned();
                 Self::found(ok(), value.as_ref())
             }
-            (SecondEffect::NodeGetAlwaysWaits, Request::InfoGetnodeattr { key, .. })
+            (Pmi2Effect::NodeGetAlwaysWaits, Request::InfoGetnodeattr { key, .. })
                 if !self.groups[number].node.contains_key(&(node, key.to_vec())) =>
             {
                 return true;
             }
-            (SecondEffect::NodeGetOwnOnly, Request::InfoGetnodeattr { .. }) if from.rank > 0 => {
+            (Pmi2Effect::NodeGetOwnOnly, Request::InfoGetnodeattr { .. }) if from.rank > 0 => {
                 Self::found(ok(), None)
             }
-            (SecondEffect::NameLost, _) | (SecondEffect::NameStays, _) => ok(),
-            (SecondEffect::NameOwnOnly, _) if from.rank > 0 => {
+            (Pmi2Effect::NameLost, _) | (Pmi2Effect::NameStays, _) => ok(),
+            (Pmi2Effect::NameOwnOnly, _) if from.rank > 0 => {
                 FrameReply::fail(command, thrid, FAILED, "name is not published")
             }
-            (SecondEffect::SpawnNothing, _) => ok(),
-            (SecondEffect::AbortIgnored, _) => return true,
-            (SecondEffect::AbortSenderOnly, _) => {
+            (Pmi2Effect::SpawnNothing, _) => ok(),
+            (Pmi2Effect::AbortIgnored, _) => return true,
+            (Pmi2Effect::AbortSenderOnly, _) => {
                 self.end_some(from.group, |rank, _| rank == from.rank);
                 return true;
             }
-            (SecondEffect::AbortSparesLast, _) => {
+            (Pmi2Effect::AbortSparesLast, _) => {
                 self.end_some(from.group, |rank, _| rank + 1 < size);
                 return true;
             }
-            (SecondEffect::FinalizeEndsGroup, _) => {
+            (Pmi2Effect::FinalizeEndsGroup, _) => {
                 self.send_frame(from, ok());
                 self.end_some(from.group, |rank, _| rank != from.rank);
                 self.proc(from).phase = Phase::Finalized;
                 return true;
             }
-            (SecondEffect::FinalizeStopsServing, _) => {
+            (Pmi2Effect::FinalizeStopsServing, _) => {
                 self.effect_state().mute = true;
                 return false;
             }
@@ -534,19 +533,18 @@ impl Server {
     /// A server whose fence does not block holds back the answer to a get until all have entered it.
     fn held_for_fence(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
         let Request::KvsGet { key, jobid: None, .. } = request else { return false };
-        let pick =
-            |e: &Effect| matches!(e, Effect::Second(SecondEffect::FenceAtOnceAndGetsWait)).then_some(());
+        let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::FenceAtOnceAndGetsWait)).then_some(());
         if self.effect(from, pick).is_none() || self.all_fenced(from) {
             return false;
         }
         let held = Held { thrid: thrid.map(<[u8]>::to_vec), what: Awaits::Key(key.to_vec()) };
-        self.proc(from).second.held.push(held);
+        self.proc(from).pmi2.held.push(held);
         true
     }
 
     fn all_fenced(&mut self, p: Proc) -> bool {
-        let fences = self.proc(p).second.fences;
-        self.groups[p.group as usize].procs.iter().all(|proc| proc.second.fences >= fences)
+        let fences = self.proc(p).pmi2.fences;
+        self.groups[p.group as usize].procs.iter().all(|proc| proc.pmi2.fences >= fences)
     }
 
     fn release_keys(&mut self, group: GroupId) {
@@ -555,14 +553,14 @@ impl Server {
             if !self.all_fenced(to) {
                 continue;
             }
-            for held in std::mem::take(&mut self.proc(to).second.held) {
+            for held in std::mem::take(&mut self.proc(to).pmi2.held) {
                 match &held.what {
                     Awaits::Key(key) => {
                         let value = self.groups[group as usize].kvs.get(key).cloned();
                         let reply = FrameReply::ok(Command::KvsGet, held.thrid);
                         self.send_frame(to, Self::found(reply, value.as_ref()));
                     }
-                    _ => self.proc(to).second.held.push(held),
+                    _ => self.proc(to).pmi2.held.push(held),
                 }
             }
         }

@@ -67,7 +67,7 @@ impl Server {
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(g, _)| *g == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);
-        if !self.dead(by) && self.second_spawned(by, group, errcodes) {
+        if !self.dead(by) && self.pmi2_spawned(by, group, errcodes) {
             return;
         }
         let list = errcodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

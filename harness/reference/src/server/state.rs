@@ -7,7 +7,7 @@ use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
-use super::held::SecondProcess;
+use super::held::Pmi2Process;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
 
@@ -40,7 +40,7 @@ pub(super) struct Process {
     pub(super) framer: Framer,
     /// What was negotiated.
     pub(super) framing: Framing,
-    pub(super) second: SecondProcess,
+    pub(super) pmi2: Pmi2Process,
     pub(super) phase: Phase,
     pub(super) waiting: Waiting,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
@@ -119,7 +119,7 @@ impl Server {
                 .map(|_| Process {
                     framer: Framer::new(self.config.line_max),
                     framing: Framing::Lines,
-                    second: SecondProcess::default(),
+                    pmi2: Pmi2Process::default(),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
                     spawn: None,

@@ -69,8 +69,8 @@ enum Negotiation {
 /// What a client sends before its offer of PMI-2 is answered is kept back until the answer tells how to read it.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    to_server: Framer,
-    from_server: Framer,
+    /// By direction.
+    framers: [Framer; 2],
     negotiation: Negotiation,
     /// Directions in which messages of the other kind have begun.
     lost: [bool; 2],
@@ -79,8 +79,8 @@ pub struct Connection {
 impl Connection {
     /// A connection on which nothing was said, that keeps messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let framer = || Framer::new(limit);
-        Self { to_server: framer(), from_server: framer(), negotiation: Negotiation::Open, lost: [false; 2] }
+        let framers = [Framer::new(limit), Framer::new(limit)];
+        Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
     }
 
     /// What was negotiated; lines before that.
@@ -91,32 +91,20 @@ impl Connection {
         }
     }
 
-    /// Whether the client has offered PMI-2 and is not answered yet.
-    pub fn is_offered(&self) -> bool {
-        self.negotiation == Negotiation::Offered
-    }
-
-    fn framer(&mut self, direction: Direction) -> &mut Framer {
-        match direction {
-            Direction::ToServer => &mut self.to_server,
-            Direction::FromServer => &mut self.from_server,
-        }
-    }
-
     /// Appends bytes as they were read.
     pub fn push(&mut self, direction: Direction, chunk: &[u8]) {
         if !self.lost[direction as usize] {
-            self.framer(direction).push(chunk);
+            self.framers[direction as usize].push(chunk);
         }
     }
 
     /// The bytes of a message that has begun and is not complete.
     pub fn partial(&self, direction: Direction) -> &[u8] {
-        let framer = match direction {
-            _ if self.lost[direction as usize] => return &[],
-            Direction::ToServer => &self.to_server,
-            Direction::FromServer => &self.from_server,
-        };
+        let index = direction as usize;
+        if self.lost[index] {
+            return &[];
+        }
+        let framer = &self.framers[index];
         match self.framing() {
             Framing::Lines => framer.partial(),
             Framing::Frames => framer.partial_frame(),
@@ -131,46 +119,38 @@ impl Connection {
     /// See [`FramingError`].
     pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
         let index = direction as usize;
-        if self.lost[index] || (self.is_offered() && direction == Direction::ToServer) {
+        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
+        if self.lost[index] || waits {
             return None;
         }
         let framing = self.framing();
-        if let Some(error) = self.other_kind(direction, framing) {
+        if let Some(error) = other_kind(self.framers[index].rest(), framing) {
             self.lost[index] = true;
             return Some(Err(error));
         }
-        let Self { to_server, from_server, negotiation, .. } = self;
-        let framer = match direction {
-            Direction::ToServer => to_server,
-            Direction::FromServer => from_server,
-        };
+        let Self { framers, negotiation, .. } = self;
+        let framer = &mut framers[index];
         Some(match framing {
             Framing::Lines => framer.next_line()?.map_err(FramingError::from).map(|text| {
                 *negotiation = after(*negotiation, direction, text);
                 Framed { framing, text }
             }),
-            Framing::Frames => match framer.next_frame()? {
-                Ok(text) => Ok(Framed { framing, text }),
-                Err(error) => Err(error.into()),
-            },
+            Framing::Frames => {
+                framer.next_frame()?.map_err(FramingError::from).map(|text| Framed { framing, text })
+            }
         })
     }
+}
 
-    /// Whether what comes next begins like a message of the other kind.
-    fn other_kind(&self, direction: Direction, framing: Framing) -> Option<FramingError> {
-        let framer = match direction {
-            Direction::ToServer => &self.to_server,
-            Direction::FromServer => &self.from_server,
-        };
-        let rest = framer.rest();
-        match framing {
-            Framing::Lines => {
-                let (header, body) = rest.split_first_chunk::<HEADER>()?;
-                let frame = frame_length(*header).is_some() && body.starts_with(b"cmd=");
-                frame.then_some(FramingError::FrameForLine)
-            }
-            Framing::Frames => rest.starts_with(b"cmd=").then_some(FramingError::LineForFrame),
+/// Whether what comes next begins like a message of the other kind.
+fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
+    match framing {
+        Framing::Lines => {
+            let (header, body) = rest.split_first_chunk::<HEADER>()?;
+            let frame = frame_length(*header).is_some() && body.starts_with(b"cmd=");
+            frame.then_some(FramingError::FrameForLine)
         }
+        Framing::Frames => rest.starts_with(b"cmd=").then_some(FramingError::LineForFrame),
     }
 }
 

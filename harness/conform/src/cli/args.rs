@@ -8,6 +8,8 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use pmi_judge::verdict::Strictness;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
 const EXIT_CODES: &str = "\
@@ -193,10 +195,10 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) deviations: Option<PathBuf>,
     /// The protocol that is spoken: pmi-1.1, pmi-2, or all that the server takes an offer of; pmi-1.1 with --server, else all
-    #[arg(long, value_name = "DIALECT", help_heading = "Verdict", value_parser = ["pmi-1.1", "pmi-2", "all"])]
+    #[arg(long, value_name = "DIALECT", help_heading = "Verdict", value_parser = dialects())]
     pub(super) dialect: Option<String>,
     /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
-    #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = ["pmi2-draft", "pmi2-mpich"])]
+    #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set)))]
     pub(super) against: Vec<String>,
     /// Which broken requirements are red, as profiles may say too: must, the MUSTs and SHALLs; should, also the SHOULDs
     /// (without a level, this); de-facto, also what implementations agree on beyond the specification [default: must]
@@ -470,6 +472,11 @@ pub(super) struct Compare {
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// What `--dialect` takes.
+fn dialects() -> PossibleValuesParser {
+    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name).into_iter().chain(["all"]))
 }
 
 /// Reads a level of `--strict`.

@@ -11,7 +11,7 @@ use crate::interpret::EventSink;
 use crate::interpret::library::play as play_library;
 use crate::interpret::play;
 use crate::interpret::program;
-use crate::party::library::Library;
+use crate::party::library::{Library, apis};
 use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
@@ -24,7 +24,7 @@ use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, So
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, ValueReading};
+use pmi_wire::{Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading};
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
@@ -361,7 +361,9 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     {
         let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
         offers.wireless = Some(why);
-    } else if matches!(target, Target::Library(..)) && is_wireless(suite, target, options) {
+    } else if let Target::Library(library, ..) = target
+        && is_wireless(suite, apis(&library.path).first().copied().unwrap_or_default(), target, options)
+    {
         offers.wireless = Some(
             "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
              there is no process manager for it here"
@@ -423,10 +425,18 @@ fn lacking(
         (_, Need::Upstream, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
-        (Target::Library(..), Need::Names, _) => {
+        (Target::Library(..), Need::Names, Dialect::Pmi1) => {
             (include_str!("probes/library-names.pmi"), b"cmd=publish_name")
         }
-        (Target::Library(..), Need::Spawn, _) => (include_str!("probes/library-spawn.pmi"), b"mcmd=spawn"),
+        (Target::Library(..), Need::Spawn, Dialect::Pmi1) => {
+            (include_str!("probes/library-spawn.pmi"), b"mcmd=spawn")
+        }
+        (Target::Library(..), Need::Names, Dialect::Pmi2) => {
+            (include_str!("probes/library-pmi2-names.pmi"), b"cmd=name-publish")
+        }
+        (Target::Library(..), Need::Spawn, Dialect::Pmi2) => {
+            (include_str!("probes/library-pmi2-spawn.pmi"), b"cmd=spawn")
+        }
         (_, Need::Names, Dialect::Pmi1) => (include_str!("probes/names.pmi"), b"cmd=publish_name"),
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
@@ -454,8 +464,10 @@ fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
 
 /// Whether a request that begins like this was sent.
 fn asks(outcome: &Outcome, request: &[u8]) -> bool {
-    let is_asked =
-        |event: &Event| matches!(&event.what, What::ToServer { bytes, .. } if bytes.0.starts_with(request));
+    let begins = |bytes: &[u8]| {
+        bytes.starts_with(request) || bytes.get(HEADER..).is_some_and(|body| body.starts_with(request))
+    };
+    let is_asked = |event: &Event| matches!(&event.what, What::ToServer { bytes, .. } if begins(&bytes.0));
     outcome.events.iter().any(is_asked)
 }
 
@@ -513,12 +525,17 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
         _ => None,
     });
     let (function, result) = returned.filter(|(_, result)| *result != 0)?;
-    Some(format!("{} from {function}", signature::code_name(result)))
+    let code = signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
+    Some(format!("{code} from {function}"))
 }
 
 /// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
-fn is_wireless(suite: &Suite, target: &Target, options: &Options) -> bool {
-    let done = play_probe(suite, include_str!("probes/library-wire.pmi"), target, options);
+fn is_wireless(suite: &Suite, api: Dialect, target: &Target, options: &Options) -> bool {
+    let probe = match api {
+        Dialect::Pmi1 => include_str!("probes/library-wire.pmi"),
+        Dialect::Pmi2 => include_str!("probes/library-pmi2-wire.pmi"),
+    };
+    let done = play_probe(suite, probe, target, options);
     matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
         && outcome.unjudged.is_none()
         && outcome.findings.is_empty()
@@ -545,6 +562,9 @@ fn play_probe(
     ))
 }
 
+/// What the scenarios test that are about whether a library speaks the wire protocol.
+const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
+
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
 /// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
@@ -552,7 +572,7 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
         matches!(step.role, Role::Client | Role::Server)
             || matches!(step.action, Action::Process(ProcessAction::Env(..)))
     };
-    let tested = !served && scenario.requires.iter().any(|r| r.value == "rfc13.api.wire");
+    let tested = !served && scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()));
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
 }
 

@@ -8,9 +8,9 @@ use pmi_wire::Proc;
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
-    expr, layout,
+    expr, layout, signature,
     template::{self, Located},
-    vocabulary::{self, Behaviours, FUNCTIONS, NAME_COMMANDS, RESULTS},
+    vocabulary::{self, Behaviours, NAME_COMMANDS},
 };
 
 /// What a scenario may refer to.
@@ -96,7 +96,7 @@ struct Checker<'a> {
     /// Which of them was first used by the request that has no answer yet.
     asked: Option<usize>,
     /// The out arguments of the call that has begun.
-    outs: Vec<String>,
+    outs: Vec<(Who, String)>,
 }
 
 /// Where a variable stands.
@@ -488,8 +488,12 @@ impl Checker<'_> {
             Action::Upstream(_) => {}
             _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
             Action::Call(call) => {
-                self.call(call);
-                if call.function.as_ref().is_some_and(|f| f.value == "PMI_Spawn_multiple") {
+                self.call(&step.who, call);
+                if call
+                    .function
+                    .as_ref()
+                    .is_some_and(|f| matches!(f.value.as_str(), "PMI_Spawn_multiple" | "PMI2_Job_Spawn"))
+                {
                     self.spawned(step.span, ranks.saturating_mul(times));
                 }
             }
@@ -883,14 +887,19 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, call: &Call) {
+    fn call(&mut self, who: &Who, call: &Call) {
         if let Some(function) = &call.function {
-            if self.own() && !FUNCTIONS.contains(&function.value.as_str()) {
+            let dialect = self.scenario.dialect;
+            let known: Vec<&str> = signature::functions(dialect).iter().map(|f| f.name).collect();
+            if self.own() && !known.contains(&function.value.as_str()) {
                 self.sink
-                    .error(function.span, format!("the PMI-1 API has no function `{}`", function.value))
-                    .suggest(&function.value, FUNCTIONS);
+                    .error(
+                        function.span,
+                        format!("the API of {dialect} has no function `{}`", function.value),
+                    )
+                    .suggest(&function.value, &known);
             }
-            self.outs.clear();
+            self.outs.retain(|(other, _)| other != who);
         }
         for arg in &call.args {
             match arg {
@@ -901,28 +910,30 @@ impl Checker<'_> {
                     if let Some(size) = size {
                         self.expr(size, Place::Step);
                     }
-                    self.outs.push(name.value.clone());
+                    self.outs.push((who.clone(), name.value.clone()));
                 }
             }
         }
         if let Some(result) = &call.result {
             match result.value.as_str() {
-                "PMI_SUCCESS" | "0" => self.positive = true,
+                "PMI_SUCCESS" | "PMI2_SUCCESS" | "0" => self.positive = true,
                 "any" => {}
                 _ => self.refused(result.span),
             }
-            if self.own() && !RESULTS.contains(&result.value.as_str()) && result.value.parse::<i32>().is_err()
-            {
+            let results = signature::results(self.scenario.dialect);
+            if self.own() && !results.contains(&result.value) && result.value.parse::<i32>().is_err() {
                 self.sink
                     .error(result.span, format!("no call returns `{}`", result.value))
-                    .suggest(&result.value, RESULTS)
-                    .help("write a name of RFC 13, a number, `fail` for anything but PMI_SUCCESS, or `any`");
+                    .suggest(&result.value, &results)
+                    .help("write the name of a return code, a number, `fail` for anything but success, or `any`");
             }
         }
         for (name, value) in &call.outs {
-            if self.own() && !self.outs.contains(&name.value) {
+            let outs = self.outs.iter().filter(|(other, _)| other == who).map(|(_, name)| name.clone());
+            let outs: Vec<String> = outs.collect();
+            if self.own() && !outs.contains(&name.value) {
                 let message = format!("the call has no out argument `{}`", name.value);
-                self.sink.error(name.span, message).suggest(&name.value, &self.outs);
+                self.sink.error(name.span, message).suggest(&name.value, &outs);
             }
             let pieces = self.located(value, false);
             self.pattern(&pieces, Place::Step);

@@ -1,4 +1,7 @@
-//! The functions of RFC 13's API: what they take, what they may return, and which requirements speak of them.
+//! The functions of the C APIs, RFC 13's and that of PMI-2: what they take, what they may return, and which requirements speak
+//! of them.
+
+use crate::ast::Dialect;
 
 /// What a parameter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,12 @@ pub enum Param {
     Vectors,
     /// `const PMI_keyval_t[]`, as "key=value,key=value".
     Vector,
+    /// `const MPID_Info *` of PMI-2: an array of structures, as "key=value,key=value".
+    Info,
+    /// `const MPID_Info *[]` of PMI-2: for each command an array of structures, as "key=value,key=value|key=value".
+    InfoVectors,
+    /// `const MPID_Info *[]` of PMI-2: a pointer to a structure for each pair, as "key=value,key=value".
+    InfoPointers,
     /// `char *[]` that ends with NULL, as "a,b".
     List,
     /// A pointer to such a list.
@@ -38,8 +47,12 @@ pub enum Param {
 pub struct Function {
     /// Its name.
     pub name: &'static str,
+    /// Whose API it belongs to.
+    pub dialect: Dialect,
     /// Its parameters.
     pub params: &'static [Param],
+    /// What it returns is a truth value, and no return code.
+    pub is_flag: bool,
     /// What it does.
     pub does: &'static str,
     /// Which codes it returns when it fails; empty where the RFC lists none.
@@ -48,6 +61,18 @@ pub struct Function {
     pub codes: &'static [i32],
     /// The RFC calls it optional, always or without dynamic processes.
     pub optional: bool,
+}
+
+impl Function {
+    /// Whether its last parameter tells whether there is what was asked for; if not, nothing else has to be set.
+    pub fn tells_found(&self) -> bool {
+        self.name.starts_with("PMI2_Info_Get") && self.name.contains("Attr")
+    }
+
+    /// What it returned, with the name of the code.
+    pub fn result_name(&self, result: i32) -> String {
+        if self.is_flag { result.to_string() } else { code_name(result, self.dialect) }
+    }
 }
 
 /// PMI_FAIL.
@@ -62,50 +87,85 @@ const LENGTH: i32 = 8;
 /// The highest code of the RFC's table; the lowest is PMI_FAIL.
 pub const LAST_CODE: i32 = 13;
 
+/// Names of the return codes of both APIs behind `PMI_` or `PMI2_`, from PMI_FAIL on. The two share their numbers.
+const CODES: [&str; 15] = [
+    "FAIL",
+    "SUCCESS",
+    "ERR_INIT",
+    "ERR_NOMEM",
+    "ERR_INVALID_ARG",
+    "ERR_INVALID_KEY",
+    "ERR_INVALID_KEY_LENGTH",
+    "ERR_INVALID_VAL",
+    "ERR_INVALID_VAL_LENGTH",
+    "ERR_INVALID_LENGTH",
+    "ERR_INVALID_NUM_ARGS",
+    "ERR_INVALID_ARGS",
+    "ERR_INVALID_NUM_PARSED",
+    "ERR_INVALID_KEYVALP",
+    "ERR_INVALID_SIZE",
+];
+
+/// The number of PMI2_ERR_OTHER. In PMI-1 most headers have PMI_ERR_INVALID_KVS there, to which RFC 13 gives no number.
+const OTHER: i32 = 14;
+
 /// A return code by its name. PMI_ERR_INVALID_KVS has none.
 pub fn code(name: &str) -> Option<i32> {
-    const NAMES: [&str; 15] = [
-        "PMI_FAIL",
-        "PMI_SUCCESS",
-        "PMI_ERR_INIT",
-        "PMI_ERR_NOMEM",
-        "PMI_ERR_INVALID_ARG",
-        "PMI_ERR_INVALID_KEY",
-        "PMI_ERR_INVALID_KEY_LENGTH",
-        "PMI_ERR_INVALID_VAL",
-        "PMI_ERR_INVALID_VAL_LENGTH",
-        "PMI_ERR_INVALID_LENGTH",
-        "PMI_ERR_INVALID_NUM_ARGS",
-        "PMI_ERR_INVALID_ARGS",
-        "PMI_ERR_INVALID_NUM_PARSED",
-        "PMI_ERR_INVALID_KEYVALP",
-        "PMI_ERR_INVALID_SIZE",
-    ];
-    (-1..).zip(NAMES).find(|(_, n)| *n == name).map(|(code, _)| code)
+    let (name, second) = match name.strip_prefix("PMI2_") {
+        Some(name) => (name, true),
+        None => (name.strip_prefix("PMI_")?, false),
+    };
+    if second && name == "ERR_OTHER" {
+        return Some(OTHER);
+    }
+    (FAIL..).zip(CODES).find(|(_, n)| *n == name).map(|(code, _)| code)
 }
 
 /// A return code with its name.
-pub fn code_name(number: i32) -> String {
-    let names = crate::vocabulary::RESULTS;
-    match names.iter().find(|name| code(name) == Some(number)) {
-        Some(name) => (*name).to_owned(),
+fn code_name(number: i32, dialect: Dialect) -> String {
+    let prefix = match dialect {
+        Dialect::Pmi1 => "PMI",
+        Dialect::Pmi2 if number == OTHER => return "PMI2_ERR_OTHER".to_owned(),
+        Dialect::Pmi2 => "PMI2",
+    };
+    match (FAIL..).zip(CODES).find(|(code, _)| *code == number) {
+        Some((_, name)) => format!("{prefix}_{name}"),
         None => number.to_string(),
+    }
+}
+
+/// What a call may be expected to return, in a dialect: the names of its return codes, and our two words for "not a success" and
+/// "whatever".
+pub fn results(dialect: Dialect) -> Vec<String> {
+    let codes = (FAIL..=LAST_CODE).map(|number| code_name(number, dialect));
+    let last = match dialect {
+        Dialect::Pmi1 => "PMI_ERR_INVALID_KVS",
+        Dialect::Pmi2 => "PMI2_ERR_OTHER",
+    };
+    codes.chain([last, "fail", "any"].map(str::to_owned)).collect()
+}
+
+/// The functions of a dialect's API.
+pub fn functions(dialect: Dialect) -> &'static [Function] {
+    match dialect {
+        Dialect::Pmi1 => FUNCTIONS,
+        Dialect::Pmi2 => PMI2_FUNCTIONS,
     }
 }
 
 /// A function by its name.
 pub fn function(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.iter().find(|f| f.name == name)
+    FUNCTIONS.iter().chain(PMI2_FUNCTIONS).find(|f| f.name == name)
 }
 
 macro_rules! functions {
     ($($name:literal [$($param:expr),*] $does:literal $errors:literal [$($code:ident),*] $optional:literal)*) => {
-        /// All of them, in the order of the RFC.
-        pub const FUNCTIONS: &[Function] = {
+        /// Those of PMI-1, in the order of the RFC.
+        const FUNCTIONS: &[Function] = {
             use Param::*;
             &[$(Function {
-                name: $name, params: &[$($param),*], does: concat!("rfc13.", $does), errors: $errors, codes: &[$($code),*],
-                optional: $optional,
+                name: $name, dialect: Dialect::Pmi1, params: &[$($param),*], is_flag: false, does: concat!("rfc13.", $does),
+                errors: $errors, codes: &[$($code),*], optional: $optional,
             }),*]
         };
     };
@@ -147,31 +207,104 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
+/// Any error code is as good as another for PMI-2: its header gives each function "an error code".
+const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
+    Function {
+        name,
+        dialect: Dialect::Pmi2,
+        params,
+        is_flag: false,
+        does,
+        errors: "pmi2.common.api.errors",
+        codes: &[],
+        optional: false,
+    }
+}
+
+/// Those of PMI-2, in the order of the header that MPICH and Slurm share. `PMIX_Ring` is Slurm's alone.
+const PMI2_FUNCTIONS: &[Function] = {
+    use Param::*;
+    &[
+        pmi2("PMI2_Init", &[OutInt, OutInt, OutInt, OutInt], "pmi2.common.api.init"),
+        pmi2("PMI2_Finalize", &[], "pmi2.common.api.finalize"),
+        Function {
+            is_flag: true,
+            errors: "",
+            ..pmi2("PMI2_Initialized", &[], "pmi2.common.api.initialized")
+        },
+        pmi2("PMI2_Abort", &[Int, Str], "pmi2.common.api.abort"),
+        pmi2(
+            "PMI2_Job_Spawn",
+            &[
+                Int,
+                Strings,
+                Ints,
+                Lists,
+                Ints,
+                Ints,
+                InfoVectors,
+                Int,
+                InfoPointers,
+                OutText(Some(10)),
+                Int,
+                OutInts(None),
+            ],
+            "pmi2.common.api.spawn",
+        ),
+        pmi2("PMI2_Job_GetId", &[OutText(Some(1)), Int], "pmi2.common.api.job-getid"),
+        pmi2("PMI2_Job_GetRank", &[OutInt], "pmi2.common.api.job-getrank"),
+        pmi2("PMI2_Info_GetSize", &[OutInt], "pmi2.mpich.api.info-getsize"),
+        pmi2("PMI2_Job_Connect", &[Str, OutPointer], "pmi2.common.api.job-connect"),
+        pmi2("PMI2_Job_Disconnect", &[Str], "pmi2.common.api.job-connect"),
+        pmi2("PMI2_KVS_Put", &[Str, Str], "pmi2.common.api.kvs-put"),
+        pmi2("PMI2_KVS_Fence", &[], "pmi2.common.api.kvs-fence"),
+        pmi2("PMI2_KVS_Get", &[Str, Int, Str, OutText(Some(4)), Int, OutInt], "pmi2.common.api.kvs-get"),
+        pmi2("PMI2_Info_GetNodeAttr", &[Str, OutText(Some(2)), Int, OutInt, Int], "pmi2.common.api.nodeattr"),
+        pmi2(
+            "PMI2_Info_GetNodeAttrIntArray",
+            &[Str, OutInts(Some(2)), Int, OutInt, OutInt],
+            "pmi2.common.api.nodeattr",
+        ),
+        pmi2("PMI2_Info_PutNodeAttr", &[Str, Str], "pmi2.common.api.nodeattr"),
+        pmi2("PMI2_Info_GetJobAttr", &[Str, OutText(Some(2)), Int, OutInt], "pmi2.common.api.jobattr"),
+        pmi2(
+            "PMI2_Info_GetJobAttrIntArray",
+            &[Str, OutInts(Some(2)), Int, OutInt, OutInt],
+            "pmi2.common.api.jobattr",
+        ),
+        pmi2("PMI2_Nameserv_publish", &[Str, Info, Str], "pmi2.common.api.names"),
+        pmi2("PMI2_Nameserv_lookup", &[Str, Info, OutText(Some(3)), Int], "pmi2.common.api.names"),
+        pmi2("PMI2_Nameserv_unpublish", &[Str, Info], "pmi2.common.api.names"),
+        Function {
+            optional: true,
+            ..pmi2(
+                "PMIX_Ring",
+                &[Str, OutInt, OutInt, OutText(Some(5)), OutText(Some(5)), Int],
+                "pmi2.common.api.ring",
+            )
+        },
+    ]
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_language_knows_the_same_functions() {
-        let names: Vec<&str> = FUNCTIONS.iter().map(|f| f.name).collect();
-        assert_eq!(names, crate::vocabulary::FUNCTIONS);
-    }
-
-    #[test]
-    fn codes_are_the_rfcs() {
-        assert_eq!(
-            (code("PMI_FAIL"), code("PMI_SUCCESS"), code("PMI_ERR_INIT")),
-            (Some(-1), Some(0), Some(1))
-        );
-        assert_eq!(code("PMI_ERR_INVALID_SIZE"), Some(LAST_CODE));
-        assert_eq!(code_name(8), "PMI_ERR_INVALID_LENGTH");
-        assert_eq!(code_name(77), "77");
+    fn codes_are_those_of_the_documents() {
+        let numbers = ["PMI_FAIL", "PMI_SUCCESS", "PMI_ERR_INIT", "PMI_ERR_INVALID_SIZE"].map(code);
+        assert_eq!(numbers, [Some(-1), Some(0), Some(1), Some(LAST_CODE)]);
+        let numbers = ["PMI2_ERR_NOMEM", "PMI2_ERR_OTHER", "PMI_ERR_OTHER", "PMI_ERR_INVALID_KVS"].map(code);
+        assert_eq!(numbers, [Some(2), Some(14), None, None]);
+        assert_eq!(code_name(8, Dialect::Pmi1), "PMI_ERR_INVALID_LENGTH");
+        assert_eq!(code_name(14, Dialect::Pmi2), "PMI2_ERR_OTHER");
+        assert_eq!(code_name(77, Dialect::Pmi2), "77");
     }
 
     #[test]
     fn requirements_exist() {
         let suite = crate::suite::Suite::of_files(Vec::new(), crate::Behaviours::default()).unwrap();
-        for f in FUNCTIONS {
+        for f in FUNCTIONS.iter().chain(PMI2_FUNCTIONS) {
             assert!(suite.catalogue.get(f.does).is_some(), "{}", f.does);
             assert!(f.errors.is_empty() || suite.catalogue.get(f.errors).is_some(), "{}", f.errors);
         }

@@ -70,66 +70,6 @@ pub const RESPONSE_KEYS: &[&str] = &[
 pub const NAME_COMMANDS: &[&str] =
     &["publish_name", "unpublish_name", "lookup_name", "name-publish", "name-unpublish", "name-lookup"];
 
-/// The functions of the PMI-1 API.
-pub const FUNCTIONS: &[&str] = &[
-    "PMI_Init",
-    "PMI_Initialized",
-    "PMI_KVS_Get_name_length_max",
-    "PMI_KVS_Get_key_length_max",
-    "PMI_KVS_Get_value_length_max",
-    "PMI_Get_id_length_max",
-    "PMI_Finalize",
-    "PMI_Abort",
-    "PMI_Get_size",
-    "PMI_Get_rank",
-    "PMI_Get_universe_size",
-    "PMI_Get_appnum",
-    "PMI_Get_clique_ranks",
-    "PMI_Get_clique_size",
-    "PMI_KVS_Put",
-    "PMI_KVS_Commit",
-    "PMI_KVS_Get",
-    "PMI_KVS_Get_my_name",
-    "PMI_Get_kvs_domain_id",
-    "PMI_Get_id",
-    "PMI_Barrier",
-    "PMI_KVS_Create",
-    "PMI_KVS_Destroy",
-    "PMI_KVS_Iter_first",
-    "PMI_KVS_Iter_next",
-    "PMI_Spawn_multiple",
-    "PMI_Publish_name",
-    "PMI_Unpublish_name",
-    "PMI_Lookup_name",
-    "PMI_Parse_option",
-    "PMI_Args_to_keyval",
-    "PMI_Free_keyvals",
-    "PMI_Get_options",
-];
-
-/// What a call may be expected to return: RFC 13's names, and our two words for "not `PMI_SUCCESS`" and
-/// "whatever". `PMI_ERR_INVALID_KVS` has a name in RFC 13 but no value.
-pub const RESULTS: &[&str] = &[
-    "PMI_SUCCESS",
-    "PMI_FAIL",
-    "PMI_ERR_INIT",
-    "PMI_ERR_NOMEM",
-    "PMI_ERR_INVALID_ARG",
-    "PMI_ERR_INVALID_KEY",
-    "PMI_ERR_INVALID_KEY_LENGTH",
-    "PMI_ERR_INVALID_VAL",
-    "PMI_ERR_INVALID_VAL_LENGTH",
-    "PMI_ERR_INVALID_LENGTH",
-    "PMI_ERR_INVALID_NUM_ARGS",
-    "PMI_ERR_INVALID_ARGS",
-    "PMI_ERR_INVALID_NUM_PARSED",
-    "PMI_ERR_INVALID_KEYVALP",
-    "PMI_ERR_INVALID_SIZE",
-    "PMI_ERR_INVALID_KVS",
-    "fail",
-    "any",
-];
-
 /// Keys whose value runs to the end of the line in messages of this command, since RFC 13 makes it a `string`.
 pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     match cmd {

@@ -12,7 +12,7 @@ use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
 use pmi_runner::party::Limits;
-use pmi_runner::party::library::Library;
+use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, run};
@@ -43,7 +43,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         suite.catalogue.judge_by(set);
     }
     let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
-    let selected = select(&suite, args, dialect(args, named.as_ref()))?;
+    let selected = select(&suite, args, &dialects(args, named.as_ref()))?;
     if args.list {
         let list: String =
             selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
@@ -156,7 +156,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn select(suite: &Suite, args: &Judge, dialect: Option<Dialect>) -> anyhow::Result<Vec<Arc<Scenario>>> {
+fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = match (&args.client, &args.library) {
         (Some(_), _) => UnderTest::Client,
         (None, Some(_)) => UnderTest::Library,
@@ -169,7 +169,7 @@ fn select(suite: &Suite, args: &Judge, dialect: Option<Dialect>) -> anyhow::Resu
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
-        .filter(|s| dialect.is_none_or(|dialect| s.dialect == dialect))
+        .filter(|s| dialects.contains(&s.dialect))
         .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
         .filter(|s| {
             requirements.is_empty()
@@ -190,13 +190,23 @@ fn select(suite: &Suite, args: &Judge, dialect: Option<Dialect>) -> anyhow::Resu
     Ok(selected)
 }
 
-/// The one dialect whose scenarios are played, if not all are. What somebody brings, and what our own server is judged by, is
-/// played as it is; whoever is named by `--server` is asked for PMI-1 unless told otherwise.
-fn dialect(args: &Judge, server: Option<&Implementation>) -> Option<Dialect> {
-    match args.dialect.as_deref() {
-        Some(word) => Dialect::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect),
-        None if args.paths.is_empty() => server.map(|server| server.dialect.unwrap_or_default()),
-        None => None,
+/// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
+/// library is asked for what it exports, and whoever is named by `--server` for PMI-1, unless told otherwise.
+fn dialects(args: &Judge, server: Option<&Implementation>) -> Vec<Dialect> {
+    let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
+    match (args.dialect.as_deref(), &args.library) {
+        (Some(word), _) => Dialect::NAMES
+            .into_iter()
+            .filter(|(name, _)| *name == word || word == "all")
+            .map(|(_, d)| d)
+            .collect(),
+        (None, _) if !args.paths.is_empty() => all(),
+        // One that exports neither API is to have that of RFC 13.
+        (None, Some(library)) => match apis(library) {
+            apis if apis.is_empty() => vec![Dialect::Pmi1],
+            apis => apis,
+        },
+        (None, None) => server.map_or_else(all, |server| vec![server.dialect.unwrap_or_default()]),
     }
 }
 

@@ -5,9 +5,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Call;
 use crate::Severity;
 use crate::bytes::{Bytes, SHOWN};
-use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE};
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 
 /// An argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +69,8 @@ pub enum Held {
 impl Returned {
     /// The code and what the out arguments of this function hold, for people.
     pub fn shown(&self, function: &str) -> String {
-        let mut shown = signature::code_name(self.result);
+        let mut shown = signature::function(function)
+            .map_or_else(String::new, |function| function.result_name(self.result));
         for (name, held) in self.outs.iter().filter(|(_, held)| *held != Held::Opaque) {
             let mut text = held.text(function).unwrap_or_else(|| b"(unset)".to_vec());
             text.truncate(SHOWN);
@@ -78,6 +81,14 @@ impl Returned {
 }
 
 impl Held {
+    /// The number of an integer that was set.
+    fn number(&self) -> Option<i32> {
+        match self {
+            Self::Int(number) => *number,
+            _ => None,
+        }
+    }
+
     /// As text. The order of clique ranks is open: they come sorted.
     pub fn text(&self, function: &str) -> Option<Vec<u8>> {
         match self {
@@ -102,6 +113,8 @@ pub(crate) const CALLERS: &[&str] = &[
     "rfc13.put.length",
     "rfc13.get.key-length",
     "rfc13.kvs.name-used",
+    "pmi2.draft.key",
+    "pmi2.draft.lengths",
 ];
 
 /// What is wrong with a call.
@@ -121,12 +134,31 @@ fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Int
     Breach { requirement, at_most: None, expected: expected.into(), seen: seen.into() }
 }
 
+impl Call {
+    /// Whether it has told that this buffer has no bytes. For PMI-1 that is an error of the caller's, which it is to be told.
+    fn has_no_room(&self, out: &str) -> bool {
+        let place = self.arguments.iter().position(|a| matches!(a, Argument::Out(name, _) if name == out));
+        let length = match place.and_then(|place| self.function.params.get(place)) {
+            Some(Param::OutText(Some(length))) => self.arguments.get(*length),
+            _ => None,
+        };
+        self.function.dialect == Dialect::Pmi2 && matches!(length, Some(Argument::Number(n)) if *n <= 0)
+    }
+}
+
+/// Whether it ends the process that calls it.
+pub(crate) fn is_abort(function: &Function) -> bool {
+    matches!(function.name, "PMI_Abort" | "PMI2_Abort")
+}
+
 /// Judges what a call returned.
-pub(crate) fn returned(function: &Function, returned: &Returned) -> Vec<Breach> {
+pub(crate) fn returned(call: &Call, returned: &Returned) -> Vec<Breach> {
+    let function = call.function;
     let mut all = Vec::new();
-    let code = signature::code_name(returned.result);
-    if function.name == "PMI_Abort" {
-        all.push(breach(function.does, "PMI_Abort does not return", format!("it returned {code}")));
+    let code = function.result_name(returned.result);
+    if is_abort(function) {
+        let expected = format!("{} does not return", function.name);
+        all.push(breach(function.does, expected, format!("it returned {code}")));
         return all;
     }
     for name in &returned.overrun {
@@ -134,26 +166,36 @@ pub(crate) fn returned(function: &Function, returned: &Returned) -> Vec<Breach> 
         all.push(breach(function.does, expected, "memory around it was changed"));
     }
     let result = returned.result;
-    if result == LAST_CODE + 1 {
+    if function.is_flag {
+        return all;
+    }
+    if function.dialect == Dialect::Pmi1 && result == LAST_CODE + 1 {
         // What most headers say for PMI_ERR_INVALID_KVS.
         let mut found = breach("rfc13.api.invalid-kvs", "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
-    } else if !(FAIL..=LAST_CODE).contains(&result) {
+    } else if function.dialect == Dialect::Pmi1 && !(FAIL..=LAST_CODE).contains(&result) {
         all.push(breach("rfc13.api.return-codes", "a return code of RFC 13", code));
     } else if result != 0 && result != ERR_INIT && !function.errors.is_empty() {
-        if !function.codes.contains(&result) {
-            let listed: Vec<String> = function.codes.iter().map(|code| signature::code_name(*code)).collect();
+        if !function.codes.is_empty() && !function.codes.contains(&result) {
+            let listed: Vec<String> = function.codes.iter().map(|code| function.result_name(*code)).collect();
             let expected = format!("{} reports failure by {}", function.name, listed.join(" or "));
             let mut found = breach(function.errors, expected, code);
             found.at_most = Some(Severity::Note);
             all.push(found);
         }
     } else if result == 0 && !function.errors.is_empty() {
-        for (name, held) in &returned.outs {
+        let last = returned.outs.last().and_then(|(_, held)| held.number());
+        let misses = function.tells_found() && last == Some(0);
+        // PMI-2 tells the length of a value that does not fit as a negative number.
+        let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
+        for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
                 Held::Int(None) => "it was not set",
-                Held::Text(None) => "no terminating NUL within the room given",
+                // Without any room there is none for the NUL.
+                Held::Text(None) if !cut && !call.has_no_room(name) => {
+                    "no terminating NUL within the room given"
+                }
                 _ => continue,
             };
             all.push(breach(function.does, format!("{name} is set upon success"), seen));

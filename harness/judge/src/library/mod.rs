@@ -8,10 +8,10 @@ mod weigh;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
-use pmi_wire::{Framer, Operation, Proc, Response, ValueReading};
+use pmi_wire::{Direction, Proc};
 
-use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
@@ -19,7 +19,7 @@ use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
 use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
-use request::Requests;
+use request::{Asked, Dialogue};
 
 /// Lays what the monitor has found about a client to the library, and says whether that is right: not what its caller has to keep,
 /// nor whether a process ends with or without PMI_Finalize, which is for its caller to say, too.
@@ -55,14 +55,13 @@ struct Process {
     missing: Option<String>,
     /// Number of barriers that it has entered.
     barriers: u32,
-    asks: Requests,
+    dialogue: Dialogue,
     /// What was asked within the call and is held.
     held_requests: VecDeque<Request>,
     /// The request that a step has taken last.
     taken: Option<Request>,
     /// Requests that are not answered.
-    unanswered: VecDeque<Option<Operation>>,
-    answers: Option<Framer>,
+    unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
     wronged: bool,
     /// The connection is over.
@@ -91,18 +90,16 @@ impl Process {
 
     /// Takes note of an answer of ours that is none to what was asked.
     fn answered(&mut self, bytes: &[u8]) {
-        let answers = self.answers.get_or_insert_with(|| Framer::new(LINE_LIMIT));
-        answers.push(bytes);
-        while let Some(line) = answers.next_line() {
-            let response = line.ok().and_then(|line| Response::parse(line, ValueReading::ToEndOfLine).ok());
+        self.dialogue.push(Direction::FromServer, bytes);
+        for answered in self.dialogue.answers() {
             let asked = self.unanswered.pop_front().flatten();
-            self.wronged |= response.is_none_or(|response| Some(response.operation()) != asked);
+            self.wronged |= answered.is_none() || answered != asked;
         }
     }
 
     /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
     fn is_excused(&self, exit: Exit) -> bool {
-        let half = self.answers.as_ref().is_some_and(|answers| !answers.partial().is_empty());
+        let half = self.dialogue.is_half_answered();
         match exit {
             Exit::Signal(signal) => match Cause::of(signal) {
                 Cause::Abort => self.wronged || half,
@@ -209,14 +206,14 @@ impl Library {
             What::ToServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.last_writer = Some(*proc);
-                let process = self.process(*proc);
-                for request in process.asks.read(&bytes.0) {
-                    process.unanswered.push_back(request.operation());
-                    process.held_requests.push_back(request);
-                }
-                self.release(*proc);
+                self.process(*proc).dialogue.push(Direction::ToServer, &bytes.0);
+                self.asked(*proc);
             }
-            What::FromServer { proc, bytes } => self.process(*proc).answered(&bytes.0),
+            What::FromServer { proc, bytes } => {
+                self.process(*proc).answered(&bytes.0);
+                // Only now may be known how to read what was asked ahead.
+                self.asked(*proc);
+            }
             What::ClosedByServer { proc } => {
                 let process = self.process(*proc);
                 (process.closed, process.hung_up, process.wronged) = (true, true, true);
@@ -252,6 +249,16 @@ impl Library {
         }
     }
 
+    /// Takes note of the requests that have come.
+    fn asked(&mut self, p: Proc) {
+        let process = self.process(p);
+        for request in process.dialogue.requests() {
+            process.unanswered.push_back(request.asked());
+            process.held_requests.push_back(request);
+        }
+        self.release(p);
+    }
+
     /// Requests that no step is to expect go beside the scenario.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
@@ -263,8 +270,9 @@ impl Library {
     fn returned(&mut self, p: Proc, returned: &Returned) {
         let process = self.process(p);
         process.returned = Some(returned.clone());
-        let Some(function) = process.function() else { return };
-        for Breach { requirement, at_most, expected, seen } in api::returned(function, returned) {
+        let Some(call) = &process.call else { return };
+        let function = call.function;
+        for Breach { requirement, at_most, expected, seen } in api::returned(call, returned) {
             self.find(Some(p), requirement, at_most, expected, seen);
         }
         if function.name != "PMI_Barrier" {
@@ -306,7 +314,8 @@ impl Library {
         }
         let excused = process.is_excused(exit);
         let function = process.function().filter(|_| process.returned.is_none());
-        if function.is_some_and(|function| function.name == "PMI_Abort") {
+        let aborts = function.is_some_and(api::is_abort);
+        if aborts && function.is_some_and(|function| function.dialect == Dialect::Pmi1) {
             return self.aborted(p, exit, known);
         }
         let process = self.process(p);
@@ -318,6 +327,8 @@ impl Library {
         };
         match exit {
             // As of a program: a process that ends is to say so by an exit status.
+            // PMI-2 leaves open how a process ends that aborts.
+            Exit::Signal(signal) if aborts && Cause::of(signal) == Cause::Abort => {}
             Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
             Exit::Code(_) => {}

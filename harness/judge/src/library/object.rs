@@ -1,12 +1,13 @@
 //! What the file of a shared library shows: its name, and the functions that it has.
 
-use pmi_scenario::signature::FUNCTIONS;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature::{function, functions};
 
 /// A library file.
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
     pub(super) soname: Option<&'a str>,
-    /// Exported functions whose names begin with PMI_.
+    /// Exported functions of the APIs that there are: their names begin with PMI_, PMI2_ or PMIX_.
     pub(super) functions: &'a [String],
 }
 
@@ -18,9 +19,11 @@ impl File<'_> {
             Some(name) => format!("the soname {name}"),
             None => format!("no soname, and a file called {}", self.name),
         };
+        let dialect = if requirement.starts_with("pmi2.") { Dialect::Pmi2 } else { Dialect::Pmi1 };
         let missing = |expected, which: &dyn Fn(bool, &str) -> bool| {
             let has = |name: &str| self.functions.iter().any(|f| f == name);
-            let all = FUNCTIONS.iter().filter(|f| which(f.optional, f.does) && !has(f.name)).map(|f| f.name);
+            let all = functions(dialect).iter();
+            let all = all.filter(|f| which(f.optional, f.does) && !has(f.name)).map(|f| f.name);
             let all = all.collect::<Vec<_>>().join(", ");
             (!all.is_empty()).then(|| (expected, format!("{all} missing")))
         };
@@ -33,14 +36,14 @@ impl File<'_> {
                 let version = called.split_once(".so.").map(|(_, version)| version.split('.').next());
                 (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
             }
+            "pmi2.common.api.functions" => missing("all functions of PMI-2", &|optional, _| !optional),
             "rfc13.api.all-functions" => missing("all functions of RFC 13", &|optional, _| !optional),
             "rfc13.api.optional-defined" => {
                 missing("the functions that are optional, too", &|optional, _| optional)
             }
             "rfc13.api.no-other-functions" => {
-                let known = |name: &&String| FUNCTIONS.iter().any(|f| f.name == **name);
-                let more: Vec<&str> =
-                    self.functions.iter().filter(|f| !known(f)).map(String::as_str).collect();
+                let is_more = |name: &&String| name.starts_with("PMI_") && function(name).is_none();
+                let more: Vec<&str> = self.functions.iter().filter(is_more).map(String::as_str).collect();
                 let seen = || format!("{} more: {}", more.len(), more.join(", "));
                 (!more.is_empty()).then(|| ("no function PMI_* beyond those of RFC 13", seen()))
             }

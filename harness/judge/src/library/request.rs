@@ -1,6 +1,7 @@
 //! What a library asks: the requests on a connection, and whether one is what a scenario expects.
 
-use pmi_wire::{Framer, Framing, Operation, ValueReading};
+use pmi_wire::pmi2::{self, Command, Semicolons};
+use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Response, ValueReading, frame_header};
 
 use crate::bytes::{LINE_LIMIT, SHOWN};
 use crate::expectation::{Captures, Misfit, Pattern};
@@ -8,9 +9,10 @@ use crate::expectation::{Captures, Misfit, Pattern};
 /// Most lines of one spawn request.
 const BLOCK_LIMIT: usize = 10_000;
 
-/// A request: one line, or the lines of a spawn request.
+/// A request: one line or frame, or the lines of a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    framing: Framing,
     lines: Vec<Vec<u8>>,
 }
 
@@ -18,21 +20,32 @@ impl Request {
     /// All of it, as it was written.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.lines.join(&b'\n');
-        text.push(b'\n');
+        match self.framing {
+            Framing::Lines => text.push(b'\n'),
+            // Every body that was read has a length that six digits can tell.
+            Framing::Frames => text.splice(..0, frame_header(text.len()).unwrap_or_default()).for_each(drop),
+        }
         text
     }
 
     /// What it asks for, if that can be read.
-    pub fn operation(&self) -> Option<Operation> {
+    pub(super) fn asked(&self) -> Option<Asked> {
         if self.is_spawn() {
-            return Some(Operation::Spawn);
+            return Some(Asked::Line(Operation::Spawn));
         }
-        pmi_wire::Request::parse(self.lines.first()?, ValueReading::ToEndOfLine).ok().map(|r| r.operation())
+        let text = self.lines.first()?;
+        Some(match self.framing {
+            Framing::Lines => {
+                Asked::Line(pmi_wire::Request::parse(text, ValueReading::ToEndOfLine).ok()?.operation())
+            }
+            Framing::Frames => Asked::Frame(pmi2::Request::parse(text, Semicolons::Doubled).ok()?.command()),
+        })
     }
 
-    /// Whether it is `cmd=init`, however wrong the rest of it is.
+    /// Whether the process introduces itself by it, by `cmd=init` or `cmd=fullinit`, however wrong the rest of it is.
     pub fn is_init(&self) -> bool {
-        self.lines.first().is_some_and(|line| line.starts_with(b"cmd=init"))
+        let words: [&[u8]; 2] = [b"cmd=init", b"cmd=fullinit"];
+        self.lines.first().is_some_and(|line| words.iter().any(|word| line.starts_with(word)))
     }
 
     fn is_spawn(&self) -> bool {
@@ -59,7 +72,7 @@ impl Request {
 
     fn line_fits(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Misfit> {
         if !self.is_spawn() {
-            captures.extend(pattern.fits(line, Framing::Lines)?);
+            captures.extend(pattern.fits(line, self.framing)?);
             return Ok(());
         }
         // Of a spawn request a line is one tuple, whose value runs to its end, or a word.
@@ -72,34 +85,74 @@ impl Request {
     }
 }
 
-/// Cuts what comes over a connection into requests.
+/// What a request asks for, or what a response answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// In a line.
+    Line(Operation),
+    /// In a frame of PMI-2.
+    Frame(Command),
+}
+
+/// Both directions of a process's connection.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
-    framer: Option<Framer>,
+pub(super) struct Dialogue {
+    connection: Option<Connection>,
     /// Lines of a spawn request that is not complete.
     block: Vec<Vec<u8>>,
 }
 
-impl Requests {
-    /// Takes bytes in; the requests that are complete with them.
-    pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<Request> {
-        let framer = self.framer.get_or_insert_with(|| Framer::new(LINE_LIMIT));
-        framer.push(bytes);
+impl Dialogue {
+    /// Takes in what a process has sent, or what it is told.
+    pub(super) fn push(&mut self, direction: Direction, bytes: &[u8]) {
+        self.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT)).push(direction, bytes);
+    }
+
+    /// The requests that are complete.
+    pub(super) fn requests(&mut self) -> Vec<Request> {
+        let Some(connection) = &mut self.connection else { return Vec::new() };
         let mut all = Vec::new();
-        while let Some(line) = framer.next_line() {
-            let line = line.unwrap_or(b"").to_vec();
-            let spawn = !self.block.is_empty() || line.starts_with(b"mcmd=spawn");
-            if spawn && self.block.len() < BLOCK_LIMIT {
-                let last = line == b"endcmd";
-                self.block.push(line);
+        while let Some(message) = connection.next(Direction::ToServer) {
+            let message = message.unwrap_or(Framed { framing: Framing::Lines, text: b"" });
+            let (framing, text) = (message.framing, message.text.to_vec());
+            let spawn = !self.block.is_empty() || text.starts_with(b"mcmd=spawn");
+            if framing == Framing::Lines && spawn && self.block.len() < BLOCK_LIMIT {
+                let last = text == b"endcmd";
+                self.block.push(text);
                 if last && counted(&self.block).is_none_or(|(total, so_far)| so_far >= total) {
-                    all.push(Request { lines: std::mem::take(&mut self.block) });
+                    all.push(Request { framing, lines: std::mem::take(&mut self.block) });
                 }
             } else {
-                all.push(Request { lines: vec![line] });
+                all.push(Request { framing, lines: vec![text] });
             }
         }
         all
+    }
+
+    /// What the responses that are complete answer; `None` for one that answers nothing.
+    pub(super) fn answers(&mut self) -> Vec<Option<Asked>> {
+        let Some(connection) = &mut self.connection else { return Vec::new() };
+        let mut all = Vec::new();
+        while let Some(message) = connection.next(Direction::FromServer) {
+            all.push(message.ok().and_then(|message| match message.framing {
+                Framing::Lines => {
+                    let response = Response::parse(message.text, ValueReading::ToEndOfLine).ok()?;
+                    Some(Asked::Line(response.operation()))
+                }
+                Framing::Frames => {
+                    let response = pmi2::Response::parse(message.text, Semicolons::Doubled).ok()?;
+                    Some(Asked::Frame(response.command))
+                }
+            }));
+        }
+        all
+    }
+
+    /// Whether the process has been told half a message.
+    pub(super) fn is_half_answered(&self) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| !connection.partial(Direction::FromServer).is_empty())
     }
 }
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
-use pmi_scenario::signature;
 use pmi_wire::Proc;
 
-use super::{Library, Request};
+use super::{Call, Library, Request, api};
 use crate::Severity;
 use crate::event::{Exit, SilenceProof};
 use crate::expectation::Standing;
@@ -102,10 +101,11 @@ impl Library {
     /// What a call did that was to ask for something.
     fn without(&mut self, p: Proc) -> String {
         let process = self.process(p);
-        let name = process.function().map_or("the call", |function| function.name);
+        let Some(function) = process.function() else { return "there is no call".to_owned() };
+        let name = function.name;
         match (&process.returned, process.exit) {
             (Some(returned), _) => {
-                format!("{name} returned {} without it", signature::code_name(returned.result))
+                format!("{name} returned {} without it", function.result_name(returned.result))
             }
             (None, Some(exit)) => format!("the process ended in {name}, {exit}"),
             (None, None) => format!("{name} asks for nothing and waits"),
@@ -228,7 +228,7 @@ impl Library {
         };
         process.call = None;
         if !code.fits(returned.result) {
-            let seen = format!("it returned {}", signature::code_name(returned.result));
+            let seen = format!("it returned {}", function.result_name(returned.result));
             return self.broken(p, cites, format!("{name} returns {code}"), seen);
         }
         for (out, matcher) in outs {
@@ -249,10 +249,11 @@ impl Library {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
             // That PMI_Abort returns is found with every return.
-            if process.call.take().is_some_and(|call| call.function.name == "PMI_Abort") {
+            let Some(Call { function, .. }) = process.call.take() else { return Standing::Broken };
+            if api::is_abort(function) {
                 return Standing::Broken;
             }
-            let seen = format!("the call returned {}", signature::code_name(returned.result));
+            let seen = format!("the call returned {}", function.result_name(returned.result));
             return self.broken(p, cites, "the process ends", seen);
         }
         match (process.exit, nothing) {
@@ -267,9 +268,9 @@ impl Library {
         let process = self.process(p);
         let Some(exit) = process.exit else { return Standing::Open };
         process.over = true;
-        let function = process.call.take().map(|call| call.function.name);
+        let function = process.call.take().map(|call| call.function);
         if std::mem::replace(&mut process.done, true)
-            || function == Some("PMI_Abort")
+            || function.is_some_and(api::is_abort)
             || process.is_excused(exit)
         {
             return Standing::Met;
@@ -278,7 +279,7 @@ impl Library {
             // The crash has been noted.
             return Standing::Broken;
         }
-        let seen = format!("the process ended in {}, {exit}", function.unwrap_or("between calls"));
+        let seen = format!("the process ended in {}, {exit}", function.map_or("between calls", |f| f.name));
         self.broken(p, cites, "the call returns", seen)
     }
 

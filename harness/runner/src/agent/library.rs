@@ -39,6 +39,8 @@ const SIZE_MAX: usize = 1 << 24;
 pub fn main(library: &Path) -> io::Result<u8> {
     default_sigpipe();
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // A library that takes standard input for its PMI_FD must not find us there.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     obey(Channel::new(socket), library)
 }
 
@@ -142,10 +144,10 @@ enum Out {
 fn call(library: &Shared, name: &str, arguments: Vec<Argument>) -> Report {
     let refuse = |missing, why: String| Report::NotCalled { missing, why };
     let Some(function) = signature::function(name) else {
-        return refuse(false, format!("RFC 13 has no function {name}"));
+        return refuse(false, format!("no PMI has a function {name}"));
     };
     #[expect(unsafe_code, reason = "looks up a function of the library under test")]
-    // SAFETY: the address is only called with the parameters that RFC 13 gives the function of this name.
+    // SAFETY: the address is only called with the parameters that the function of this name has.
     let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
     let Ok(address) = symbol.map(|s| s.as_raw_ptr().cast_const()) else {
         return refuse(true, format!("the library has no function {name}"));
@@ -225,12 +227,46 @@ struct Keyval {
     val: *mut c_char,
 }
 
-fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+/// `MPID_Info`, by which PMI-2 passes pairs.
+#[repr(C)]
+struct Info {
+    handle: c_int,
+    pobj_mutex: c_int,
+    ref_count: c_int,
+    next: *mut c_void,
+    key: *const c_char,
+    value: *mut c_char,
+}
+
+/// The strings of "key=value,key=value".
+fn pairs(text: &[u8]) -> Result<Vec<(*mut c_char, *mut c_char)>, ArgumentError> {
     let pair = |part: &&[u8]| {
         let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
-        Ok(Keyval { key: string(&part[..at])?, val: string(&part[at + 1..])? })
+        Ok((string(&part[..at])?, string(&part[at + 1..])?))
     };
-    parts(text, b',').iter().map(pair).collect::<Result<Vec<_>, _>>().map(keep)
+    parts(text, b',').iter().map(pair).collect()
+}
+
+fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+    Ok(keep(pairs(text)?.into_iter().map(|(key, val)| Keyval { key, val }).collect()))
+}
+
+/// An array whose elements are linked as well.
+fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
+    let pairs = pairs(text)?;
+    let info = |(key, value): (*mut c_char, *mut c_char)| Info {
+        handle: 0,
+        pobj_mutex: 0,
+        ref_count: 1,
+        next: ptr::null_mut(),
+        key,
+        value,
+    };
+    let all = Box::leak(pairs.into_iter().map(info).collect::<Box<[Info]>>());
+    for at in 1..all.len() {
+        all[at - 1].next = ptr::from_mut(&mut all[at]).cast();
+    }
+    Ok(all.as_mut_ptr().cast())
 }
 
 /// Makes the memory for an argument.
@@ -261,6 +297,13 @@ fn place(
             keep(text.0.split(|b| *b == b'|').map(vector).collect::<Result<Vec<_>, _>>()?)
         }
         (Param::Vector, Argument::Text(text)) => vector(&text.0)?,
+        (Param::Info, Argument::Text(text)) => infos(&text.0)?,
+        (Param::InfoVectors, Argument::Text(text)) => {
+            keep(text.0.split(|b| *b == b'|').map(infos).collect::<Result<Vec<_>, _>>()?)
+        }
+        (Param::InfoPointers, Argument::Text(text)) => {
+            keep(parts(&text.0, b',').into_iter().map(infos).collect::<Result<Vec<_>, _>>()?)
+        }
         (Param::Ints, Argument::Text(text)) => {
             let number = |part: &&[u8]| std::str::from_utf8(part).ok()?.parse::<c_int>().ok();
             let all = parts(&text.0, b'|').iter().map(number).collect::<Option<Vec<_>>>();
@@ -330,13 +373,13 @@ fn look(out: &Out) -> (Held, bool) {
     }
 }
 
-/// Calls the function at the address; `None` if RFC 13 has none with such parameters.
+/// Calls the function at the address; `None` if neither API has one with such parameters.
 fn enter(address: *const c_void, slots: &[Slot]) -> Option<c_int> {
     use Slot::{Int as I, Pointer as P};
     macro_rules! enter {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
-            // SAFETY: the address is a function of RFC 13 with these parameters; all pointers are the same to C's calling
+            // SAFETY: the address is a function of one of the APIs with these parameters; all pointers are the same to C's calling
             // convention. What the function does is the library's affair.
             unsafe {
                 let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);
@@ -359,6 +402,35 @@ fn enter(address: *const c_void, slots: &[Slot]) -> Option<c_int> {
         [I(a), P(b), P(c), P(d), P(e), P(f), I(g), P(h), P(i)] => {
             enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: c_int, h: Ptr, i: Ptr)
         }
+        [P(a), P(b), I(c), P(d)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr),
+        [P(a), P(b), I(c), P(d), P(e)] => enter!(a: Ptr, b: Ptr, c: c_int, d: Ptr, e: Ptr),
+        [P(a), I(b), P(c), P(d), I(e), P(f)] => enter!(a: Ptr, b: c_int, c: Ptr, d: Ptr, e: c_int, f: Ptr),
+        [P(a), P(b), P(c), P(d), P(e), I(f)] => enter!(a: Ptr, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: c_int),
+        [I(a), P(b), P(c), P(d), P(e), P(f), P(g), I(h), P(i), P(j), I(k), P(l)] => {
+            enter!(a: c_int, b: Ptr, c: Ptr, d: Ptr, e: Ptr, f: Ptr, g: Ptr, h: c_int, i: Ptr, j: Ptr, k: c_int, l: Ptr)
+        }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_scenario::ast::Dialect;
+
+    #[test]
+    fn every_function_can_be_called() {
+        extern "C" fn called() -> c_int {
+            7
+        }
+        let functions = [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(signature::functions);
+        for function in functions {
+            let slot = |param: &Param| match param {
+                Param::Int => Slot::Int(0),
+                _ => Slot::Pointer(ptr::null_mut()),
+            };
+            let slots: Vec<Slot> = function.params.iter().map(slot).collect();
+            assert_eq!(enter(called as *const c_void, &slots), Some(7), "{}", function.name);
+        }
+    }
 }

@@ -16,7 +16,8 @@ use pmi_judge::library::{Request, api::Argument};
 use pmi_judge::{Judge, Outcome, Side};
 use pmi_reference::Config;
 use pmi_scenario::ast::{
-    Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Template, Who, WriteMode,
+    Action, Arg, Call, Dialect, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Template, Who,
+    WriteMode,
 };
 use pmi_scenario::scope::ScenarioError;
 use pmi_scenario::signature;
@@ -84,7 +85,12 @@ enum Reply {
 
 impl Manager {
     fn new(scenario: &Scenario, launched: bool) -> Self {
-        let config = Config { nodes: scenario.nodes, kvs_prefix: KVS_PREFIX.to_owned(), ..Config::default() };
+        let config = Config {
+            nodes: scenario.nodes,
+            kvs_prefix: KVS_PREFIX.to_owned(),
+            pmi2: scenario.dialect == Dialect::Pmi2,
+            ..Config::default()
+        };
         let mut manager = Self {
             server: MemoryParty::launch(config, scenario.ranks),
             launched,
@@ -214,7 +220,7 @@ impl Interpreter<'_> {
             return Err(mistake("the call before has not returned"));
         }
         let Some(function) = signature::function(&name.value) else {
-            return Err(Ended::Mistake(format!("RFC 13 has no function {}", name.value)));
+            return Err(Ended::Mistake(format!("no PMI has a function {}", name.value)));
         };
         self.scope.enter(p.rank, self.scenario.ranks);
         let arguments = call.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;

@@ -9,7 +9,11 @@ pub(crate) mod launch;
 mod object;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use pmi_judge::event::What;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature;
 
 use crate::party::server::Implementation;
 pub(crate) use launch::LibraryParty;
@@ -24,4 +28,15 @@ pub struct Library {
     pub env: BTreeMap<String, String>,
     /// The process manager of its own that starts the processes; else we are one.
     pub server: Option<Box<Implementation>>,
+}
+
+/// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.
+pub fn apis(path: &Path) -> Vec<Dialect> {
+    let functions = match object::read(path) {
+        Ok(What::LibraryFile { functions, .. }) => functions,
+        _ => Vec::new(),
+    };
+    let has =
+        |dialect| signature::functions(dialect).iter().any(|f| functions.iter().any(|name| name == f.name));
+    Dialect::NAMES.map(|(_, dialect)| dialect).into_iter().filter(|dialect| has(*dialect)).collect()
 }

@@ -49,7 +49,7 @@ fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {
         .dynamic_symbols()
         .filter(|s| !s.is_undefined() && matches!(s.kind(), SymbolKind::Text | SymbolKind::Unknown))
         .filter_map(|s| s.name().ok().map(str::to_owned))
-        .filter(|name| name.starts_with("PMI_"))
+        .filter(|name| ["PMI_", "PMI2_", "PMIX_"].iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     names.sort();
     names.dedup();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ran, conform};
-use pmi_test_programs::{CLIENT, mpi_program, peers};
+use pmi_test_programs::{CLIENT, PMI2_CLIENT, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -102,6 +102,91 @@ fn spawned_processes_are_recorded() {
     // What the program sent, and not what was made of it.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
+    plays(folder.path());
+}
+
+/// A session in PMI-2 is followed from its init line into frames, and plays against a process manager.
+#[rstest]
+#[case::exchange(&["exchange"], 0)]
+#[case::leaves(&["leave", "1", "3"], 1)]
+#[case::aborts(&["abort", "1"], 0)]
+fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {
+    let folder = TempDir::new().unwrap();
+    let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", PMI2_CLIENT], mode].concat());
+    let taped = record(folder.path(), "3", &[&[PMI2_CLIENT], mode].concat());
+    assert_eq!(taped.status, code, "{}", taped.whole());
+    assert_eq!(sorted(&taped.out), sorted(&plain.out));
+    assert!(taped.err.contains(&format!("the job: exit status {}", plain.status)), "{}", taped.whole());
+    assert!(taped.err.contains("the process manager: nothing found"), "{}", taped.whole());
+    assert!(script(folder.path()).contains("\ndialect pmi-2\n"), "{}", script(folder.path()));
+    let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
+    assert!(log.contains("A recorded session in PMI-2."), "{log}");
+    plays(folder.path());
+    if mode == ["exchange"] {
+        for args in [&["check", "out/client.pmi"][..], &["fmt", "--check", "out/client.pmi"]] {
+            let ran = conform(folder.path(), args);
+            assert_eq!(ran.status, 0, "{}", ran.whole());
+        }
+    }
+}
+
+/// Hydra's fence lets everybody go on: what is recorded so plays against a process manager that keeps them in it.
+#[test]
+fn behind_a_fence_that_keeps_nobody() {
+    let folder = TempDir::new().unwrap();
+    let serve =
+        ["serve", "-n", "4", "--vary", "fence-holds-gets", "--vary", "length-left", "--vary", "miss-by-rc"];
+    let args = [&["record", "-o", "out", "--", BIN], &serve[..], &["--", "{tap}", PMI2_CLIENT]].concat();
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(script(folder.path()).contains("S[pmi2.common.fence.visible]"), "{}", script(folder.path()));
+    plays(folder.path());
+}
+
+/// Which half does not fit which is told, and which document says so.
+#[test]
+fn who_gives_up_on_an_answer_is_shown_behind_it() {
+    let folder = TempDir::new().unwrap();
+    let serve = ["serve", "-n", "2", "--vary", "short-fullinit", "--", "{tap}", PMI2_CLIENT, "strict"];
+    let args = [&["record", "-v", "-o", "out", "--", BIN], &serve[..]].concat();
+    let ran = conform(folder.path(), &args);
+    assert!(ran.err.contains("the job: exit status 3"), "{}", ran.whole());
+    for told in ["pmi2.draft.fullinit.version", "behind an answer that breaks pmi2.draft.fullinit.version"] {
+        assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
+    }
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let judged = conform(folder.path(), &["judge", "out/session.ndjson", "--against", "pmi2-draft"]);
+    assert_eq!(judged.status, 1, "{}", judged.whole());
+    assert!(judged.out.contains("FAIL pmi2.draft.fullinit.version"), "{}", judged.whole());
+    let (program, serve) = (format!("{PMI2_CLIENT} strict"), format!("{BIN} serve -n {{ranks}}"));
+    let managers = ["", " --vary short-fullinit"].map(|extra| format!("{serve}{extra} -- {{program}}"));
+    let args = ["interop", "--program", &program, "--manager", &managers[0], "--manager", &managers[1]];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    for told in [
+        format!("{program}  ok  exit 3\n"),
+        "note  the process manager: pmi2.draft.fullinit.version".to_owned(),
+    ] {
+        assert!(ran.out.contains(&told), "{told}\n{}", ran.whole());
+    }
+}
+
+#[test]
+fn processes_spawned_in_frames_are_recorded() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "2", &[PMI2_CLIENT, "spawn", "2", PMI2_CLIENT, "child"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.err.contains("4 processes in 2 groups"), "{}", ran.whole());
+    assert_eq!(ran.out.matches("hello").count(), 2, "{}", ran.whole());
+    let script = script(folder.path());
+    assert!(script.contains("subcmd=$agent"), "{script}");
+    assert!(
+        script.contains("S[pmi2.common.spawn.preput]: cmd=kvs-get-response rc=0 value=hello"),
+        "{script}"
+    );
+    // What the program sent, and not what was made of it.
+    let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
+    assert!(log.contains(&format!("subcmd={PMI2_CLIENT};")), "{log}");
     plays(folder.path());
 }
 
@@ -282,7 +367,7 @@ fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
 #[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "cannot start /nowhere/a.out")]
-#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI-1")]
+#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI")]
 fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["record", "--"], command].concat());

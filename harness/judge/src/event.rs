@@ -288,12 +288,17 @@ pub enum What {
         /// Why.
         reason: String,
     },
-    /// These processes of a program do not end, so that they are ended now.
+    /// These processes of a program, or of a recorded session whose time is up, do not end, so that they are ended now.
     StillRunning {
         /// All that have not ended.
         procs: Vec<Proc>,
         /// How that is known.
         proof: HangProof,
+    },
+    /// These processes of a recorded session go on although their launcher has ended, and are not recorded any more.
+    Outlived {
+        /// All that go on.
+        procs: Vec<Proc>,
     },
     /// The C library said in a process of a program that memory is broken.
     BrokenMemory {

@@ -17,6 +17,7 @@ pub mod own;
 mod program;
 pub mod result;
 mod seen;
+pub mod session;
 mod unjudged;
 pub mod upstream;
 pub mod verdict;

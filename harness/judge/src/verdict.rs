@@ -12,6 +12,9 @@ use pmi_scenario::requirement::Level;
 /// Version of the log's format.
 pub const LOG_FORMAT: u32 = 3;
 
+/// Stands for the dialect of a recording: that is known when its connections have agreed on one, and told with the result.
+pub const AS_NEGOTIATED: &str = "as negotiated";
+
 /// What a scenario came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -183,7 +186,7 @@ pub struct RunHeader {
     pub version: String,
     /// The implementation under test, as given.
     pub server: String,
-    /// The protocol, `pmi-1.1`.
+    /// The protocol, `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
     pub dialect: String,
     /// Who is under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@ mod client;
 mod faulty_manager;
 mod faulty_program;
 mod hostile_manager;
+mod pmi2_client;
 
 use std::env;
 use std::fs;
@@ -20,6 +21,7 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("faulty-manager", faulty_manager::main),
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
+    ("pmi2-client", pmi2_client::main),
 ];
 
 /// Libraries by their file names, each with its source, its soname and what is defined for it.

@@ -25,6 +25,9 @@ pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 /// A process manager that crashes, hangs or floods, as its mode says: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 
+/// A rank that speaks PMI-2 and does as it should or, by its first argument, ends the job in some way: `pmi2-client MODE ARGS...`.
+pub const PMI2_CLIENT: &str = built!("pmi2-client");
+
 /// A PMI library that has the fault which LIBRARY_FAULT names, and does all else by means of the one that GOOD_LIBRARY names.
 pub const FAULTY_LIBRARY: &str = built!("libfaulty.so");
 

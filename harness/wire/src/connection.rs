@@ -83,12 +83,17 @@ impl Connection {
         Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
     }
 
+    /// What was negotiated, if the server has answered an init.
+    pub fn negotiated(&self) -> Option<Framing> {
+        match self.negotiation {
+            Negotiation::Settled(framing) => Some(framing),
+            Negotiation::Open | Negotiation::Offered => None,
+        }
+    }
+
     /// What was negotiated; lines before that.
     pub fn framing(&self) -> Framing {
-        match self.negotiation {
-            Negotiation::Settled(framing) => framing,
-            _ => Framing::Lines,
-        }
+        self.negotiated().unwrap_or_default()
     }
 
     /// Appends bytes as they were read.

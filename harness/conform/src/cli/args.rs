@@ -198,7 +198,7 @@ pub(super) struct Judge {
     #[arg(long, value_name = "DIALECT", help_heading = "Verdict", value_parser = dialects())]
     pub(super) dialect: Option<String>,
     /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
-    #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set)))]
+    #[arg(long, value_name = "SET", help_heading = "Verdict", value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
     /// Which broken requirements are red, as profiles may say too: must, the MUSTs and SHALLs; should, also the SHOULDs
     /// (without a level, this); de-facto, also what implementations agree on beyond the specification [default: must]
@@ -253,6 +253,9 @@ pub(super) struct Record {
     /// Keep the session in this folder: its log, and a scenario that plays it again
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
+    /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
+    #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
+    pub(super) against: Vec<String>,
     /// Show every finding in full
     #[arg(long, short)]
     pub(super) verbose: bool,
@@ -276,6 +279,9 @@ pub(super) struct Interop {
     /// Longest time for one program under one process manager, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: std::time::Duration,
+    /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
+    #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
+    pub(super) against: Vec<String>,
     /// As JSON, with every finding
     #[arg(long)]
     pub(super) json: bool,
@@ -435,11 +441,14 @@ fn fuzz_report(text: &str) -> anyhow::Result<(FuzzFormat, PathBuf)> {
 
 #[derive(Args)]
 pub(super) struct Again {
-    /// A log that `--report ndjson=FILE` wrote
+    /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
     /// What the implementation is known to do differently
     #[arg(long, value_name = "FILE")]
     pub(super) deviations: Option<PathBuf>,
+    /// Judge by a set of requirements that is only told otherwise: pmi2-draft (MPICH's draft), pmi2-mpich (its message table)
+    #[arg(long, value_name = "SET", value_delimiter = ',', value_parser = advisory_sets())]
+    pub(super) against: Vec<String>,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
@@ -475,6 +484,11 @@ pub(super) struct Compare {
 }
 
 /// What `--dialect` takes.
+/// Sets of requirements that nobody is judged by unless the user asks for it.
+fn advisory_sets() -> PossibleValuesParser {
+    PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
+}
+
 fn dialects() -> PossibleValuesParser {
     PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name).into_iter().chain(["all"]))
 }

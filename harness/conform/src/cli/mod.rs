@@ -22,7 +22,7 @@ use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, ServeOptions};
 use pmi_runner::suite::FilesError;
-use pmi_scenario::suite::SuiteError;
+use pmi_scenario::suite::{Suite, SuiteError};
 
 use args::{Again, Cli, Command, Compare, HydraUpstream, Report, Serve};
 
@@ -97,6 +97,15 @@ fn told(error: FilesError) -> anyhow::Error {
     }
 }
 
+/// The embedded suite, by which these sets of requirements count as well.
+fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
+    let mut suite = pmi_runner::suite::embedded().map_err(told)?;
+    for set in sets {
+        suite.catalogue.judge_by(set);
+    }
+    Ok(suite)
+}
+
 /// Reads what an implementation of a version is known to do differently.
 fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Deviations> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -149,7 +158,7 @@ fn read_run(path: &Path, keep_events: bool) -> anyhow::Result<Run> {
 fn judge_again(args: &Again) -> anyhow::Result<u8> {
     let Run { mut header, results, mut events, cut, .. } = read_run(&args.log, true)?;
     header.strict = args.strict.unwrap_or(header.strict);
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = suite_against(&args.against)?;
     let mut deviations = match &args.deviations {
         Some(path) => read_deviations(path, None)?,
         None => Deviations::default(),
@@ -158,7 +167,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     for result in &results {
         let events = events.remove(&result.scenario).unwrap_or_default();
         let again = again::scenario(&header, result, events, &suite, &mut deviations, header.strict);
-        judged.push(again.with_context(|| args.log.display().to_string())?);
+        judged.push(again);
     }
     let ran = Ran {
         selected: header.selected,

@@ -15,7 +15,7 @@ use pmi_runner::record::script::script;
 use pmi_runner::record::{interop, place, result, session, tap};
 
 use super::args::{Interop, Record};
-use super::{say, told};
+use super::{say, suite_against};
 
 /// The files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
@@ -23,7 +23,7 @@ const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = suite_against(&args.against)?;
     let command = place::placed(&args.command)?;
     let header = result::header(&command);
     let mut log = match &args.output {
@@ -83,7 +83,9 @@ fn write_scripts(folder: &Path, session: &session::Session, command: &[String]) 
         return Ok(());
     };
     let command = shell_words::join(command);
-    for (file, text) in files.iter().zip([script(events, &command).map(Some), answers(events, &command)]) {
+    let dialects = session.recording.judge().dialects();
+    let texts = [script(events, &dialects, &command).map(Some), answers(events, &dialects, &command)];
+    for (file, text) in files.iter().zip(texts) {
         match text {
             Ok(Some(text)) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
             Ok(None) => {}
@@ -132,7 +134,7 @@ fn count(n: usize, noun: &str, plural: &str) -> String {
 
 /// `interop`: programs under process managers.
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = suite_against(&args.against)?;
     let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;
     let managers: Vec<_> = args.manager.iter().map(|m| interop::Manager::new(m)).collect::<Result<_, _>>()?;
     let tap = tap_program()?;

@@ -286,6 +286,13 @@ fn told(event: &Event) -> Option<Told> {
         What::Aborted { by, reason } => {
             told(Some(by), "  ", format!("makes the server end its group: {}", text::clean(reason)))
         }
+        What::StillRunning { procs, .. } if procs.is_empty() => {
+            told(None, "  ", "still running, and ended now: the launcher".to_owned())
+        }
+        What::Outlived { procs } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(None, "  ", format!("not recorded any more: rank {}", procs.join(", ")))
+        }
         What::StillRunning { procs, proof } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
             told(None, "  ", format!("still running, and ended now ({proof}): rank {}", procs.join(", ")))

@@ -65,6 +65,7 @@ impl Monitor {
             | What::Reached { .. }
             | What::Aborted { .. }
             | What::StillRunning { .. }
+            | What::Outlived { .. }
             | What::BrokenMemory { .. }
             | What::OutputCompared { .. }
             | What::LeftBehind { .. } => {}

@@ -1,37 +1,48 @@
 //! Writes a session as a scenario for its program: the process manager's own answers, to be given by the reference server.
 //!
 //! An answer that says what the process manager is like stands as it was recorded: limits, universe size, number of the
-//! application, process mapping, with their keys in the recorded order and whatever keys it had besides. What depends on the requests before it
-//! (the keyval space, barriers, spawn) the reference server answers by itself.
+//! application, process mapping, the answer to fullinit, with their keys in the recorded order and whatever keys it had besides.
+//! What depends on the requests before it (the keyval space, barriers, spawn) the reference server answers by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use pmi_wire::{Body, Framer, Maxes, Request, Response, ValueReading};
+use pmi_wire::pmi2::{self, Command, Semicolons};
+use pmi_wire::{Body, Connection, Direction, Framing, Maxes, Request, Response, ValueReading};
 
-use super::script::{Unwritable, commented, escaped, readable, span};
+use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
 use pmi_judge::event::{Event, Exit, What};
+use pmi_scenario::ast::Dialect;
 use pmi_wire::Proc;
 
-/// Longest line that is looked at.
-const LINE: usize = 64 * 1024;
+/// Longest message that is looked at.
+const LONGEST: usize = 64 * 1024;
 
 /// A request and its answer.
 type Exchange = (&'static str, String);
 
-#[derive(Default)]
 struct Rank {
-    framers: [Option<Framer>; 2],
-    asked: VecDeque<Option<&'static str>>,
+    connection: Connection,
+    /// Its name in a frame, and the request if its answer matters.
+    asked: VecDeque<(Option<Command>, Option<&'static str>)>,
     exchanges: Vec<Exchange>,
 }
 
-/// Writes the scenario; `None` for a session that did not end well, or in which nothing of the kind was asked.
+impl Default for Rank {
+    fn default() -> Self {
+        let connection = Connection::new(LONGEST);
+        Self { connection, asked: VecDeque::new(), exchanges: Vec::new() }
+    }
+}
+
+/// Writes the scenario; `None` for a session that did not end well, or in which nothing of the kind was asked. `dialects` is what was
+/// spoken in it.
 ///
 /// # Errors
 ///
 /// The session holds what the language has no words for.
-pub fn answers(events: &[Event], command: &str) -> Result<Option<String>, Unwritable> {
+pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
+    let dialect = dialect(dialects)?;
     let mut ranks: BTreeMap<u32, Rank> = BTreeMap::new();
     let mut size = 0;
     let mut maxes = None;
@@ -39,19 +50,10 @@ pub fn answers(events: &[Event], command: &str) -> Result<Option<String>, Unwrit
         match &event.what {
             What::Launched { ranks, .. } => size = *ranks,
             What::ToServer { proc: Proc { group: 0, rank }, bytes } => {
-                let rank = ranks.entry(*rank).or_default();
-                for line in rank.lines(0, &bytes.0) {
-                    rank.asked.push_back(kind(&line));
-                }
+                ranks.entry(*rank).or_default().said(Direction::ToServer, &bytes.0, &mut maxes);
             }
             What::FromServer { proc: Proc { group: 0, rank }, bytes } => {
-                let rank = ranks.entry(*rank).or_default();
-                for line in rank.lines(1, &bytes.0) {
-                    if let Some(Some(request)) = rank.asked.pop_front() {
-                        maxes = maxes.or_else(|| limits(&line));
-                        rank.exchanges.push((request, escaped(&line)));
-                    }
-                }
+                ranks.entry(*rank).or_default().said(Direction::FromServer, &bytes.0, &mut maxes);
             }
             What::Exited { exit, .. } | What::JobExited { exit } if *exit != Exit::Code(0) => {
                 return Ok(None);
@@ -59,16 +61,26 @@ pub fn answers(events: &[Event], command: &str) -> Result<Option<String>, Unwrit
             _ => {}
         }
     }
-    let (Some(maxes), true) = (maxes, size > 0) else { return Ok(None) };
+    let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
+    let head = match (dialect, maxes) {
+        (Dialect::Pmi1, Some(Maxes { kvsname_max, keylen_max, vallen_max })) => format!(
+            "requires rfc13.abnf.s-maxes rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
+             serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}"
+        ),
+        (Dialect::Pmi2, _) => {
+            format!("requires pmi2.common.fullinit-first\ndialect {dialect}\ntests client\nranks {size}")
+        }
+        (Dialect::Pmi1, None) => return Ok(None),
+    };
+    if size == 0 || !told {
+        return Ok(None);
+    }
     let mut same: BTreeMap<&[Exchange], Vec<u32>> = BTreeMap::new();
     for (number, rank) in &ranks {
         same.entry(&rank.exchanges).or_default().push(*number);
     }
-    let Maxes { kvsname_max, keylen_max, vallen_max } = maxes;
     let mut text = format!(
-        "# The program of a recorded session, under a server that answers as its process manager did: {}\n\
-         requires rfc13.abnf.s-maxes rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
-         serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}\n\n",
+        "# The program of a recorded session, under a server that answers as its process manager did: {}\n{head}\n\n",
         commented(command)
     );
     for (exchanges, ranks) in &same {
@@ -82,23 +94,46 @@ pub fn answers(events: &[Event], command: &str) -> Result<Option<String>, Unwrit
 }
 
 impl Rank {
-    fn lines(&mut self, direction: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let framer = self.framers[direction].get_or_insert_with(|| Framer::new(LINE));
-        framer.push(bytes);
-        let mut lines = Vec::new();
-        while let Some(line) = framer.next_line() {
-            let line = line.unwrap_or_default();
-            // Within a spawn request only its end is answered; the handshake over PMI_PORT is none of RFC 13's.
-            if line.starts_with(b"cmd=")
-                && !line.starts_with(b"cmd=initack")
-                && !line.starts_with(b"cmd=set ")
-                || line == b"endcmd"
-            {
-                lines.push(line.to_vec());
+    fn said(&mut self, direction: Direction, bytes: &[u8], maxes: &mut Option<Maxes>) {
+        let Self { connection, asked, exchanges } = self;
+        connection.push(direction, bytes);
+        for direction in [Direction::FromServer, Direction::ToServer] {
+            while let Some(message) = connection.next(direction) {
+                let Ok(message) = message else { continue };
+                let text = message.text;
+                match (direction, message.framing) {
+                    (_, Framing::Lines) if !is_exchanged(text) => {}
+                    (Direction::ToServer, Framing::Lines) => asked.push_back((None, kind(text))),
+                    (Direction::ToServer, Framing::Frames) => {
+                        let request = pmi2::Request::parse(text, Semicolons::Doubled).ok();
+                        asked.extend(request.map(|r| (Some(r.command()), kind_of_frame(&r))));
+                    }
+                    (Direction::FromServer, Framing::Lines) => {
+                        if let Some((_, Some(request))) = asked.pop_front() {
+                            *maxes = maxes.or_else(|| limits(text));
+                            exchanges.push((request, escaped(text)));
+                        }
+                    }
+                    (Direction::FromServer, Framing::Frames) => {
+                        // Several requests may wait, and the first is not always answered first.
+                        let response = pmi2::Response::parse(text, Semicolons::Doubled).ok();
+                        let command = response.map(|response| response.command);
+                        let place = asked.iter().position(|(name, _)| name.is_some() && *name == command);
+                        if let Some((_, Some(request))) = place.and_then(|place| asked.remove(place)) {
+                            exchanges.extend(tuples(text).map(|answer| (request, answer)));
+                        }
+                    }
+                }
             }
         }
-        lines
     }
+}
+
+/// Whether a line is a request or an answer by itself: within a spawn request only its end is answered, and the handshake over
+/// PMI_PORT is none of RFC 13's.
+fn is_exchanged(line: &[u8]) -> bool {
+    line.starts_with(b"cmd=") && !line.starts_with(b"cmd=initack") && !line.starts_with(b"cmd=set ")
+        || line == b"endcmd"
 }
 
 /// The request, if its answer says what the process manager is like.
@@ -108,6 +143,19 @@ fn kind(line: &[u8]) -> Option<&'static str> {
         Request::Universe => "cmd=get_universe_size",
         Request::Appnum => "cmd=get_appnum",
         Request::Get { key: b"PMI_process_mapping", .. } => "cmd=get key=PMI_process_mapping",
+        _ => return None,
+    })
+}
+
+/// The same of PMI-2.
+fn kind_of_frame(request: &pmi2::Request<'_>) -> Option<&'static str> {
+    Some(match request {
+        pmi2::Request::Fullinit { .. } => "cmd=fullinit",
+        pmi2::Request::InfoGetjobattr { key } => match &**key {
+            b"PMI_process_mapping" => "cmd=info-getjobattr key=PMI_process_mapping",
+            b"universeSize" => "cmd=info-getjobattr key=universeSize",
+            _ => return None,
+        },
         _ => return None,
     })
 }
@@ -150,7 +198,7 @@ mod tests {
             let whats = whats.iter().cloned().chain([What::JobExited { exit: last }]);
             whats.enumerate().map(|(i, what)| Event::new(i as u64, what)).collect()
         };
-        let text = answers(&events(Exit::Code(0)), "pm").unwrap().unwrap();
+        let text = answers(&events(Exit::Code(0)), &[Dialect::Pmi1], "pm").unwrap().unwrap();
         let (head, body) = text.split_once("\n\n").unwrap();
         assert!(head.ends_with("serve kvsname_max=100 keylen_max=64 vallen_max=512"), "{head}");
         assert_eq!(
@@ -164,6 +212,6 @@ mod tests {
              *    P: exits 0\n"
         );
         // What ended badly is no measure.
-        assert_eq!(answers(&events(Exit::Code(1)), "pm"), Ok(None));
+        assert_eq!(answers(&events(Exit::Code(1)), &[Dialect::Pmi1], "pm"), Ok(None));
     }
 }

@@ -11,8 +11,8 @@
 //! it on. All taps send to one datagram socket, and a datagram is in its queue when the send returns, so the recorder reads
 //! a cause before its effect: no `barrier_out` before the last `barrier_in`.
 //!
-//! Nothing is changed on the way but one thing: a spawn request's `execname` (`rewrite`), since the processes that it
-//! starts could not be heard otherwise. [`recording`] makes events of what the taps tell and shows them to the monitor,
+//! Nothing is changed on the way but one thing: what names the program in a spawn request (`rewrite`), since the processes that it
+//! starts could not be heard otherwise. [`recording`] makes events of what the taps tell and shows them to the judge,
 //! [`script`] writes them as a scenario for
 //! process managers, [`answers`] as one for the program,
 //! [`session`] runs it all, [`result`] says what it came to, [`interop`] runs programs under process managers.

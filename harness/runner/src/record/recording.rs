@@ -1,26 +1,19 @@
-//! Makes events of what the taps tell, and shows them to the monitor.
-//!
-//! What RFC 13 knows nothing of is settled here: who is who, which spawn request a process comes from, and whether a connection
-//! that ends without finalize is the program's doing or that of whoever killed it.
+//! Makes events of what the taps tell, and shows them to the judge: who is who, and which spawn request a process comes from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
 use super::notice::{Head, Notice};
 use super::tap::FIRST;
-use pmi_judge::crash::Cause;
-use pmi_judge::event::{Bytes, Event, Exit, What};
-use pmi_judge::{Finding, Monitor, Side};
-use pmi_wire::Proc;
+use pmi_judge::event::{Abandoned, Bytes, Event, Exit, HangProof, What};
+use pmi_judge::session::{Greeting, SessionJudge};
+use pmi_wire::{Direction, Proc};
 
-/// Most bytes of a session that are kept for the scenario; the log and the monitor get all.
+/// Most bytes of a session that are kept for the scenario; the log and the judge get all.
 const KEEP: usize = 64 << 20;
 
 /// What an event costs besides its bytes.
 const EVENT: usize = 128;
-
-/// Most findings of a session.
-const FINDINGS: usize = 1000;
 
 /// Groups of processes that no spawn request that was read has asked for.
 const UNKNOWN_GROUPS: u32 = 1_000_000;
@@ -30,37 +23,26 @@ const UNKNOWN_GROUPS: u32 = 1_000_000;
 struct Process {
     /// Of its tap, and so for the process manager.
     pid: i32,
-    closed: bool,
     ended: bool,
-    /// How it ended; unknown if its tap was killed with it.
-    exit: Option<Exit>,
-    /// Something had gone wrong elsewhere when its connection ended: it may have been killed.
-    in_trouble: bool,
 }
 
 /// The record of a session.
 pub struct Recording {
     start: Instant,
     command: Vec<String>,
-    monitor: Monitor,
+    judge: SessionJudge,
     seq: u64,
     events: Vec<Event>,
     room: usize,
     whole: bool,
-    findings: Vec<Finding>,
     procs: HashMap<i32, Proc>,
     processes: BTreeMap<Proc, Process>,
     /// The group that each folder of taps stands for.
     groups: HashMap<String, u32>,
     /// Folders whose spawn request is not complete.
     folders: HashMap<Proc, Vec<String>>,
-    /// Processes that speak another protocol than PMI-1.
-    foreign: HashSet<Proc>,
-    /// Something went wrong, after which the process manager may end everything.
-    trouble: bool,
-    messages: usize,
-    /// Processes whose connection has not come to PMI-1: what the process manager told under PMI_PORT.
-    greetings: HashMap<i32, Greeting>,
+    /// Processes whose connection has not come to PMI: what the process manager told under PMI_PORT.
+    greetings: HashMap<i32, Greeted>,
 }
 
 /// What a process tells of itself before it starts.
@@ -75,19 +57,17 @@ struct Start {
 
 /// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
 #[derive(Debug)]
-struct Greeting {
+struct Greeted {
     start: Start,
-    /// Whether to the server, and what.
-    pieces: Vec<(bool, Vec<u8>)>,
+    greeting: Greeting,
+    pieces: Vec<(Direction, Vec<u8>)>,
 }
 
-/// Longest handshake.
-const GREETING: usize = 64 * 1024;
-
-impl Greeting {
+impl Greeted {
     /// The size of the process group, if it was told.
     fn size(&self) -> Option<u32> {
-        let told: Vec<u8> = self.pieces.iter().filter(|p| !p.0).flat_map(|p| p.1.iter().copied()).collect();
+        let of_server = self.pieces.iter().filter(|piece| piece.0 == Direction::FromServer);
+        let told: Vec<u8> = of_server.flat_map(|piece| piece.1.iter().copied()).collect();
         let text = String::from_utf8_lossy(&told).into_owned();
         text.split_ascii_whitespace().find_map(|word| word.strip_prefix("size=")?.parse().ok())
     }
@@ -99,19 +79,15 @@ impl Recording {
         Self {
             start: Instant::now(),
             command,
-            monitor: Monitor::new(),
+            judge: SessionJudge::default(),
             seq: 0,
             events: Vec::new(),
             room: KEEP,
             whole: true,
-            findings: Vec::new(),
             procs: HashMap::new(),
             processes: BTreeMap::new(),
             groups: HashMap::from([(FIRST.to_owned(), 0)]),
             folders: HashMap::new(),
-            foreign: HashSet::new(),
-            trouble: false,
-            messages: 0,
             greetings: HashMap::new(),
         }
     }
@@ -125,16 +101,28 @@ impl Recording {
         new
     }
 
-    /// The launcher has ended.
-    pub fn job_exited(&mut self, exit: Exit) -> Vec<Event> {
+    /// The launcher has ended, and these processes have not.
+    pub fn job_exited(&mut self, exit: Exit, outlived: Vec<Proc>) -> Vec<Event> {
         let mut new = Vec::new();
         self.event(What::JobExited { exit }, &mut new);
+        if !outlived.is_empty() {
+            self.event(What::Outlived { procs: outlived }, &mut new);
+        }
         new
     }
 
     /// The user wants the session to end.
-    pub fn interrupted(&mut self) {
-        self.trouble = true;
+    pub fn interrupted(&mut self) -> Vec<Event> {
+        let mut new = Vec::new();
+        self.event(What::Abandoned(Abandoned::Interrupted), &mut new);
+        new
+    }
+
+    /// The time is up.
+    pub fn hung(&mut self) -> Vec<Event> {
+        let (mut new, procs) = (Vec::new(), self.running().into_iter().map(|(p, _)| p).collect());
+        self.event(What::StillRunning { procs, proof: HangProof::Endless }, &mut new);
+        new
     }
 
     /// The processes that have started and have not said that they end, with their process ids.
@@ -145,17 +133,17 @@ impl Recording {
     /// Number of processes, of process groups, and of messages from and to them.
     pub fn size(&self) -> (usize, usize, usize) {
         let groups: HashSet<u32> = self.processes.keys().map(|p| p.group).collect();
-        (self.processes.len(), groups.len(), self.messages)
+        (self.processes.len(), groups.len(), self.judge.messages())
     }
 
     /// Whether any process was connected.
     pub fn is_connected(&self) -> bool {
-        self.messages > 0
+        self.judge.messages() > 0
     }
 
-    /// The first process that speaks another protocol than PMI-1.
-    pub fn foreign(&self) -> Option<Proc> {
-        self.foreign.iter().min().copied()
+    /// What is known of it by the events so far.
+    pub fn judge(&self) -> &SessionJudge {
+        &self.judge
     }
 
     /// The session's events; `None` if there were too many to keep.
@@ -163,120 +151,70 @@ impl Recording {
         self.whole.then_some(&self.events)
     }
 
-    /// The last events that were kept.
-    pub fn last_events(&self, n: usize) -> &[Event] {
-        &self.events[self.events.len().saturating_sub(n)..]
-    }
-
-    /// What either side broke, in order. A process that was killed has not left out its finalize.
-    pub fn findings(&self) -> Vec<Finding> {
-        let killed = |p: Proc| {
-            self.processes.get(&p).is_some_and(|process| match process.exit {
-                Some(Exit::Signal(signal)) => Cause::of(signal).is_from_outside(),
-                Some(Exit::Code(_)) => false,
-                None => process.in_trouble,
-            })
-        };
-        let excused = |f: &Finding| {
-            f.party == Side::Client
-                && f.proc.is_some_and(killed)
-                && ["rfc13.abnf.c-finalize", "rfc13.wire.newline", "rfc13.abnf.c-spawn"]
-                    .contains(&&*f.requirement)
-        };
-        self.findings.iter().filter(|f| !excused(f)).cloned().collect()
-    }
-
     fn take(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
         if let Notice::Started { folder, env, args, bad_fd } = head.what {
             let start = Start { folder, env, args, bad_fd };
-            if start.bad_fd.is_some() && start.env.contains_key("PMI_PORT") {
-                self.greetings.insert(head.pid, Greeting { start, pieces: Vec::new() });
+            if let Some(greeting) = Greeting::of(&start.env, start.bad_fd.as_deref()) {
+                self.greetings.insert(head.pid, Greeted { start, greeting, pieces: Vec::new() });
                 return;
             }
             let size = start.env.get("PMI_SIZE").and_then(|v| v.parse().ok());
             return self.started(head.pid, start, size, new);
         }
-        if self.greeting(head.pid, &head.what, bytes, new) {
+        if self.greets(head.pid, &head.what, bytes, new) {
             return;
         }
-        let Some(p) = self.procs.get(&head.pid).copied() else { return };
+        let Some(proc) = self.procs.get(&head.pid).copied() else { return };
         match head.what {
             Notice::Started { .. } => {}
-            Notice::Spawns { folder } => self.folders.entry(p).or_default().push(folder),
+            Notice::Spawns { folder } => self.folders.entry(proc).or_default().push(folder),
             Notice::ToServer => {
-                self.messages += bytes.iter().filter(|b| **b == b'\n').count();
-                let before = self.monitor.spawned();
-                self.event(What::ToServer { proc: p, bytes: Bytes(bytes.to_vec()) }, new);
-                if self.monitor.spawned() > before {
-                    let group = self.monitor.spawned();
-                    let folders = self.folders.remove(&p).unwrap_or_default();
+                let before = self.judge.spawned();
+                self.event(What::ToServer { proc, bytes: Bytes(bytes.to_vec()) }, new);
+                if self.judge.spawned() > before {
+                    let group = self.judge.spawned();
+                    let folders = self.folders.remove(&proc).unwrap_or_default();
                     self.groups.extend(folders.into_iter().map(|folder| (folder, group)));
                 }
-                self.trouble |= bytes.split(|b| *b == b'\n').any(|line| line.starts_with(b"cmd=abort"));
             }
-            Notice::FromServer => {
-                self.messages += bytes.iter().filter(|b| **b == b'\n').count();
-                self.event(What::FromServer { proc: p, bytes: Bytes(bytes.to_vec()) }, new);
-                if bytes.starts_with(b"cmd=response_to_init")
-                    && bytes.windows(15).any(|w| w == b" pmi_version=2 ")
-                {
-                    self.foreign.insert(p);
-                }
-            }
-            Notice::ClosedByClient => {
-                let done = self.monitor.has_finalized(p);
-                self.closed(p);
-                self.event(What::ClosedByClient { proc: p }, new);
-                self.trouble |= !done;
-            }
-            Notice::ClosedByServer => {
-                let done = self.monitor.has_finalized(p);
-                self.closed(p);
-                self.event(What::ClosedByServer { proc: p }, new);
-                self.trouble |= !done;
-            }
+            Notice::FromServer => self.event(What::FromServer { proc, bytes: Bytes(bytes.to_vec()) }, new),
+            Notice::ClosedByClient => self.event(What::ClosedByClient { proc }, new),
+            Notice::ClosedByServer => self.event(What::ClosedByServer { proc }, new),
             Notice::Ended(exit) => {
-                let process = self.processes.entry(p).or_default();
-                (process.ended, process.exit) = (true, Some(exit));
-                self.event(What::Exited { proc: p, exit }, new);
-                self.trouble |= exit != Exit::Code(0);
+                self.processes.entry(proc).or_default().ended = true;
+                self.event(What::Exited { proc, exit }, new);
             }
         }
     }
 
     /// Whether this is still the handshake. Once it is over, the process has started as any other.
-    fn greeting(&mut self, pid: i32, what: &Notice, bytes: &[u8], new: &mut Vec<Event>) -> bool {
-        let Some(greeting) = self.greetings.get_mut(&pid) else { return false };
-        let length: usize = greeting.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-        let goes_on = match what {
-            Notice::ToServer => !bytes.starts_with(b"cmd=init ") && length + bytes.len() < GREETING,
-            Notice::FromServer => length + bytes.len() < GREETING,
-            _ => false,
+    fn greets(&mut self, pid: i32, what: &Notice, bytes: &[u8], new: &mut Vec<Event>) -> bool {
+        let Some(greeted) = self.greetings.get_mut(&pid) else { return false };
+        let direction = match what {
+            Notice::ToServer => Some(Direction::ToServer),
+            Notice::FromServer => Some(Direction::FromServer),
+            _ => None,
         };
-        if goes_on {
-            greeting.pieces.push((*what == Notice::ToServer, bytes.to_vec()));
+        if let Some(direction) = direction
+            && greeted.greeting.goes_on(direction, bytes)
+        {
+            greeted.pieces.push((direction, bytes.to_vec()));
             return true;
         }
-        if let Some(greeting) = self.greetings.remove(&pid) {
-            let size = greeting.size();
-            self.started(pid, greeting.start, size, new);
+        if let Some(greeted) = self.greetings.remove(&pid) {
+            let size = greeted.size();
+            self.started(pid, greeted.start, size, new);
             let Some(proc) = self.procs.get(&pid).copied() else { return false };
-            for (to_server, bytes) in greeting.pieces {
+            for (direction, bytes) in greeted.pieces {
                 let bytes = Bytes(bytes);
-                let what =
-                    if to_server { What::ToServer { proc, bytes } } else { What::FromServer { proc, bytes } };
-                self.note(what, new);
+                let what = match direction {
+                    Direction::ToServer => What::ToServer { proc, bytes },
+                    Direction::FromServer => What::FromServer { proc, bytes },
+                };
+                self.event(what, new);
             }
         }
         false
-    }
-
-    fn closed(&mut self, p: Proc) {
-        let trouble = self.trouble;
-        let process = self.processes.entry(p).or_default();
-        if !std::mem::replace(&mut process.closed, true) {
-            process.in_trouble = trouble;
-        }
     }
 
     fn started(&mut self, pid: i32, start: Start, size: Option<u32>, new: &mut Vec<Event>) {
@@ -294,30 +232,15 @@ impl Recording {
             self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, new);
         }
         self.procs.insert(pid, p);
-        self.processes.insert(p, Process { pid, ..Process::default() });
+        self.processes.insert(p, Process { pid, ended: false });
         self.event(What::Started { proc: p, env, args, bad_fd }, new);
     }
 
-    /// Books an event and shows it to the monitor.
+    /// Books an event and shows it to the judge.
     fn event(&mut self, what: What, new: &mut Vec<Event>) {
-        let of_foreign = matches!(&what, What::ToServer { proc, .. } | What::FromServer { proc, .. }
-            | What::ClosedByClient { proc } | What::ClosedByServer { proc } if self.foreign.contains(proc));
-        let event = self.note(what, new);
-        if !of_foreign {
-            self.monitor.observe(&event);
-        }
-        for finding in self.monitor.take_findings() {
-            self.trouble |= finding.party == Side::Client;
-            if self.findings.len() < FINDINGS {
-                self.findings.push(finding);
-            }
-        }
-    }
-
-    /// Books what is no part of PMI-1.
-    fn note(&mut self, what: What, new: &mut Vec<Event>) -> Event {
         let event = Event { time_us: self.start.elapsed().as_micros() as u64, ..Event::new(self.seq, what) };
         self.seq += 1;
+        self.judge.observe(&event);
         let bytes = match &event.what {
             What::ToServer { bytes, .. } | What::FromServer { bytes, .. } => bytes.0.len(),
             _ => 0,
@@ -329,14 +252,14 @@ impl Recording {
             }
             _ => self.whole = false,
         }
-        new.push(event.clone());
-        event
+        new.push(event);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmi_judge::Side;
 
     /// Two processes of a group and what happens to them: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
     fn recording(steps: &[&str]) -> Recording {
@@ -381,11 +304,8 @@ mod tests {
 
     fn blamed(steps: &[&str]) -> Vec<(Side, String, u32)> {
         let recording = recording(&[&INIT[..], steps].concat());
-        recording
-            .findings()
-            .into_iter()
-            .map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank)))
-            .collect()
+        let findings = recording.judge().findings();
+        findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! What a recorded session came to, in the form of any other result.
 
 use super::session::Session;
-use pmi_judge::event::Exit;
-use pmi_judge::result::{LAST_EVENTS, judged, same};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::deviations::Deviations;
+use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_scenario::suite::Suite;
 
@@ -17,7 +16,7 @@ pub fn header(command: &[String]) -> RunHeader {
         version: env!("CARGO_PKG_VERSION").into(),
         server: shell_words::join(command),
         under_test: None,
-        dialect: "pmi-1.1".into(),
+        dialect: AS_NEGOTIATED.into(),
         selected: 1,
         strict: Strictness::Must,
     }
@@ -25,43 +24,23 @@ pub fn header(command: &[String]) -> RunHeader {
 
 /// Judges a session. `path` is shown as its place, `replay` as the command that plays it again.
 pub fn result(suite: &Suite, session: &Session, path: String, replay: String) -> ScenarioResult {
-    let mut findings: Vec<Judged> = Vec::new();
-    for finding in session.recording.findings() {
-        if !findings.iter().any(|j| j.finding.party == finding.party && same(&j.finding, &finding)) {
-            findings.push(judged(&suite.catalogue, finding));
-        }
-    }
-    let reason = unjudged(session);
-    let verdict = match findings.iter().map(|f| f.severity).max() {
-        _ if session.hung => Verdict::Hung,
-        // Who does not speak PMI-1 breaks none of its rules.
-        _ if !session.recording.is_connected() => Verdict::Unjudged,
-        // What was found stands, however little was seen.
-        Some(Severity::Fail) => Verdict::Fail,
-        _ if reason.is_some() => Verdict::Unjudged,
-        Some(Severity::Warn) => Verdict::Warn,
-        Some(Severity::Note) => Verdict::Note,
-        None => Verdict::Pass,
-    };
-    let last_events = match verdict {
-        Verdict::Pass => Vec::new(),
-        _ => session.recording.last_events(LAST_EVENTS).to_vec(),
-    };
-    ScenarioResult {
+    let blank = ScenarioResult {
         scenario: NAME.into(),
-        summary: "A recorded session.".into(),
-        verdict,
+        summary: String::new(),
+        verdict: Verdict::Unjudged,
         deviates_as_recorded: false,
-        findings,
-        reason,
-        exit: Some(session.exit),
+        findings: Vec::new(),
+        reason: None,
+        exit: None,
         requires: Vec::new(),
         time_us: session.time.as_micros() as u64,
         replay,
         path,
         unreached: 0,
-        last_events,
-    }
+        last_events: Vec::new(),
+    };
+    let judge = session.recording.judge();
+    judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must)
 }
 
 /// The last line of a session's log.
@@ -89,30 +68,4 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
 /// Number of MUSTs that a party broke.
 pub fn broken(result: &ScenarioResult, party: Side) -> usize {
     result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail).count()
-}
-
-/// Why a session says nothing, or not enough.
-fn unjudged(session: &Session) -> Option<String> {
-    let (processes, _, _) = session.recording.size();
-    if processes == 0 {
-        let how = match session.exit {
-            Exit::Code(0) => "did not start {tap}, or started it on another machine".to_owned(),
-            exit => format!("ended with {exit} before it started {{tap}}"),
-        };
-        return Some(format!("no process was recorded: the launcher {how}"));
-    }
-    if let Some(p) = session.recording.foreign() {
-        return Some(format!("rank {p} and its process manager agreed on PMI-2, which is not judged"));
-    }
-    if !session.recording.is_connected() {
-        return Some("the processes said nothing by PMI-1: the process manager gave them no PMI_FD, or they did not use it".into());
-    }
-    if !session.left.is_empty() {
-        let left: Vec<String> = session.left.iter().map(ToString::to_string).collect();
-        return Some(format!(
-            "still running when the launcher had ended, and not recorded any more: rank {}",
-            left.join(", ")
-        ));
-    }
-    None
 }

@@ -1,7 +1,13 @@
-//! The one change on the way: in a spawn request, `execname` names a tap that knows the program's name.
+//! The one change on the way: in a spawn request, what names the program, `execname` or the `subcmd` of PMI-2, names a tap that
+//! knows the program's name.
 //!
-//! Everything else passes as it came, piece by piece. Only from an `execname` line to the end of its block are bytes held
-//! back: whether the process manager would look for the program in a `path` of its own, where no tap can be, is said last.
+//! Everything else passes as it came, piece by piece. Of lines, only from an `execname` to the end of its block are bytes held
+//! back: whether the process manager would look for the program in a `path` of its own, where no tap can be, is said last. Of
+//! frames, which follow where PMI-2 was negotiated, a spawn request is held back, and every other one until it shows that it is
+//! none.
+
+use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::{Connection, Direction, Framing, HEADER, frame_header, frame_length};
 
 /// Most bytes of a block that are held back. A longer one passes unchanged, and its processes are not heard.
 const LONGEST: usize = 256 * 1024;
@@ -10,6 +16,12 @@ const LONGEST: usize = 256 * 1024;
 const LOOKED_AT: usize = 16;
 
 const EXECNAME: &[u8] = b"execname=";
+
+/// How the body of a spawn request of PMI-2 begins.
+const SPAWN: &[u8] = b"cmd=spawn;";
+
+/// Longest message by which a version is negotiated.
+const NEGOTIATION: usize = 64 * 1024;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -21,18 +33,128 @@ enum Place {
     Holding,
 }
 
+/// How far a frame has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    /// It is held back: it may be a spawn request.
+    Held,
+    /// It is none, and so many bytes of it are still to pass.
+    Passes(usize),
+    /// Where frames begin cannot be told any more.
+    Unreadable,
+}
+
 /// Finds the programs' names in the requests of one client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rewriter {
+    /// Until it is known that frames follow.
+    negotiation: Option<Connection>,
     place: Place,
     /// The beginning of the line.
     line: Vec<u8>,
+    frame: Frame,
     held: Vec<u8>,
 }
 
+impl Default for Rewriter {
+    fn default() -> Self {
+        Self {
+            negotiation: Some(Connection::new(NEGOTIATION)),
+            place: Place::Outside,
+            line: Vec::new(),
+            frame: Frame::Held,
+            held: Vec::new(),
+        }
+    }
+}
+
 impl Rewriter {
+    /// Notes what the server says, which may be that frames follow.
+    pub(super) fn hear(&mut self, piece: &[u8]) {
+        let Some(connection) = &mut self.negotiation else { return };
+        connection.push(Direction::FromServer, piece);
+        while connection.next(Direction::FromServer).is_some() {}
+        if connection.framing() == Framing::Frames {
+            // What the client has sent ahead has passed already.
+            while connection.next(Direction::ToServer).is_some() {}
+            let passed = connection.partial(Direction::ToServer);
+            self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
+                _ if passed.is_empty() => Frame::Held,
+                Some(Some(length)) => Frame::Passes(HEADER + length - passed.len()),
+                _ => Frame::Unreadable,
+            };
+            self.negotiation = None;
+        }
+    }
+
     /// Passes a piece through. `tap` makes a tap for the program of this name and gives its path.
     pub(super) fn pass(&mut self, piece: &[u8], mut tap: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
+        match &mut self.negotiation {
+            Some(connection) => {
+                connection.push(Direction::ToServer, piece);
+                while connection.next(Direction::ToServer).is_some() {}
+                self.pass_lines(piece, &mut tap)
+            }
+            None => self.pass_frames(piece, &mut tap),
+        }
+    }
+
+    fn pass_frames(&mut self, mut piece: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(piece.len());
+        while !piece.is_empty() {
+            let passing = match self.frame {
+                Frame::Held => {
+                    // One byte more might belong to the next frame.
+                    let wanted = self.wanted().min(piece.len());
+                    self.held.extend_from_slice(&piece[..wanted]);
+                    piece = &piece[wanted..];
+                    self.decide(tap, &mut out);
+                    continue;
+                }
+                Frame::Passes(left) => left.min(piece.len()),
+                Frame::Unreadable => piece.len(),
+            };
+            out.extend_from_slice(&piece[..passing]);
+            piece = &piece[passing..];
+            if let Frame::Passes(left) = &mut self.frame {
+                *left -= passing;
+                if *left == 0 {
+                    self.frame = Frame::Held;
+                }
+            }
+        }
+        out
+    }
+
+    /// Bytes until something can be decided about the frame that is held.
+    fn wanted(&self) -> usize {
+        let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
+            return HEADER - self.held.len();
+        };
+        let shown = HEADER + length.min(SPAWN.len());
+        if self.held.len() < shown { shown - self.held.len() } else { HEADER + length - self.held.len() }
+    }
+
+    fn decide(&mut self, tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>, out: &mut Vec<u8>) {
+        let Some(header) = self.held.first_chunk() else { return };
+        let body = &self.held[HEADER..];
+        let begun = body.len().min(SPAWN.len());
+        match frame_length(*header) {
+            None => self.frame = Frame::Unreadable,
+            Some(length) if length > LONGEST || body[..begun] != SPAWN[..begun] => {
+                let left = length - body.len();
+                self.frame = if left == 0 { Frame::Held } else { Frame::Passes(left) };
+            }
+            Some(length) if body.len() < length => return,
+            Some(_) => {
+                let rewritten = rewritten_frame(*header, body, tap);
+                self.held = rewritten.unwrap_or_else(|| std::mem::take(&mut self.held));
+            }
+        }
+        out.append(&mut self.held);
+    }
+
+    fn pass_lines(&mut self, piece: &[u8], mut tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len());
         for part in piece.split_inclusive(|b| *b == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
@@ -96,6 +218,34 @@ fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec
     }
 }
 
+/// A spawn request of PMI-2 with taps for its programs; `None` if it is to pass as it is.
+fn rewritten_frame(
+    header: [u8; HEADER],
+    body: &[u8],
+    tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    let read = Body::parse(body, Semicolons::Doubled).ok()?;
+    let elsewhere = |key: &[u8], value: &[u8]| key.starts_with(b"infokey") && value == b"path";
+    if read.tuples().any(|tuple| elsewhere(tuple.key, tuple.value)) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(body.len());
+    for tuple in read.tuples() {
+        let path = (tuple.key == b"subcmd" && !tuple.value.is_empty()).then(|| tap(tuple.value)).flatten();
+        out.extend_from_slice(tuple.key);
+        out.push(b'=');
+        out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
+        out.push(b';');
+    }
+    // On the side on which the client has its blanks.
+    let mut length = frame_header(out.len())?;
+    if header[0] != b' ' {
+        let blanks = length.iter().take_while(|b| **b == b' ').count();
+        length.rotate_left(blanks);
+    }
+    Some([&length[..], &out].concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +268,66 @@ mod tests {
                 [EXPECTED, EXPECTED].concat().escape_ascii().to_string()
             );
             assert!(rewriter.finish().is_empty());
+        }
+    }
+
+    const OFFER: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
+    const TAKEN: &[u8] = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
+
+    fn framed(body: &str) -> Vec<u8> {
+        format!("{:<6}{body}", body.len()).into_bytes()
+    }
+
+    #[test]
+    fn the_programs_of_a_frame_change_and_its_length_with_them_however_it_is_cut() {
+        let spawn = |a: &str, b: &str| {
+            framed(&format!(
+                "cmd=spawn;ncmds=2;subcmd={a};maxprocs=1;argc=1;argv0=subcmd=x;subcmd={b};maxprocs=2;"
+            ))
+        };
+        let other = [framed("cmd=kvs-put;key=subcmd;value=./a;"), framed("cmd=spa;"), framed("")].concat();
+        let elsewhere =
+            framed("cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;infokeycount=1;infokey0=path;infoval0=/bin;");
+        let input = [&other[..], &spawn("./a", "b c"), &other, &elsewhere, b"     3"].concat();
+        let expected = [&other[..], &spawn("/tap<./a>", "/tap<b c>"), &other, &elsewhere, b"     3"].concat();
+        for size in 1..input.len() {
+            let mut rewriter = Rewriter::default();
+            assert_eq!(rewriter.pass(OFFER, tap), OFFER);
+            rewriter.hear(TAKEN);
+            let mut out: Vec<u8> = input.chunks(size).flat_map(|piece| rewriter.pass(piece, tap)).collect();
+            out.extend(rewriter.finish());
+            assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn what_is_sent_before_the_offer_is_taken_passes() {
+        let spawn = framed("cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;");
+        for cut in 0..spawn.len() {
+            let mut rewriter = Rewriter::default();
+            let ahead = [OFFER, &spawn[..cut]].concat();
+            assert_eq!(rewriter.pass(&ahead, tap), ahead);
+            rewriter.hear(TAKEN);
+            let mut out = rewriter.pass(&spawn[cut..], tap);
+            out.extend(rewriter.finish());
+            if cut > 0 {
+                assert_eq!(out, spawn[cut..]);
+            } else {
+                assert_eq!(out, framed("cmd=spawn;ncmds=1;subcmd=/tap<a>;maxprocs=1;"));
+            }
+        }
+    }
+
+    #[test]
+    fn frames_that_are_none_of_spawn_or_none_pass_at_once() {
+        let mut rewriter = Rewriter::default();
+        rewriter.pass(OFFER, tap);
+        rewriter.hear(TAKEN);
+        for piece in [&b"    14cmd=f"[..], b"inali", b"ze;", b"999999cmd=spawn;", &[b'x'; 999_989]] {
+            assert_eq!(rewriter.pass(piece, tap), piece);
+        }
+        for piece in [&b"  -  1"[..], b"cmd=spawn;", b"\0"] {
+            assert_eq!(rewriter.pass(piece, tap), piece);
         }
     }
 

@@ -36,10 +36,6 @@ pub struct Session {
     pub exit: Exit,
     /// The user ended it.
     pub interrupted: bool,
-    /// The time was up.
-    pub hung: bool,
-    /// Processes that were still running when the recording ended.
-    pub left: Vec<Proc>,
     /// Wall time.
     pub time: Duration,
 }
@@ -92,16 +88,15 @@ pub fn run(
         exit: None,
         buffer: vec![0; DATAGRAM],
     };
-    let (interrupted, hung) = running.until_over(mode, signals, pid, start)?;
+    let interrupted = running.until_over(mode, signals, pid, start)?;
     let left = running.left();
     if matches!(mode, Mode::Bounded(_)) {
         end_descendants(pid.as_raw_nonzero().get());
     }
     let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
-    for event in running.recording.job_exited(exit) {
-        (running.sink)(&event);
-    }
-    Ok(Session { recording: running.recording, exit, interrupted, hung, left, time: start.elapsed() })
+    let events = running.recording.job_exited(exit, left);
+    running.show(events);
+    Ok(Session { recording: running.recording, exit, interrupted, time: start.elapsed() })
 }
 
 struct Running<'a> {
@@ -115,14 +110,18 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Reads until the launcher has ended, and its programs with it. Whether it was interrupted, and whether it hung.
+    fn show(&mut self, events: Vec<Event>) {
+        events.iter().for_each(|event| (self.sink)(event));
+    }
+
+    /// Reads until the launcher has ended, and its programs with it. Whether it was interrupted.
     fn until_over(
         &mut self,
         mode: Mode,
         signals: &mut StopSignals,
         pid: Pid,
         start: Instant,
-    ) -> io::Result<(bool, bool)> {
+    ) -> io::Result<bool> {
         let (mut interrupts, mut hung, mut ended) = (0, false, None);
         loop {
             // Interrupted or not, whatever is there is looked at.
@@ -130,7 +129,8 @@ impl Running<'_> {
             self.read();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
-                self.recording.interrupted();
+                let events = self.recording.interrupted();
+                self.show(events);
                 // What the terminal sends, the launcher has got as well.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
@@ -141,7 +141,8 @@ impl Running<'_> {
             if let Mode::Bounded(time) = mode {
                 if start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
-                    self.recording.interrupted();
+                    let events = self.recording.hung();
+                    self.show(events);
                     // First the gentle way, by which launchers end what they have started.
                     self.launcher.signal(Signal::TERM);
                 }
@@ -157,7 +158,7 @@ impl Running<'_> {
                 if self.left().is_empty() || since.elapsed() > GRACE {
                     // What was sent before the last look.
                     self.read();
-                    return Ok((interrupts > 0, hung));
+                    return Ok(interrupts > 0);
                 }
             }
         }
@@ -173,9 +174,8 @@ impl Running<'_> {
         while let Ok((_, size)) =
             rustix::net::recv(self.socket.as_fd(), self.buffer.as_mut_slice(), RecvFlags::DONTWAIT)
         {
-            for event in self.recording.datagram(&self.buffer[..size.min(DATAGRAM)]) {
-                (self.sink)(&event);
-            }
+            let events = self.recording.datagram(&self.buffer[..size.min(DATAGRAM)]);
+            self.show(events);
         }
     }
 }

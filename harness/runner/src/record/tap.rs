@@ -388,6 +388,7 @@ impl Owner for Tap {
         let Self { reporter, rewriter, scratch, spawned, .. } = self;
         if from == Side::Server {
             reporter.tell(Notice::FromServer, bytes);
+            rewriter.hear(bytes);
             return bytes.to_vec();
         }
         let out = rewriter.pass(bytes, |name| {

@@ -1,0 +1,375 @@
+//! The judge of a recorded session: both sides are judged, by the monitor alone, since nobody has expected anything.
+//!
+//! What the rules of PMI know nothing of is settled here: whether a connection that ends without finalize is the doing of its program,
+//! of whoever killed the program, or of an answer with which the program could not go on.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::requirement::Catalogue;
+use pmi_wire::{Connection, Direction, Framing, Proc};
+
+use crate::bytes::LINE_LIMIT;
+use crate::crash::Cause;
+use crate::deviations::Deviations;
+use crate::event::{Abandoned, Event, Exit, What};
+use crate::result::{LAST_EVENTS, judged, same};
+use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use crate::{Finding, Monitor, Severity, Side};
+
+/// Most findings of a session.
+const FINDINGS: usize = 1000;
+
+/// Longest handshake over PMI_PORT.
+const GREETING: usize = 64 * 1024;
+
+/// What a client breaks that leaves without a word.
+const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
+
+/// What else a client breaks that is killed at any place.
+const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
+
+/// The handshake over PMI_PORT, which comes before the init line and is no part of PMI-1 or PMI-2.
+#[derive(Debug, Clone, Default)]
+pub struct Greeting {
+    length: usize,
+}
+
+impl Greeting {
+    /// The handshake of a process that has started so, if it has one to make.
+    pub fn of(env: &BTreeMap<String, String>, bad_fd: Option<&str>) -> Option<Self> {
+        (bad_fd.is_some() && env.contains_key("PMI_PORT")).then(Self::default)
+    }
+
+    /// Whether these bytes still belong to it.
+    pub fn goes_on(&mut self, direction: Direction, bytes: &[u8]) -> bool {
+        self.length += bytes.len();
+        let begins = direction == Direction::ToServer && bytes.starts_with(b"cmd=init ");
+        !begins && self.length < GREETING
+    }
+}
+
+/// A process of the session.
+struct Process {
+    greeting: Option<Greeting>,
+    connection: Connection,
+    closed: bool,
+    /// How it ended; unknown if its tap was killed with it.
+    exit: Option<Exit>,
+    /// Something had gone wrong elsewhere when its connection ended: it may have been killed.
+    in_trouble: bool,
+    /// The events with the last bytes from it and to it.
+    asked: u64,
+    answered: u64,
+}
+
+impl Process {
+    fn new(greeting: Option<Greeting>) -> Self {
+        Self {
+            greeting,
+            connection: Connection::new(LINE_LIMIT),
+            closed: false,
+            exit: None,
+            in_trouble: false,
+            asked: 0,
+            answered: 0,
+        }
+    }
+}
+
+/// See the module's documentation.
+pub struct SessionJudge {
+    monitor: Monitor,
+    findings: Vec<Finding>,
+    processes: BTreeMap<Proc, Process>,
+    messages: usize,
+    /// Something went wrong, after which the process manager may end everything.
+    trouble: bool,
+    exit: Option<Exit>,
+    /// The time was up.
+    hung: bool,
+    outlived: Vec<Proc>,
+    last: VecDeque<Event>,
+}
+
+impl Default for SessionJudge {
+    fn default() -> Self {
+        Self {
+            monitor: Monitor::new(),
+            findings: Vec::new(),
+            processes: BTreeMap::new(),
+            messages: 0,
+            trouble: false,
+            exit: None,
+            hung: false,
+            outlived: Vec::new(),
+            last: VecDeque::new(),
+        }
+    }
+}
+
+impl SessionJudge {
+    /// Reads the next event.
+    pub fn observe(&mut self, event: &Event) {
+        if self.last.len() == LAST_EVENTS {
+            self.last.pop_front();
+        }
+        self.last.push_back(event.clone());
+        let leaves = match event.what {
+            What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
+                !self.monitor.has_finalized(proc)
+            }
+            _ => false,
+        };
+        let greets = match &event.what {
+            What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0, event.seq),
+            What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0, event.seq),
+            _ => false,
+        };
+        if greets {
+            return;
+        }
+        match &event.what {
+            What::Started { proc, env, bad_fd, .. } => {
+                let greeting = Greeting::of(env, bad_fd.as_deref());
+                self.processes.insert(*proc, Process::new(greeting));
+            }
+            What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
+                let trouble = self.trouble;
+                let process = self.process(*proc);
+                if !std::mem::replace(&mut process.closed, true) {
+                    process.in_trouble = trouble;
+                }
+            }
+            What::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
+            What::JobExited { exit } => self.exit = Some(*exit),
+            What::Abandoned(Abandoned::Interrupted) => self.trouble = true,
+            What::StillRunning { .. } => (self.hung, self.trouble) = (true, true),
+            What::Outlived { procs } => self.outlived.clone_from(procs),
+            _ => {}
+        }
+        self.monitor.observe(event);
+        for finding in self.monitor.take_findings() {
+            self.trouble |= finding.party == Side::Client;
+            if self.findings.len() < FINDINGS {
+                self.findings.push(finding);
+            }
+        }
+        self.trouble |= leaves || matches!(event.what, What::Exited { exit, .. } if exit != Exit::Code(0));
+    }
+
+    fn process(&mut self, p: Proc) -> &mut Process {
+        self.processes.entry(p).or_insert_with(|| Process::new(None))
+    }
+
+    /// Follows a connection. Whether it has not come to PMI yet, which is nothing for the monitor.
+    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8], seq: u64) -> bool {
+        let process = self.process(p);
+        if let Some(greeting) = &mut process.greeting {
+            if greeting.goes_on(direction, bytes) {
+                return true;
+            }
+            process.greeting = None;
+        }
+        match direction {
+            Direction::ToServer => process.asked = seq,
+            Direction::FromServer => process.answered = seq,
+        }
+        process.connection.push(direction, bytes);
+        let (mut messages, mut aborts) = (0, false);
+        // What a client says behind its offer of PMI-2 can be read once that is answered.
+        for direction in [Direction::FromServer, Direction::ToServer] {
+            while let Some(message) = process.connection.next(direction) {
+                messages += 1;
+                let asks = direction == Direction::ToServer;
+                aborts |= asks && message.is_ok_and(|message| message.text.starts_with(b"cmd=abort"));
+            }
+        }
+        self.messages += messages;
+        self.trouble |= aborts;
+        false
+    }
+
+    /// Number of process groups that were asked for by spawn requests.
+    pub fn spawned(&self) -> u32 {
+        self.monitor.spawned()
+    }
+
+    /// Number of messages from and to the processes.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// What was negotiated on the connections.
+    pub fn dialects(&self) -> Vec<Dialect> {
+        let negotiated =
+            |framing| self.processes.values().any(|process| process.connection.negotiated() == Some(framing));
+        let all = [(Framing::Lines, Dialect::Pmi1), (Framing::Frames, Dialect::Pmi2)];
+        all.into_iter().filter(|(framing, _)| negotiated(*framing)).map(|(_, dialect)| dialect).collect()
+    }
+
+    /// What either side broke, in order. A process that was killed has not left out its finalize, and who gives up on an answer
+    /// that breaks the protocol is shown behind it, as no more than a note.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.findings.iter().filter(|f| !self.is_of_a_killed(f)).map(|f| self.weighed(f)).collect()
+    }
+
+    fn is_of_a_killed(&self, f: &Finding) -> bool {
+        let killed = |process: &Process| match process.exit {
+            Some(Exit::Signal(signal)) => Cause::of(signal).is_from_outside(),
+            Some(Exit::Code(_)) => false,
+            None => process.in_trouble,
+        };
+        f.party == Side::Client
+            && f.proc.and_then(|p| self.processes.get(&p)).is_some_and(killed)
+            && LEAVES.iter().chain(&CUT_OFF).any(|id| *id == f.requirement)
+    }
+
+    fn weighed(&self, f: &Finding) -> Finding {
+        let mut finding = f.clone();
+        let leaves = f.party == Side::Client && LEAVES.contains(&&*f.requirement);
+        let process = f.proc.filter(|_| leaves).and_then(|p| self.processes.get(&p));
+        // It has read the answer, asked for nothing else and said that it failed.
+        let gives_up =
+            |p: &&Process| p.answered > p.asked && matches!(p.exit, Some(Exit::Code(code)) if code != 0);
+        let cause = process.filter(gives_up).and_then(|process| {
+            let of_answer = |other: &&Finding| {
+                other.party == Side::Server && other.proc == f.proc && other.seq == process.answered
+            };
+            self.findings.iter().find(of_answer)
+        });
+        if let Some(cause) = cause {
+            finding.at_most = Some(Severity::Note);
+            finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
+        }
+        finding
+    }
+
+    /// What it all came to. `blank` says which session it was and how long it took.
+    pub fn result(
+        &self,
+        blank: ScenarioResult,
+        catalogue: &Catalogue,
+        deviations: &mut Deviations,
+        strict: Strictness,
+    ) -> ScenarioResult {
+        let mut findings: Vec<Judged> = Vec::new();
+        for finding in self.findings() {
+            if !findings.iter().any(|j| j.finding.party == finding.party && same(&j.finding, &finding)) {
+                findings.push(judged(catalogue, finding));
+            }
+        }
+        deviations.apply(&blank.scenario, &mut findings);
+        let reason = self.unjudged();
+        let verdict = match findings.iter().map(|f| f.severity).max() {
+            _ if self.hung => Verdict::Hung,
+            // Who says nothing breaks no rule.
+            _ if self.messages == 0 => Verdict::Unjudged,
+            // What was found stands, however little was seen.
+            Some(Severity::Fail) => Verdict::Fail,
+            _ if reason.is_some() => Verdict::Unjudged,
+            Some(Severity::Warn) => Verdict::Warn,
+            Some(Severity::Note) => Verdict::Note,
+            None => Verdict::Pass,
+        };
+        let last_events = match verdict {
+            Verdict::Pass => Vec::new(),
+            _ => self.last.iter().cloned().collect(),
+        };
+        let summary = match &self.dialects()[..] {
+            [] => "A recorded session.".to_owned(),
+            all => {
+                let words: Vec<String> = all.iter().map(|dialect| dialect.title().to_owned()).collect();
+                format!("A recorded session in {}.", words.join(" and "))
+            }
+        };
+        ScenarioResult { summary, verdict, findings, reason, exit: self.exit, last_events, ..blank }
+            .at(strict)
+    }
+
+    /// Why a session says nothing, or not enough.
+    fn unjudged(&self) -> Option<String> {
+        if self.processes.is_empty() {
+            let how = match self.exit {
+                Some(Exit::Code(0)) | None => {
+                    "did not start {tap}, or started it on another machine".to_owned()
+                }
+                Some(exit) => format!("ended with {exit} before it started {{tap}}"),
+            };
+            return Some(format!("no process was recorded: the launcher {how}"));
+        }
+        if self.messages == 0 {
+            let why = "the process manager gave them no PMI_FD, or they did not use it";
+            return Some(format!("the processes said nothing by PMI: {why}"));
+        }
+        if !self.outlived.is_empty() {
+            let left: Vec<String> = self.outlived.iter().map(ToString::to_string).collect();
+            return Some(format!(
+                "still running when the launcher had ended, and not recorded any more: rank {}",
+                left.join(", ")
+            ));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    /// What comes of one process that joins by PMI-2, is told so little, says this, and ends so.
+    fn judge(answer: &str, rest: &[What]) -> SessionJudge {
+        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
+        let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
+        let mut events = vec![
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
+            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            What::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
+            What::FromServer {
+                proc: P,
+                bytes: line("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+            },
+            What::ToServer { proc: P, bytes: framed("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;") },
+            What::FromServer { proc: P, bytes: framed(answer) },
+        ];
+        events.extend_from_slice(rest);
+        let mut judge = SessionJudge::default();
+        for (what, seq) in events.into_iter().zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        judge
+    }
+
+    const SHORT: &str = "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;";
+    const WHOLE: &str = "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;";
+
+    #[rstest]
+    #[case::gives_up(SHORT, Exit::Code(3), Some(Severity::Note))]
+    #[case::has_no_reason(WHOLE, Exit::Code(3), None)]
+    #[case::says_that_all_is_well(SHORT, Exit::Code(0), None)]
+    #[case::dies(SHORT, Exit::Signal(11), None)]
+    fn who_gives_up_on_an_answer_has_a_reason(
+        #[case] answer: &str,
+        #[case] exit: Exit,
+        #[case] at_most: Option<Severity>,
+    ) {
+        let judge = judge(answer, &[What::ClosedByClient { proc: P }, What::Exited { proc: P, exit }]);
+        let findings = judge.findings();
+        let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
+        assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
+        assert_eq!(leaves.seen.contains("behind an answer that breaks pmi2.draft"), at_most.is_some());
+        assert_eq!((judge.messages(), judge.dialects()), (4, vec![Dialect::Pmi2]));
+    }
+
+    #[test]
+    fn who_is_killed_has_left_out_nothing() {
+        let exited = What::Exited { proc: P, exit: Exit::Signal(9) };
+        let findings = judge(WHOLE, &[What::ClosedByClient { proc: P }, exited]).findings();
+        assert!(findings.iter().all(|f| f.party == Side::Server), "{findings:?}");
+    }
+}

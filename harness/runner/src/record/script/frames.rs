@@ -1,0 +1,270 @@
+//! What is said in frames, which is PMI-2.
+
+use pmi_wire::pmi2::{Body, Command, Request, Response, Semicolons, is_key};
+use pmi_wire::{Proc, Tuple};
+
+use super::state::{Detail, Happening, Pending, RESERVED, Writer, escaped, is_plain, variable};
+
+/// The limits of the draft: a pair within them can be put.
+const KEY_MAX: usize = 64;
+const VALUE_MAX: usize = 1024;
+
+/// A miss in all forms that are in use.
+const MISS: &str =
+    "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
+
+/// A value of a tuple, in which a blank would part tuples.
+fn value(bytes: &[u8]) -> String {
+    escaped(bytes).replace(' ', "<sp>")
+}
+
+/// A body as the language writes it, with other words for the values that `named` has some for; `None` if it has tuples that the
+/// language cannot write.
+fn written(body: &[u8], named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
+    let read = Body::parse(body, Semicolons::Doubled).ok()?;
+    if read.cmd().is_none_or(<[u8]>::is_empty) || read.tuples().any(|tuple| !is_key(tuple.key)) {
+        return None;
+    }
+    // The language doubles semicolons, as the draft does.
+    let word = |raw: &[u8]| value(raw).replace(";;", ";");
+    let tuple = |t: Tuple<'_>| {
+        format!("{}={}", escaped(t.key), named(t.key, t.value).unwrap_or_else(|| word(t.value)))
+    };
+    Some(read.tuples().map(tuple).collect::<Vec<_>>().join(" "))
+}
+
+/// A body as the language writes it; `None` if it cannot.
+pub(in crate::record) fn tuples(body: &[u8]) -> Option<String> {
+    written(body, |_, _| None)
+}
+
+impl Writer {
+    /// Whether this is behind a fence that not all have entered, and waits for them.
+    pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
+        if self.is_over {
+            return false;
+        }
+        if !self.rank(p).behind_fence.is_empty() {
+            return true;
+        }
+        let Happening::Said { by_client: false, text, .. } = happening else { return false };
+        let of_fence = |pending: &Pending| matches!(pending.what, Detail::Fence);
+        if !self.rank(p).pending.iter().any(of_fence) || !text.starts_with(b"cmd=kvs-fence-response;") {
+            return false;
+        }
+        let number = self.rank(p).left + 1;
+        let size = match p.group {
+            0 => self.ranks,
+            group => self.group(group).size,
+        };
+        let entered = |rank| {
+            let p = Proc { group: p.group, rank };
+            self.members.get(&p).is_some_and(|rank| rank.entered >= number)
+        };
+        !(0..size).all(entered)
+    }
+
+    // ----- what the client sent ------------------------------------------------------------------------------------
+
+    pub(super) fn frame_request(&mut self, p: Proc, body: &[u8]) {
+        let text = self.sent_in_frame(p, body);
+        if let Ok(request) = Request::parse(body, Semicolons::Doubled) {
+            let command = request.command();
+            let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+            let what = self.asked_in_frame(p, request);
+            self.rank(p).pending.push(Pending { command, thrid, what });
+        }
+        self.step(p, 'C', "", text);
+    }
+
+    fn asked_in_frame(&mut self, p: Proc, request: Request<'_>) -> Detail {
+        match request {
+            Request::KvsPut { key, value } => Detail::Put { lawful: self.put_in_frame(p, &key, &value) },
+            Request::KvsGet { key, .. } => Detail::Get { key: key.into_owned() },
+            Request::KvsFence => {
+                self.rank(p).entered += 1;
+                Detail::Fence
+            }
+            Request::InfoPutnodeattr { key, value } => {
+                let lawful = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(&value);
+                let values = self.group(p.group).node.entry(key.into_owned()).or_default();
+                values.push(value.into_owned());
+                Detail::Put { lawful }
+            }
+            Request::InfoGetnodeattr { key, .. } => Detail::GetNode { key: key.into_owned() },
+            Request::InfoGetjobattr { key } => Detail::GetJob { key: key.into_owned() },
+            Request::NamePublish { name, port } => {
+                self.names = true;
+                self.ports.insert(name.into_owned(), port.into_owned());
+                Detail::Plain
+            }
+            Request::NameUnpublish { name } => {
+                self.names = true;
+                self.ports.remove(&*name);
+                Detail::Plain
+            }
+            Request::NameLookup { name } => {
+                self.names = true;
+                Detail::Lookup { name: name.into_owned() }
+            }
+            Request::Spawn { preput, programs } => {
+                self.spawns = true;
+                self.spawned += 1;
+                let id = self.spawned;
+                let size = programs.iter().fold(0u64, |n, program| n.saturating_add(program.maxprocs));
+                let group = self.group(id);
+                group.size = u32::try_from(size).unwrap_or(u32::MAX);
+                group.preput.extend(preput);
+                Detail::Plain
+            }
+            Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
+                Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
+            }
+            Request::Finalize => {
+                self.rank(p).finalized = true;
+                Detail::Plain
+            }
+            Request::Abort { .. } => {
+                self.aborted = Some(p.group);
+                self.trouble = true;
+                Detail::Plain
+            }
+            _ => Detail::Plain,
+        }
+    }
+
+    /// A body as it is sent: what the server has chosen by its name, and what has no words for it byte by byte.
+    fn sent_in_frame(&mut self, p: Proc, body: &[u8]) -> String {
+        let jobid = self.group(p.group).jobid.clone();
+        let rank = p.rank.to_string();
+        let named = |key: &[u8], value: &[u8]| match key {
+            b"subcmd" => Some("$agent".to_owned()),
+            b"jobid" if jobid.as_deref() == Some(value) => Some(format!("${}", job(p.group))),
+            b"pmirank" if value == rank.as_bytes() => Some("$rank".to_owned()),
+            _ => None,
+        };
+        written(body, named).unwrap_or_else(|| format!("<body> {}", value(body)))
+    }
+
+    fn put_in_frame(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
+        let entered = self.rank(p).entered;
+        let group = self.group(p.group);
+        let again = group.values.insert(key.to_vec(), (value.to_vec(), entered)).is_some();
+        if again {
+            group.twice.insert(key.to_vec());
+        }
+        let fits = key.len() < KEY_MAX && value.len() < VALUE_MAX;
+        fits && !again
+            && is_key(key)
+            && is_plain(value)
+            && !value.contains(&b';')
+            && !key.starts_with(RESERVED)
+    }
+
+    // ----- what the server has to answer ---------------------------------------------------------------------------
+
+    pub(super) fn frame_response(&mut self, p: Proc, body: &[u8]) {
+        let Ok(response) = Response::parse(body, Semicolons::Doubled) else { return };
+        let thrid = response.get("thrid");
+        let pending = &mut self.rank(p).pending;
+        let fits = |pending: &Pending| pending.command == response.command;
+        let of_thread = |pending: &Pending| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
+        let place =
+            pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
+        let Some(place) = place else { return };
+        // Which of several is answered first is not the same everywhere.
+        let alone = pending.len() == 1;
+        let asked = pending.remove(place);
+        let (cites, text) = self.answer_in_frame(p, &asked, &response);
+        match alone {
+            true => self.step(p, 'S', cites, text),
+            false => self.step(p, 'S', self.any(), "cmd=<any>".to_owned()),
+        }
+    }
+
+    /// What is cited, and what is expected.
+    fn answer_in_frame(
+        &mut self,
+        p: Proc,
+        asked: &Pending,
+        response: &Response<'_>,
+    ) -> (&'static str, String) {
+        let ok = response.is_success();
+        let name = response.command.response_name().unwrap_or_default();
+        let anything = (self.any(), format!("cmd={name}"));
+        let success = |cites| (cites, format!("cmd={name} rc=0"));
+        match (&asked.what, response.command) {
+            (Detail::Fence, _) => {
+                self.rank(p).left += 1;
+                if ok { success("pmi2.common.fence") } else { anything }
+            }
+            _ if !ok && !matches!(asked.what, Detail::Get { .. }) => anything,
+            (Detail::Put { lawful: true }, Command::KvsPut) => success("pmi2.common.put"),
+            (Detail::Put { lawful: true }, _) => success("pmi2.common.nodeattr"),
+            (Detail::Get { key }, _) => self.got_in_frame(p, key, response).unwrap_or(anything),
+            (Detail::GetNode { key }, _) => match self.group(p.group).node.get(key).map(Vec::as_slice) {
+                Some([put]) if is_plain(put) && response.get("value").as_deref() == Some(put) => {
+                    ("pmi2.common.nodeattr", format!("cmd={name} rc=0 value={}", value(put)))
+                }
+                _ => anything,
+            },
+            (Detail::GetJob { key }, _) if key == b"PMI_process_mapping" => {
+                ("pmi2.common.jobattr.mapping", format!("cmd={name} rc=0 value=<any>"))
+            }
+            (Detail::Lookup { name: asked }, _) => match self.ports.get(asked) {
+                Some(port) if is_plain(port) => {
+                    let lines = ["port", "value"]
+                        .map(|key| format!("\n  pass: cmd={name} rc=0 {key}={}", value(port)));
+                    ("pmi2.common.names.lookup", format!("<one of>{}", lines.concat()))
+                }
+                _ => anything,
+            },
+            (Detail::Fullinit { bare }, _) => {
+                let cites = if *bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
+                (cites, format!("cmd={name} rc=0 rank=$rank size=$size appnum=<int>"))
+            }
+            (_, Command::JobGetid) => match response.get("jobid") {
+                Some(jobid) => {
+                    self.group(p.group).jobid.get_or_insert_with(|| jobid.to_vec());
+                    ("pmi2.common.jobid", format!("cmd={name} rc=0 jobid=${}:any", job(p.group)))
+                }
+                None => anything,
+            },
+            (_, Command::Spawn) => success("pmi2.common.spawn.starts"),
+            (_, Command::Finalize) => success("pmi2.common.finalize"),
+            (_, Command::NamePublish) => success("pmi2.common.names.lookup"),
+            _ => anything,
+        }
+    }
+
+    fn got_in_frame(
+        &mut self,
+        p: Proc,
+        key: &[u8],
+        response: &Response<'_>,
+    ) -> Option<(&'static str, String)> {
+        if key.starts_with(RESERVED) {
+            return None;
+        }
+        let (found, left) = (response.is_found()?, self.rank(p).left);
+        let group = self.group(p.group);
+        let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
+            (Some(known), None) => (known, "pmi2.common.spawn.preput"),
+            (None, Some((known, entered))) if left > *entered => (known, "pmi2.common.fence.visible"),
+            (None, None) if !found => return Some(("pmi2.common.get.miss", MISS.to_owned())),
+            // Put twice, or put and not yet sure to be seen.
+            _ => return None,
+        };
+        let seen = response.get("value").filter(|_| found);
+        if seen.as_deref() != Some(known) || group.twice.contains(key) || known.contains(&b';') {
+            return None;
+        }
+        let value = if is_plain(known) { value(known) } else { "<any>".into() };
+        Some((cites, format!("cmd=kvs-get-response rc=0 value={value}")))
+    }
+}
+
+/// The name that the id of a group's job gets.
+fn job(group: u32) -> String {
+    variable(group).replace("kvs", "job")
+}

@@ -1,0 +1,208 @@
+//! What is said in lines, which is PMI-1, and the init line of PMI-2 with its answer.
+
+use std::fmt::Write;
+
+use pmi_scenario::ast::Dialect;
+use pmi_wire::{
+    Body, MappingForm, Operation, Proc, Request, Response, SpawnAssembler, SpawnLimits, ValueReading,
+};
+
+use super::state::{Asked, RESERVED, Writer, escaped, is_plain, variable};
+
+impl Writer {
+    // ----- what the client sent ------------------------------------------------------------------------------------
+
+    pub(super) fn request(&mut self, p: Proc, line: &[u8]) {
+        if self.rank(p).block.is_some() || SpawnAssembler::is_spawn_start(line) {
+            return self.spawn_line(p, line);
+        }
+        // The handshake over PMI_PORT is none of RFC 13's.
+        if line.starts_with(b"cmd=initack") {
+            return;
+        }
+        let request = Request::parse(line, ValueReading::ToEndOfLine);
+        let asked = match &request {
+            Ok(Request::Put { kvsname, key, value }) => {
+                Asked::Put { lawful: self.put(p, kvsname, key, value) }
+            }
+            Ok(Request::Get { key, .. }) => Asked::Get { key: key.to_vec() },
+            Ok(Request::Publish { service, port }) => {
+                self.ports.insert(service.to_vec(), port.to_vec());
+                Asked::Op(Operation::Publish)
+            }
+            Ok(Request::Unpublish { service }) => {
+                self.ports.remove(*service);
+                Asked::Op(Operation::Unpublish)
+            }
+            Ok(Request::Lookup { service }) => Asked::Lookup { service: service.to_vec() },
+            Ok(other) => Asked::Op(other.operation()),
+            Err(_) => Asked::Unknown,
+        };
+        self.names |=
+            matches!(asked, Asked::Op(Operation::Publish | Operation::Unpublish) | Asked::Lookup { .. });
+        let rank = self.rank(p);
+        match &asked {
+            Asked::Op(Operation::Barrier) => rank.entered += 1,
+            Asked::Op(Operation::Finalize) => rank.finalized = true,
+            Asked::Op(Operation::Abort) => {
+                self.aborted = Some(p.group);
+                self.trouble = true;
+            }
+            _ => {}
+        }
+        self.rank(p).asked.push_back(asked);
+        let text = self.sent(p, line);
+        self.step(p, 'C', "", text);
+    }
+
+    /// A line as it is sent: the kvsname by its name.
+    fn sent(&mut self, p: Proc, line: &[u8]) -> String {
+        if line.is_empty() {
+            return "<partial> <0x0a>".into();
+        }
+        if !line.starts_with(b"cmd=") {
+            // Else it might be a word of the language.
+            return format!("<0x{:02x}>{}", line[0], escaped(&line[1..]));
+        }
+        let name = self.group(p.group).kvsname.clone().unwrap_or_default();
+        let given = [b" kvsname=", &name[..]].concat();
+        let at = memchr::memmem::find(line, &given)
+            .filter(|at| !name.is_empty() && matches!(line.get(at + given.len()), None | Some(b' ')));
+        match at {
+            Some(at) => {
+                let (before, after) = (&line[..at], &line[at + given.len()..]);
+                format!("{} kvsname=${}{}", escaped(before), variable(p.group), escaped(after))
+            }
+            None => escaped(line),
+        }
+    }
+
+    /// Books a put; whether any server has to take it.
+    fn put(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
+        let rank = self.rank(p);
+        let (entered, maxes) = (rank.entered, rank.maxes);
+        let group = self.group(p.group);
+        let known = group.kvsname.as_deref() == Some(kvsname);
+        let again = known && group.values.insert(key.to_vec(), (value.to_vec(), entered)).is_some();
+        if again {
+            group.twice.insert(key.to_vec());
+        }
+        let fits =
+            maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
+        known && !again && fits && is_plain(value) && !key.starts_with(RESERVED)
+    }
+
+    fn spawn_line(&mut self, p: Proc, line: &[u8]) {
+        let fresh = || (SpawnAssembler::new(SpawnLimits::default()), Vec::new());
+        let (mut assembler, mut lines) = self.rank(p).block.take().unwrap_or_else(fresh);
+        lines.push(line.to_vec());
+        match assembler.push_line(line) {
+            Ok(None) => self.rank(p).block = Some((assembler, lines)),
+            Ok(Some(program)) => {
+                let mut text = String::new();
+                for (i, line) in lines.iter().enumerate() {
+                    let _ = match line.strip_prefix(b"execname=") {
+                        Some(_) => write!(text, "\nexecname=$agent"),
+                        None => write!(text, "{}{}", if i == 0 { "" } else { "\n" }, escaped(line)),
+                    };
+                }
+                self.spawns = true;
+                self.step(p, 'C', "", text);
+                let last = program.spawnssofar >= program.totspawns;
+                let id = self.spawned + 1;
+                self.group(id).preput.extend(program.preput);
+                if last {
+                    self.spawned = id;
+                    self.rank(p).asked.push_back(Asked::Op(Operation::Spawn));
+                }
+            }
+            Err(_) => {
+                self.rank(p).asked.push_back(Asked::Unknown);
+                self.step(p, 'C', "", lines.iter().map(|l| escaped(l)).collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
+
+    // ----- what the server has to answer ---------------------------------------------------------------------------
+
+    pub(super) fn response(&mut self, p: Proc, line: &[u8]) {
+        let Some(asked) = self.rank(p).asked.pop_front() else { return };
+        let reading = ValueReading::ToEndOfLine;
+        let Ok(response) = Response::parse(line, reading) else { return };
+        let (ok, operation) = (response.is_success(), response.operation());
+        let (cites, text) = match (asked, response.body) {
+            (Asked::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
+                "pmi2.common.version",
+                "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
+            ),
+            (Asked::Op(Operation::Init), _) if ok => (
+                "rfc13.abnf.s-init",
+                "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
+            ),
+            (Asked::Op(Operation::Maxes), Body::Maxes(maxes @ Some(_))) if ok => {
+                self.rank(p).maxes = maxes;
+                let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";
+                ("rfc13.maxes.limits", text.into())
+            }
+            (Asked::Op(Operation::Kvsname), Body::Kvsname(Some(name))) if ok => {
+                self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec());
+                let text = format!("cmd=my_kvsname rc=ok kvsname=${}:word", variable(p.group));
+                ("rfc13.kvsname.common", text)
+            }
+            (Asked::Op(Operation::Barrier), _) => {
+                self.rank(p).left += 1;
+                match ok {
+                    true => ("rfc13.barrier.released", "cmd=barrier_out rc=ok".into()),
+                    false => (self.any(), "cmd=barrier_out".into()),
+                }
+            }
+            (Asked::Op(Operation::Finalize), _) if ok => {
+                ("rfc13.finalize.ack", "cmd=finalize_ack rc=ok".into())
+            }
+            (Asked::Op(Operation::Spawn), _) if ok => ("rfc13.abnf.c-spawn", "cmd=spawn_result rc=ok".into()),
+            (Asked::Put { lawful: true }, _) if ok => ("rfc13.abnf.c-put", "cmd=put_result rc=ok".into()),
+            (Asked::Get { key }, Body::Get(value)) => self.got(p, &key, ok, value),
+            (Asked::Lookup { service }, Body::Lookup(Some(port)))
+                if ok && self.ports.get(&service).is_some_and(|known| known == port) =>
+            {
+                ("rfc13.publish.lookup", format!("cmd=lookup_result rc=ok port={}", escaped(port)))
+            }
+            // The answer to abort is a bare newline, which no client waits for.
+            (Asked::Unknown | Asked::Op(Operation::Abort), _) => return,
+            (_, _) => match operation.response_cmd() {
+                Some(cmd) => (self.any(), format!("cmd={cmd}")),
+                None => return,
+            },
+        };
+        self.step(p, 'S', cites, text);
+    }
+
+    fn got(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>) -> (&'static str, String) {
+        let anything = (self.any(), "cmd=get_result".to_owned());
+        if key == b"PMI_process_mapping" {
+            return match value.map(MappingForm::classify) {
+                Some(MappingForm::Rfc(_)) if ok => {
+                    ("rfc13.mapping.provided", "cmd=get_result rc=ok value=<mapping>".into())
+                }
+                _ => anything,
+            };
+        }
+        if key.starts_with(RESERVED) {
+            return anything;
+        }
+        let left = self.rank(p).left;
+        let group = self.group(p.group);
+        let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
+            (Some(known), None) => (known, "rfc13.spawn.preput"),
+            (None, Some((known, entered))) if left > *entered => (known, "rfc13.put.visible-after-barrier"),
+            (None, None) if !ok => return ("rfc13.error.rc-nonzero", "cmd=get_result rc=fail".into()),
+            // Put twice, or put and not yet sure to be seen.
+            _ => return anything,
+        };
+        if !ok || value != Some(known) || group.twice.contains(key) {
+            return anything;
+        }
+        let value = if is_plain(known) { escaped(known) } else { "<any>".into() };
+        (cites, format!("cmd=get_result rc=ok value={value}"))
+    }
+}

@@ -1,0 +1,416 @@
+//! Writes a session as a scenario: what the clients sent, and what any server has to make of it.
+//!
+//! The order is the recorded one, in which every cause stands before its effects. What a server may choose becomes a name or a
+//! type (the kvsname, limits, mapping, whatever it provides under `PMI_` keys), and what depends on time is not asked for: a
+//! value is expected only where RFC 13 promises it, after a barrier between put and get.
+
+mod frames;
+mod lines;
+mod state;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use pmi_judge::crash::Cause;
+use pmi_judge::event::{Event, Exit, What};
+use pmi_scenario::ast::{Dialect, Source};
+use pmi_scenario::{parse, print};
+use pmi_wire::{Direction, Framing, FramingError, Proc};
+
+use state::{Happening, Rank, Writer};
+
+pub(super) use frames::tuples;
+pub(super) use state::escaped;
+
+/// Why a session cannot be written as a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unwritable(String);
+
+/// Writes the scenario. `command` is what started the session, `dialects` what was spoken in it.
+///
+/// # Errors
+///
+/// The session holds what the language has no words for.
+pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, Unwritable> {
+    let ended = |event: &Event| match event.what {
+        What::Exited { proc, exit } => Some((proc, exit)),
+        _ => None,
+    };
+    let exits: HashMap<Proc, Exit> = events.iter().filter_map(ended).collect();
+    let mut writer = Writer::new(dialect(dialects)?, exits);
+    for event in events {
+        writer.event(&event.what);
+    }
+    let text = writer.finish(command);
+    readable("server", text)
+}
+
+/// The dialect of a scenario, which has one.
+pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, Unwritable> {
+    match dialects {
+        [] => Ok(Dialect::default()),
+        [dialect] => Ok(*dialect),
+        several => {
+            let words: Vec<&str> = several.iter().map(|dialect| dialect.title()).collect();
+            let words = words.join(" and others ");
+            Err(Unwritable(format!("some processes spoke {words}, and a scenario has one dialect")))
+        }
+    }
+}
+
+/// A scenario that can be read, laid out.
+pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
+    let source = Arc::new(Source { path: format!("{name}.pmi"), text });
+    let scenario = parse(source, name).map_err(|errors| {
+        let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
+        Unwritable(format!("the scenario of the session cannot be read: {what}"))
+    })?;
+    Ok(print(&scenario))
+}
+
+/// A text as part of a comment.
+pub(super) fn commented(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Writer {
+    fn event(&mut self, what: &What) {
+        match what {
+            What::Launched { ranks, .. } => self.ranks = *ranks,
+            What::Started { proc, .. } => {
+                self.members.insert(*proc, Rank::default());
+                if proc.group != 0 && !self.trouble {
+                    let cites = self.cite("rfc13.spawn.new-group", "pmi2.common.spawn.starts");
+                    self.step(*proc, 'P', cites, "starts".into());
+                }
+            }
+            What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0),
+            What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0),
+            What::ClosedByClient { proc } => self.happens(*proc, Happening::Closed { by_client: true }),
+            What::ClosedByServer { proc } => self.happens(*proc, Happening::Closed { by_client: false }),
+            What::Exited { proc, exit } => {
+                let finalized = self.rank(*proc).finalized;
+                if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.trouble) {
+                    self.step(*proc, 'P', self.any(), format!("exit {status}"));
+                    self.trouble = true;
+                }
+            }
+            What::JobExited { exit } => self.exit = Some(*exit),
+            // A tap tells of nothing else that could be played.
+            _ => {}
+        }
+    }
+
+    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8]) {
+        let rank = self.rank(p);
+        rank.spoke |= direction == Direction::ToServer;
+        rank.connection.push(direction, bytes);
+        let mut happened = Vec::new();
+        // The server's messages tell how to read what the client has sent ahead.
+        for direction in [Direction::FromServer, Direction::ToServer] {
+            let by_client = direction == Direction::ToServer;
+            while let Some(message) = rank.connection.next(direction) {
+                match message {
+                    Ok(message) => {
+                        let (framing, text) = (message.framing, message.text.to_vec());
+                        happened.push(Happening::Said { by_client, framing, text });
+                    }
+                    // A line that long is no request, and says nothing.
+                    Err(FramingError::Line(_)) => {
+                        let (framing, text) = (Framing::Lines, Vec::new());
+                        happened.push(Happening::Said { by_client, framing, text });
+                    }
+                    Err(_) if by_client => happened.push(Happening::Garbled(bytes.to_vec())),
+                    Err(_) => {}
+                }
+            }
+        }
+        for happening in happened {
+            self.happens(p, happening);
+        }
+    }
+
+    fn happens(&mut self, p: Proc, happening: Happening) {
+        if !self.trouble && self.waits_in_fence(p, &happening) {
+            return self.rank(p).behind_fence.push_back(happening);
+        }
+        match happening {
+            Happening::Closed { by_client } => self.closed(p, by_client),
+            _ if self.trouble => {}
+            Happening::Said { by_client: true, framing: Framing::Lines, text } => self.request(p, &text),
+            Happening::Said { by_client: false, framing: Framing::Lines, text } => self.response(p, &text),
+            Happening::Said { by_client: true, framing: Framing::Frames, text } => {
+                self.frame_request(p, &text);
+                self.release(p.group);
+            }
+            Happening::Said { by_client: false, framing: Framing::Frames, text } => {
+                self.frame_response(p, &text);
+            }
+            Happening::Garbled(bytes) => {
+                let text = format!("<bytes> <0x{:02x}>{}", bytes[0], escaped(&bytes[1..]));
+                self.step(p, 'C', "", text);
+                self.trouble = true;
+            }
+        }
+    }
+
+    /// Lets those go on whose fence all have entered by now.
+    fn release(&mut self, group: u32) {
+        let waiting: Vec<Proc> = self
+            .members
+            .iter()
+            .filter(|(p, rank)| p.group == group && !rank.behind_fence.is_empty())
+            .map(|(p, _)| *p)
+            .collect();
+        for p in waiting {
+            let held = std::mem::take(&mut self.rank(p).behind_fence);
+            for happening in held {
+                self.happens(p, happening);
+            }
+        }
+    }
+
+    // ----- ends ----------------------------------------------------------------------------------------------------
+
+    fn closed(&mut self, p: Proc, by_client: bool) {
+        let exit = self.exits.get(&p).copied();
+        let rank = self.rank(p);
+        if std::mem::replace(&mut rank.closed, true) || rank.finalized {
+            return;
+        }
+        let partial = rank.connection.partial(Direction::ToServer).to_vec();
+        let spoke = rank.spoke;
+        let form = match rank.connection.framing() {
+            Framing::Lines => "<partial>",
+            Framing::Frames => "<bytes>",
+        };
+        if self.trouble {
+            if self.aborted == Some(p.group) {
+                let cites = self.cite("rfc13.abort.group", "pmi2.common.abort");
+                self.step(p, 'P', cites, "is ended".into());
+            }
+            return;
+        }
+        if !by_client {
+            self.trouble = true;
+            return self.step(p, 'P', self.any(), "is ended".into());
+        }
+        if !partial.is_empty() {
+            let text = format!("{form} <0x{:02x}>{}", partial[0], escaped(&partial[1..]));
+            self.step(p, 'C', "", text);
+        }
+        match exit {
+            // A program that knows nothing of PMI.
+            Some(Exit::Code(0)) | None if !spoke => return,
+            Some(Exit::Code(status @ 0..=255)) => self.step(p, 'P', self.any(), format!("exit {status}")),
+            Some(Exit::Signal(signal)) if !Cause::of(signal).is_from_outside() || signal == 9 => {
+                self.step(p, 'P', self.any(), format!("kill {signal}"));
+            }
+            _ => self.step(p, 'C', "", "<close>".into()),
+        }
+        self.trouble = true;
+    }
+
+    fn finish(mut self, command: &str) -> String {
+        // Who left a fence that somebody never entered.
+        self.is_over = true;
+        let groups: BTreeSet<u32> = self.members.keys().map(|p| p.group).collect();
+        groups.into_iter().for_each(|group| self.release(group));
+        let first = self.members.keys().filter(|p| p.group == 0).map(|p| p.rank + 1).max().unwrap_or(1);
+        let ranks = self.ranks.max(first);
+        let status = match self.exit {
+            Some(Exit::Code(0)) if !self.trouble => "exits 0",
+            Some(exit) if exit != Exit::Code(0) && self.aborted.is_some() => "exits nonzero",
+            _ => "exits any",
+        };
+        let mut requires: Vec<&str> = Vec::new();
+        let mut known = BTreeSet::new();
+        for step in &self.steps {
+            if !step.cites.is_empty() && known.insert(step.cites) {
+                requires.push(step.cites);
+            }
+        }
+        if requires.is_empty() {
+            requires.push(self.any());
+        }
+        let command = commented(command);
+        let mut text = format!(
+            "# A recorded session, played again: {command}\n# The requests are those of its programs, in their order. \
+             Expected is what any process manager has to answer.\n"
+        );
+        for ids in requires.chunks(5) {
+            let _ = writeln!(text, "requires {}", ids.join(" "));
+        }
+        if self.dialect != Dialect::default() {
+            let _ = writeln!(text, "dialect {}", self.dialect);
+        }
+        let needs = [(self.spawns, "spawn"), (self.names, "names")];
+        let needs: Vec<&str> = needs.into_iter().filter(|(used, _)| *used).map(|(_, word)| word).collect();
+        if !needs.is_empty() {
+            let _ = writeln!(text, "needs {}", needs.join(" "));
+        }
+        let _ = writeln!(text, "ranks {ranks}\n");
+        for step in self.steps.drain(..) {
+            let cites = if step.cites.is_empty() { String::new() } else { format!("[{}]", step.cites) };
+            let body = step.text.replace('\n', "\n    ");
+            let _ = writeln!(text, "{} {}{cites}: {body}", who(&step.who), step.role);
+        }
+        let _ = writeln!(text, "J: {status}");
+        text
+    }
+}
+
+/// Ranks of one group, in this order.
+fn who(procs: &[Proc]) -> String {
+    let group = procs[0].group;
+    let prefix = match group {
+        0 => String::new(),
+        1 => "child:".into(),
+        n => format!("child{n}:"),
+    };
+    prefix + &span(&procs.iter().map(|p| p.rank).collect::<Vec<_>>())
+}
+
+/// Ranks in this order, those that follow each other as a range.
+pub(super) fn span(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == *rank => *end = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let shown: Vec<String> =
+        runs.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    shown.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::event::Bytes;
+
+    /// The scenario of what two ranks said, without its head.
+    fn body(lines: &[&str], exits: &[(u32, Exit)]) -> String {
+        let mut whats = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
+        for line in lines {
+            let (rank, rest) = line.split_once(' ').unwrap();
+            let proc = Proc { group: 0, rank: rank.parse().unwrap() };
+            let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
+            whats.push(match rest.split_once(": ") {
+                Some(("C", text)) => What::ToServer { proc, bytes: bytes(text) },
+                Some(("S", text)) => What::FromServer { proc, bytes: bytes(text) },
+                _ => What::ClosedByClient { proc },
+            });
+        }
+        whats.extend(
+            exits
+                .iter()
+                .map(|(rank, exit)| What::Exited { proc: Proc { group: 0, rank: *rank }, exit: *exit }),
+        );
+        whats.push(What::JobExited { exit: Exit::Code(0) });
+        let events: Vec<Event> =
+            whats.into_iter().enumerate().map(|(i, what)| Event::new(i as u64, what)).collect();
+        let text = script(&events, &[Dialect::Pmi1], "pm").unwrap();
+        let (_, body) = text.split_once("ranks 2\n\n").unwrap();
+        body.to_owned()
+    }
+
+    const NAMES: [&str; 6] = [
+        "0 C: cmd=get_my_kvsname",
+        "0 S: cmd=my_kvsname rc=0 kvsname=k1",
+        "0 C: cmd=get_maxes",
+        "0 S: cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=64",
+        "1 C: cmd=get_my_kvsname",
+        "1 S: cmd=my_kvsname rc=0 kvsname=k1",
+    ];
+
+    #[test]
+    fn what_a_server_chooses_gets_a_name_or_a_type() {
+        let body = body(
+            &[
+                &NAMES[..],
+                &[
+                    "0 C: cmd=get kvsname=k1 key=PMI_process_mapping",
+                    "0 S: cmd=get_result rc=0 value=(vector,(0,1,2))",
+                    "0 C: cmd=get kvsname=k1 key=PMI_own",
+                    "0 S: cmd=get_result rc=0 value=x",
+                    "0 C: cmd=get_universe_size",
+                    "0 S: cmd=universe_size rc=0 size=7",
+                ],
+            ]
+            .concat(),
+            &[],
+        );
+        for line in [
+            "S[rfc13.kvsname.common]: cmd=my_kvsname rc=ok kvsname=$kvs:word",
+            "C: cmd=get kvsname=$kvs key=PMI_process_mapping",
+            "S[rfc13.mapping.provided]: cmd=get_result rc=ok value=<mapping>",
+            "S[rfc13.wire.response-matches-request]: cmd=get_result\n",
+            "S[rfc13.wire.response-matches-request]: cmd=universe_size\n",
+            "keylen_max=<uint>",
+        ] {
+            assert!(body.contains(line), "{line}\n{body}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_expected_only_after_a_barrier() {
+        let put = ["0 C: cmd=put kvsname=k1 key=a value=<$1>", "0 S: cmd=put_result rc=0"];
+        let get = ["1 C: cmd=get kvsname=k1 key=a", "1 S: cmd=get_result rc=0 value=<$1>"];
+        let barrier = [
+            "0 C: cmd=barrier_in",
+            "1 C: cmd=barrier_in",
+            "1 S: cmd=barrier_out rc=0",
+            "0 S: cmd=barrier_out rc=0",
+        ];
+        let early = body(&[&NAMES[..], &put, &get, &barrier].concat(), &[]);
+        assert!(early.contains("cmd=get_result\n"), "{early}");
+        let late = body(&[&NAMES[..], &put, &barrier, &get].concat(), &[]);
+        assert!(late.contains("C: cmd=put kvsname=$kvs key=a value=<<$$1>\n"), "{late}");
+        assert!(late.contains("cmd=get_result rc=ok value=<<$$1>\n"), "{late}");
+        assert!(
+            late.contains("0-1  C: cmd=barrier_in\n1,0  S[rfc13.barrier.released]: cmd=barrier_out rc=ok"),
+            "{late}"
+        );
+        // A second put, or too long a one, may be refused or not.
+        let again = body(&[&NAMES[..], &put, &put, &barrier, &get].concat(), &[]);
+        assert!(again.contains("cmd=put_result\n") && again.contains("cmd=get_result\n"), "{again}");
+    }
+
+    #[test]
+    fn ends_are_played_as_they_were() {
+        let finalize = ["0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0", "0 closed"];
+        let well = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(0))]);
+        assert!(well.ends_with("cmd=finalize_ack rc=ok\nJ: exits 0\n"), "{well}");
+        let late = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(3))]);
+        assert!(late.contains(" exit 3\nJ: exits any\n"), "{late}");
+        let died = body(
+            &[&NAMES[..], &["0 closed", "1 closed"]].concat(),
+            &[(0, Exit::Signal(11)), (1, Exit::Signal(9))],
+        );
+        assert!(
+            died.contains("0  P[rfc13.wire.response-matches-request]: kill 11\nJ: exits any\n"),
+            "{died}"
+        );
+        let abort = ["0 C: cmd=abort exitcode=4", "1 C: cmd=barrier_in", "0 closed", "1 closed"];
+        let abort = body(&[&NAMES[..], &abort].concat(), &[]);
+        assert!(
+            abort.contains("cmd=abort exitcode=4\n0-1  P[rfc13.abort.group]: is ended\nJ: exits any\n"),
+            "{abort}"
+        );
+    }
+
+    #[test]
+    fn anything_that_a_client_sends_can_be_written() {
+        for text in
+            ["close", "bytewise x", "cmd=", "cmd=a  b", "\u{7f}\u{ff} ", "", "mcmd=spawn x", "$kvs <uint>"]
+        {
+            let line = format!("0 C: {text}");
+            let body = body(&[&line], &[]);
+            assert!(body.contains("0  C:"), "{text:?}\n{body}");
+        }
+    }
+}

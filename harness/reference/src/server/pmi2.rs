@@ -532,7 +532,10 @@ impl Server {
 
     /// A server whose fence does not block holds back the answer to a get until all have entered it.
     fn held_for_fence(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
-        let Request::KvsGet { key, jobid: None, .. } = request else { return false };
+        let Request::KvsGet { key, jobid, .. } = request else { return false };
+        if jobid.as_deref().is_some_and(|id| self.groups[from.group as usize].kvsname != id) {
+            return false;
+        }
         let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::FenceAtOnceAndGetsWait)).then_some(());
         if self.effect(from, pick).is_none() || self.all_fenced(from) {
             return false;

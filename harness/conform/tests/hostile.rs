@@ -160,6 +160,89 @@ fn what_a_good_manager_leaves_behind_is_ended() {
     }
 }
 
+/// A manager whose launcher passes its jobs on to a daemon, which the test starts and which is no descendant of ours. A job goes on
+/// when its processes have ended.
+struct Daemon {
+    folder: tempfile::TempDir,
+    process: Child,
+    /// What the job does after its processes have ended, and the launcher all the time.
+    sleep: String,
+}
+
+impl Daemon {
+    fn start(salt: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let sleep = unique_sleep(salt);
+        let launcher = format!(
+            "cd {}; trap 'echo told to end; exit 7' TERM\n\
+             echo 'echo $$ >job.pid; {CONFORM} serve -n '$2' -- '$3'; exec sleep {sleep}' >$1\n\
+             echo $1 >jobs; sleep {sleep} & wait",
+            folder.path().display(),
+        );
+        fs::write(folder.path().join("launcher"), launcher).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "mkfifo jobs; while read job <jobs; do setsid sh ./$job & done"]);
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().unwrap();
+        while !folder.path().join("jobs").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Self { folder, process, sleep }
+    }
+
+    /// Plays a scenario that passes, and gives what is told of the job's end.
+    fn run(&self, cancel: &str) -> (Run, Vec<serde_json::Value>) {
+        let launcher = self.folder.path().join("launcher");
+        let profile = self.folder.path().join("profile.toml");
+        let command = format!("command = 'sh {} {{job}} {{ranks}} {{agent}}'", launcher.display());
+        fs::write(&profile, format!("name = 'x'\n{command}\n{cancel}\n")).unwrap();
+        let server = format!("@{}", profile.display());
+        let run = run(&["--server", &server, "--filter", "=group/appnum", "--timeout", "5"]);
+        let lines = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let what = lines.filter(|line| line["type"] == "event").map(|line| line["event"]["what"].clone());
+        let told = |what: &serde_json::Value| what["job_stays"].is_object() || what["job_ending"].is_object();
+        let ending = what.filter(told).collect();
+        (run, ending)
+    }
+
+    fn cancel(&self) -> String {
+        format!("test -e {0}/{{job}} && kill $(cat {0}/job.pid)", self.folder.path().display())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_job_that_stays_is_told_and_its_launcher_is_asked_first() {
+    let daemon = Daemon::start(4);
+    let (run, ending) = daemon.run("");
+    assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);
+    assert!(run.log.contains("de-facto.job.ends"), "{}", run.log);
+    assert_eq!(ending[0]["job_stays"]["names"], serde_json::json!(["sh", "sleep"]), "{ending:?}");
+    assert_eq!(ending[1]["job_ending"]["asked"]["exit"]["code"], 7, "{ending:?}");
+    assert_eq!(ending[2]["job_ending"]["killed"]["names"], serde_json::json!(["sleep"]), "{ending:?}");
+    assert!(run.log.contains("told to end"), "{}", run.log);
+    // The daemon's part of the job is out of our reach, as the next test would not show otherwise.
+    assert_eq!(sleeping(&daemon.sleep).len(), 1);
+    let end =
+        Command::new("sh").args(["-c", "kill $(cat job.pid)"]).current_dir(daemon.folder.path()).status();
+    assert!(end.unwrap().success());
+}
+
+#[test]
+fn a_job_that_only_a_command_reaches_is_cancelled() {
+    let daemon = Daemon::start(5);
+    let (run, ending) = daemon.run(&format!("cancel = '{}'", daemon.cancel()));
+    assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);
+    assert_eq!(ending[2]["job_ending"]["cancelled"]["exit"]["code"], 0, "{ending:?}");
+    assert_eq!(sleeping(&daemon.sleep), Vec::<String>::new());
+}
+
 #[test]
 fn who_starts_nothing_is_given_up_on_alike_side_by_side() {
     let filter = ["--filter", "init/", "--filter", "mapping/"];

@@ -314,6 +314,19 @@ pub enum What {
         /// What differs; `None` if it is the same.
         difference: Option<Difference>,
     },
+    /// The job has not ended although each of its processes had, or had been told to; it is ended now.
+    JobStays {
+        /// How it is known that it will not end.
+        proof: SilenceProof,
+        /// How long it was waited for at most, in milliseconds.
+        waited_ms: u64,
+        /// Processes of ours that had been told to exit and have not ended.
+        procs: Vec<Proc>,
+        /// Command names of the implementation's processes that still run, as far as they are descendants of ours.
+        names: Vec<String>,
+    },
+    /// What was done to end the job, and what came of it.
+    JobEnding(Ending),
     /// Processes are left of ranks of a program that have ended by themselves: they are of no rank's process group, with
     /// which they would have been ended.
     LeftBehind {
@@ -333,6 +346,29 @@ impl What {
             _ => None,
         }
     }
+}
+
+/// What is done, in this order, to end a job that does not end by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// The launcher was told to end, by SIGTERM.
+    Asked {
+        /// How it ended; `None` if it did not within the time that it got.
+        exit: Option<Exit>,
+    },
+    /// The command was run that the profile has for this.
+    Cancelled {
+        /// The command.
+        command: String,
+        /// How the command ended; `None` if it did not within the time that it got.
+        exit: Option<Exit>,
+    },
+    /// What was left of the launcher's processes was killed.
+    Killed {
+        /// Their command names.
+        names: Vec<String>,
+    },
 }
 
 /// What a program came to where nothing is unusual.

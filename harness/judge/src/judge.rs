@@ -25,6 +25,9 @@ const FINDINGS: usize = 1000;
 /// So many findings of the monitor about whoever is under test end a scenario.
 const ENOUGH: usize = 200;
 
+/// The requirement that a job breaks which goes on without its processes.
+const JOB_ENDS: &str = "de-facto.job.ends";
+
 /// What waiting is for, by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
@@ -197,6 +200,10 @@ impl Judge {
                 }
             }
             What::NotReached { statements } => self.unreached = *statements,
+            What::JobStays { proof, waited_ms, procs, names } => {
+                self.seq = event.seq;
+                self.job_stays(*proof, Duration::from_millis(*waited_ms), procs, names);
+            }
             _ => self.seq = event.seq,
         }
         if self.standing == Standing::Open
@@ -484,6 +491,30 @@ impl Judge {
                 }
             }
         }
+    }
+
+    /// The job goes on without its processes. Where something worse is known that may have led to it, that is enough.
+    fn job_stays(&mut self, proof: SilenceProof, waited: Duration, procs: &[Proc], names: &[String]) {
+        if self.hung || self.unjudged.is_some() || self.conversation.crashed.is_some() {
+            return;
+        }
+        let mut running = Vec::new();
+        if !procs.is_empty() {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            running.push(format!("processes that were told to exit (rank {})", procs.join(", ")));
+        }
+        if !names.is_empty() {
+            running.push(names.join(", "));
+        }
+        let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
+        let seen = match proof {
+            SilenceProof::Idle => {
+                format!("still running, and waiting for nothing that could come: {running}")
+            }
+            SilenceProof::Timeout => format!("still running after {waited:?}: {running}"),
+        };
+        let expected = "the job ends, as all of its processes have".to_owned();
+        self.find(self.seq, None, JOB_ENDS, None, expected, seen);
     }
 
     fn weigh_start(&mut self, p: Proc, cites: &str) {

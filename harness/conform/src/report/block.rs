@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use similar::{ChangeTag, TextDiffConfig};
 
 use super::{tally, text};
-use pmi_judge::event::{Event, SilenceProof, What};
+use pmi_judge::event::{Ending, Event, Exit, SilenceProof, What};
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
@@ -219,6 +219,10 @@ impl Block<'_> {
     }
 }
 
+fn ended(exit: Option<Exit>) -> String {
+    exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
+}
+
 /// An event as a transcript tells it.
 struct Told {
     rank: String,
@@ -296,6 +300,20 @@ fn told(event: &Event) -> Option<Told> {
         What::StillRunning { procs, proof } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
             told(None, "  ", format!("still running, and ended now ({proof}): rank {}", procs.join(", ")))
+        }
+        What::JobStays { procs, names, .. } => {
+            let ours = procs.iter().map(|p| format!("rank {p}"));
+            let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
+            told(None, "  ", format!("the job still runs, and is ended now: {}", all.join(", ")))
+        }
+        What::JobEnding(Ending::Asked { exit }) => {
+            told(None, "  ", format!("launcher, on SIGTERM: {}", ended(*exit)))
+        }
+        What::JobEnding(Ending::Cancelled { command, exit }) => {
+            told(None, "  ", format!("cancelled by {}: {}", text::clean(command), ended(*exit)))
+        }
+        What::JobEnding(Ending::Killed { names }) => {
+            told(None, "  ", format!("killed: {}", text::clean(&names.join(", "))))
         }
         What::LeftBehind { names } => {
             told(None, "  ", format!("left behind: {}", text::clean(&names.join(", "))))

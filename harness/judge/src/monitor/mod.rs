@@ -68,6 +68,8 @@ impl Monitor {
             | What::Outlived { .. }
             | What::BrokenMemory { .. }
             | What::OutputCompared { .. }
+            | What::JobStays { .. }
+            | What::JobEnding(_)
             | What::LeftBehind { .. } => {}
         }
     }

@@ -41,6 +41,11 @@ impl Reception {
         self.path().to_string_lossy().into_owned()
     }
 
+    /// A name that no other run has at this time, of letters, digits and dashes.
+    pub(crate) fn name(&self) -> String {
+        self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Has the reactor tell when somebody comes.
     pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<Key> {
         reactor.add(&self.listener, source, Wanted::Read)

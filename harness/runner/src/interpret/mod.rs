@@ -49,7 +49,10 @@ pub fn play(
     let _ = interpreter.run(fragments);
     // Who has just used up the time of a step will not use more of it well.
     let hung = interpreter.recorder.judge.is_hung();
-    interpreter.settle(if hung { limits.step.min(GRACE) } else { limits.step }, Duration::ZERO);
+    let ending = if hung { limits.step.min(GRACE) } else { limits.step };
+    if let Some(proof) = interpreter.settle(ending, Duration::ZERO) {
+        interpreter.end_job(proof, ending);
+    }
     let Recorder { events, judge, .. } = interpreter.recorder;
     judge.finish(events)
 }
@@ -252,6 +255,16 @@ impl<'a> Interpreter<'a> {
             self.recorder.record(what);
         }
         None
+    }
+
+    /// Ends a job that does not end by itself, and tells what still ran.
+    fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
+        let (procs, names) = self.party.still_running();
+        let waited_ms = waited.as_millis() as u64;
+        self.recorder.record(What::JobStays { proof, waited_ms, procs, names });
+        for what in self.party.end() {
+            self.recorder.record(what);
+        }
     }
 
     /// Lets all processes go that have started.

@@ -63,6 +63,15 @@ pub trait Party {
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }
+    /// What still runs of a job that should have ended: processes of ours that were told to exit, and the command names of the
+    /// implementation's.
+    fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
+        (Vec::new(), Vec::new())
+    }
+    /// Ends what still runs, by the launcher where it will; tells what was done, and what the launcher said to it.
+    fn end(&mut self) -> Vec<What> {
+        Vec::new()
+    }
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

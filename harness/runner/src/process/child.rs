@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{self, Command, ExitStatus};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::tree;
@@ -154,6 +156,21 @@ impl Drop for Launch {
     fn drop(&mut self) {
         self.end(&HashSet::new());
     }
+}
+
+/// Runs a shell command that ends a job elsewhere, and tells how the command ended; `None` if it could not be run or took too
+/// long. No other launch may have this mark.
+pub(crate) fn cancel(command: &str, mark: String) -> Option<Exit> {
+    const WAIT: Duration = Duration::from_secs(10);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).process_group(0);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut launch = Launch::start(shell, mark).ok()?;
+    let mut fds = [PollFd::from_borrowed_fd(launch.child.pidfd(), PollFlags::IN)];
+    let wait = Timespec { tv_sec: WAIT.as_secs() as i64, tv_nsec: 0 };
+    // If waiting fails the command gets no time, and that is told.
+    let _ = rustix::event::poll(&mut fds, Some(&wait));
+    launch.child.try_wait()
 }
 
 /// Removes from a command's environment the variables of the protocol, which an outer process manager may have set for us;

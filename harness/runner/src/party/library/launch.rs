@@ -20,7 +20,7 @@ use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
 use crate::party::server::Implementation;
 use crate::party::{Incoming, Party};
-use crate::process::child::{Launch, without_protocol_variables};
+use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::idle::IdleCheck;
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
@@ -82,6 +82,8 @@ pub(crate) struct LibraryParty<'a> {
 /// What a launcher has started.
 struct Job {
     launcher: Launch,
+    /// The shell command that ends the job, where one is needed.
+    cancel: Option<String>,
     ranks: u32,
     reception: Reception,
     output: Output,
@@ -167,7 +169,8 @@ impl<'a> LibraryParty<'a> {
         reception.watch(reactor, Source::Reception)?;
         std::os::unix::fs::symlink(&library.path, reception.path().join(agent::library::LIBRARY))?;
         let agent = reception.make_agent(&library.binary, agent::library::NAME, 0)?;
-        let words = server.command(ranks, 1, &agent);
+        let name = reception.name();
+        let words = server.command(ranks, 1, &agent, &name);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         without_protocol_variables(&mut command, false);
@@ -177,7 +180,8 @@ impl<'a> LibraryParty<'a> {
         let launcher = Launch::start(command, reception.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
-        self.job = Some(Job { launcher, ranks, reception, output, pids: HashSet::new() });
+        let cancel = server.cancel(&name);
+        self.job = Some(Job { launcher, cancel, ranks, reception, output, pids: HashSet::new() });
         Ok(())
     }
 
@@ -495,6 +499,9 @@ impl Drop for LibraryParty<'_> {
             if !job.ends_within(Duration::from_millis(500), reactor) {
                 job.launcher.child.signal(Signal::TERM);
                 job.ends_within(Duration::from_secs(2), reactor);
+                if let Some(command) = job.cancel.take() {
+                    cancel(&command, format!("{}-cancel", job.reception.mark()));
+                }
             }
             job.launcher.end(&job.pids);
         }

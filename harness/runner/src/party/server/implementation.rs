@@ -49,6 +49,8 @@ pub struct Implementation {
     pub dialect: Option<Dialect>,
     /// What is red, if it says so.
     pub strict: Option<Strictness>,
+    /// Shell command that ends a job, with `{job}`.
+    cancel: Option<String>,
     /// Shell commands run before the first and after the last scenario.
     pub setup: Option<String>,
     /// See `setup`.
@@ -92,6 +94,8 @@ struct Profile {
     deviations: Option<PathBuf>,
     /// What is red; the command line may say otherwise.
     strict: Option<Strictness>,
+    /// Shell command that ends the job called `{job}`.
+    cancel: Option<String>,
     /// Shell command run before the first scenario.
     setup: Option<String>,
     /// Shell command run after the last scenario.
@@ -104,7 +108,10 @@ fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::V
     parse_version(&text).map(Some).ok_or_else(wrong)
 }
 
-const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes} and {hosts}";
+const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}";
+
+/// Stands for a name that no other launch has.
+const JOB: &str = "{job}";
 
 /// Reads `spawn` or `names`.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
@@ -136,7 +143,7 @@ fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
             let Some((name, after)) = tail.split_once('}') else { break };
             if !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_lowercase())
-                && !["agent", "ranks", "nodes", "hosts"].contains(&name)
+                && !["agent", "ranks", "nodes", "hosts", "job"].contains(&name)
             {
                 return Err(ImplementationError(format!(
                     "unknown placeholder {{{name}}} in \"{command}\": {PLACEHOLDERS}"
@@ -170,6 +177,7 @@ impl Implementation {
             deviations: None,
             dialect: None,
             strict: None,
+            cancel: None,
             setup: None,
             teardown: None,
         }
@@ -198,6 +206,7 @@ impl Implementation {
             deviations: None,
             dialect: None,
             strict: None,
+            cancel: None,
             setup: None,
             teardown: None,
         };
@@ -291,6 +300,14 @@ impl Implementation {
                 this.claims.insert(need(&word).map_err(|e| at(&e))?, offered);
             }
         }
+        if let Some(cancel) = profile.cancel {
+            let commands = std::iter::once(&this.command).chain(&this.command_nodes);
+            if !cancel.contains(JOB) || commands.into_iter().any(|words| !has(words, JOB)) {
+                let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}";
+                return Err(at(&what));
+            }
+            this.cancel = Some(cancel);
+        }
         this.env = profile.env;
         this.version = profile.version.or(this.version);
         this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
@@ -345,7 +362,7 @@ impl Implementation {
         let unknown = |what: String| {
             UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), choices()))
         };
-        let command = self.command(1, 1, Path::new("true"));
+        let command = self.command(1, 1, Path::new("true"), "pmi-conform");
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
         // There is no runner yet, and one of an outer run is not ours.
@@ -421,8 +438,13 @@ impl Implementation {
         nodes <= 1 || self.command_nodes.is_some()
     }
 
-    /// The command line for this many ranks and nodes.
-    pub fn command(&self, ranks: u32, nodes: u32, agent: &Path) -> Vec<String> {
+    /// The shell command that ends the job of this name, if there is one.
+    pub fn cancel(&self, job: &str) -> Option<String> {
+        self.cancel.as_ref().map(|command| command.replace(JOB, job))
+    }
+
+    /// The command line for this many ranks and nodes. A launcher that gives names to its jobs is told this one.
+    pub fn command(&self, ranks: u32, nodes: u32, agent: &Path, job: &str) -> Vec<String> {
         let words = match &self.command_nodes {
             Some(words) if nodes > 1 => words,
             _ => &self.command,
@@ -435,6 +457,7 @@ impl Implementation {
                     .replace("{ranks}", &ranks.to_string())
                     .replace("{nodes}", &nodes.to_string())
                     .replace("{hosts}", &hosts(ranks, nodes))
+                    .replace(JOB, job)
             })
             .collect()
     }
@@ -499,12 +522,15 @@ mod tests {
     #[test]
     fn templates_and_known_launchers_become_commands() {
         let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
-        assert_eq!(server.command(3, 1, Path::new("/x/agent")), ["pm", "-n", "3", "--", "/x/agent", "a b"]);
+        assert_eq!(
+            server.command(3, 1, Path::new("/x/agent"), "j"),
+            ["pm", "-n", "3", "--", "/x/agent", "a b"]
+        );
         assert!(!server.can_span(2));
         let srun = Implementation::from_argument("srun -N1").unwrap();
-        assert_eq!(srun.command(2, 1, Path::new("a")), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
+        assert_eq!(srun.command(2, 1, Path::new("a"), "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
-        assert_eq!(hosts.command(3, 2, Path::new("a")), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+        assert_eq!(hosts.command(3, 2, Path::new("a"), "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::agent::reception::Reception;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party};
 use crate::process::Memory;
-use crate::process::child::{Launch, without_protocol_variables};
+use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::foreign::{self, Foreign};
 use crate::process::idle::IdleCheck;
@@ -26,8 +26,9 @@ use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tree};
 use pmi_judge::crash::Cause;
-use pmi_judge::event::{Bytes, Exit, What};
+use pmi_judge::event::{Bytes, Ending, Exit, What};
 use pmi_wire::Proc;
+use rustix::process::Signal;
 
 /// Most bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
@@ -37,6 +38,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
+
+/// How long a launcher that is told to end gets for it: it may wait in turn for what it has started.
+const ASKED: Duration = Duration::from_secs(5);
 
 /// How often silence is looked into within the time in which most servers answer; less often after it.
 const FIRST: Duration = Duration::from_micros(100);
@@ -140,6 +144,10 @@ pub struct ServerParty {
     hold: Vec<String>,
     expected: u32,
     launcher: Launch,
+    /// The shell command that ends the job, where one is needed.
+    cancel: Option<String>,
+    /// What was left has been ended.
+    ended: bool,
     /// It may answer when an alarm goes off.
     alarms: bool,
     /// File name of the launcher's program.
@@ -194,7 +202,8 @@ impl ServerParty {
         let reception = Reception::open()?;
         reception.watch(&mut reactor, Source::Reception)?;
         let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
-        let words = implementation.command(ranks, nodes, &agent);
+        let job = reception.name();
+        let words = implementation.command(ranks, nodes, &agent, &job);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
@@ -216,6 +225,8 @@ impl ServerParty {
             hold: Vec::new(),
             expected: ranks,
             launcher,
+            cancel: implementation.cancel(&job),
+            ended: false,
             alarms: implementation.alarms,
             program: implementation.program(),
             exit: None,
@@ -257,6 +268,21 @@ impl ServerParty {
             .collect();
         names.sort();
         names
+    }
+
+    /// The same, with the launcher if it has not ended.
+    fn running(&self) -> Vec<String> {
+        let launcher = self.exit.is_none().then(|| procfs::name(self.launcher.pid())).flatten();
+        launcher.into_iter().chain(self.leftovers()).collect()
+    }
+
+    /// Gives a launcher that was told to end the time for it, and reads what it still says.
+    fn await_exit(&mut self) {
+        let deadline = Instant::now() + ASKED;
+        while self.exit.is_none() && Instant::now() < deadline {
+            self.poll(Duration::from_millis(20));
+            self.exit = self.exit.or_else(|| self.launcher.child.try_wait());
+        }
     }
 
     /// Waits for descriptors and reads whatever is there. True if anything was.
@@ -467,9 +493,10 @@ impl ServerParty {
         pmi.is_some_and(|pmi| pmi.connection.unread_bytes().is_some_and(|n| n > 0))
     }
 
-    /// Whether the server's processes show that nothing will come.
+    /// Whether the server's processes show that nothing will come. It may wait for a process to end that was told to.
     fn is_idle(&mut self, patient: bool) -> bool {
         self.exit.is_none()
+            && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
             && self.is_read(patient)
             && self.servers_wait(patient && self.alarms)
             && !self.poll(Duration::ZERO)
@@ -610,6 +637,43 @@ impl Party for ServerParty {
         pids.into_iter().filter_map(tree::memory).collect()
     }
 
+    fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
+        let stays = |rank: &Rank| rank.dismissed && !rank.is_gone();
+        let procs = self.ranks.iter().filter(|(_, rank)| stays(rank)).map(|(p, _)| *p);
+        let mut procs: Vec<Proc> = procs.collect();
+        procs.sort_unstable();
+        (procs, self.running())
+    }
+
+    fn end(&mut self) -> Vec<What> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Vec::new();
+        }
+        for rank in self.ranks.values_mut() {
+            rank.close(&mut self.reactor);
+        }
+        let mut done = Vec::new();
+        // Its job may run elsewhere, or on behalf of a daemon, where nobody but the launcher reaches it.
+        let stays = self.exit.is_none();
+        if stays {
+            self.launcher.child.signal(Signal::TERM);
+            self.await_exit();
+            done.push(Ending::Asked { exit: self.exit });
+        }
+        if let Some(command) = self.cancel.take().filter(|_| stays || !self.is_over()) {
+            let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
+            done.push(Ending::Cancelled { command, exit });
+            self.await_exit();
+        }
+        let names = if stays { self.running() } else { Vec::new() };
+        if !names.is_empty() {
+            done.push(Ending::Killed { names });
+        }
+        self.launcher.end(&self.agents);
+        let said = self.queue.drain(..).filter(|what| matches!(what, What::Output { .. }));
+        said.chain(done.into_iter().map(What::JobEnding)).collect()
+    }
+
     fn agent(&mut self, group: u32) -> Vec<u8> {
         match self.reception.make_agent(&self.agent, agent::rank::NAME, group) {
             Ok(path) => path.into_os_string().into_vec(),
@@ -636,9 +700,6 @@ impl ServerParty {
 
 impl Drop for ServerParty {
     fn drop(&mut self) {
-        for rank in self.ranks.values_mut() {
-            rank.close(&mut self.reactor);
-        }
-        self.launcher.end(&self.agents);
+        self.end();
     }
 }

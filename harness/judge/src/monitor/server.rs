@@ -21,6 +21,9 @@ const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 /// Only the newline ends a message, however it is spread over writes.
 const IN_PIECES: &str = "rfc13.wire.newline";
 
+/// What is as long as the limits allow is taken, and comes back as it was.
+const FULL: &str = "rfc13.maxes.honoured";
+
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
     format!("rfc13.abnf.s-{}", op.rule())
@@ -80,11 +83,16 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
                 .chain(&program.info)
                 .any(|(key, value)| key.is_empty() || value.is_empty())
     };
+    // The word with which a request ends is none where it is the value of something.
+    let ends = |program: &pmi_wire::SpawnProgram| {
+        program.args.iter().map(|(_, arg)| arg).any(|arg| arg == b"endcmd")
+    };
     Some(match pending {
         // RFC 13 contradicts itself on the form of these requests.
         Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
         Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
         Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
+        Pending::Spawn(request) if request.programs.iter().any(ends) => "rfc13.abnf.string",
         Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
             "rfc13.spawn.arg-indices"
         }
@@ -268,16 +276,18 @@ impl Monitor {
             (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
             (Pending::Put { key, value, lawful }, _) => {
                 let round = self.rank(p).entered;
+                let full = self.is_full(p, &key, &value);
                 if ok {
                     self.group(p.group).puts_protocol_words |= is_protocol_word(&key);
+                    if full {
+                        self.group(p.group).puts_full = true;
+                        self.group(p.group).full_keys.insert(key.clone());
+                    }
                     self.group(p.group).kvs.acknowledged(&key, &value, round);
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.may_abort(p) {
-                        let full = self.rank(p).maxes.is_some_and(|m| {
-                            key.len() as u64 + 1 >= m.keylen_max || value.len() as u64 + 1 >= m.vallen_max
-                        });
-                        let id = if full { "rfc13.maxes.honoured" } else { "rfc13.abnf.c-put" };
+                        let id = if full { FULL } else { "rfc13.abnf.c-put" };
                         let id = self.in_pieces_or(p, id);
                         self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
                     }
@@ -316,6 +326,12 @@ impl Monitor {
             (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, line),
             _ => {}
         }
+    }
+
+    /// Whether a key or a value is as long as the limits that the process was told allow.
+    fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
+        let full = |length: usize, most: u64| length as u64 + 1 == most;
+        self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
     fn init_answered(&mut self, p: Proc, offered: Version, ok: bool, used: Option<Version>, line: &[u8]) {
@@ -366,6 +382,7 @@ impl Monitor {
         let left =
             self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
         let what = self.group(p.group).kvs.expected(key, left, value);
+        let full = self.group(p.group).full_keys.contains(key);
         let key = show(key);
         match what {
             Expected::Missing if ok && !key.starts_with("\"PMI_") => {
@@ -377,6 +394,8 @@ impl Monitor {
                 if must && !self.may_abort(p) {
                     let id = if p.group != 0 && self.rank(p).left == 0 {
                         "rfc13.spawn.preput"
+                    } else if full {
+                        FULL
                     } else {
                         "rfc13.put.visible-after-barrier"
                     };
@@ -388,7 +407,11 @@ impl Monitor {
             }
             Expected::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
-                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
+                    let id = match (ambiguous, full) {
+                        (true, _) => "rfc13.value.blank",
+                        (false, true) => FULL,
+                        (false, false) => "rfc13.get.value",
+                    };
                     self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
                 }
             }
@@ -563,6 +586,7 @@ impl Monitor {
         let left_for_good = group.ranks.values().any(|r| r.finalized || r.gone);
         self.rank(p).left = round;
         self.group(p.group).puts_protocol_words &= !ok;
+        self.group(p.group).puts_full &= !ok;
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             let expected = format!("nobody leaves barrier {round} before all have entered it");
@@ -615,6 +639,8 @@ impl Monitor {
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys are what is special about the barrier: it is by then that a manager passes them on.
             "rfc13.abnf.word".to_owned()
+        } else if op == Operation::Barrier && self.group(p.group).puts_full {
+            FULL.to_owned()
         } else if closed && duty == self::duty(op) {
             // The server did not take it for a request.
             request_rule(op)

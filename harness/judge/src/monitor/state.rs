@@ -157,6 +157,10 @@ pub(super) struct Group {
     pub(super) pmi2: pmi2_state::Group,
     /// Since the last barrier a key has been put that is called like a word of the protocol.
     pub(super) puts_protocol_words: bool,
+    /// The same, of a key or a value that is as long as the limits allow.
+    pub(super) puts_full: bool,
+    /// Such keys, and the keys of such values.
+    pub(super) full_keys: HashSet<Vec<u8>>,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
     /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what

@@ -153,6 +153,9 @@ const FILES: &[Fault] = &[
     (LIBRARY_OF_ANOTHER_NAME, &["rfc13.api.name-libpmi"]),
 ];
 
+/// How many scenarios are played before it is seen whether a fault is found by now.
+const AT_ONCE: usize = 12;
+
 /// Requirements that a library and its caller keep together; here the caller is the scenario.
 const CALLERS: &[&str] = &["rfc13.put.unique"];
 
@@ -266,8 +269,15 @@ fn our_own_library_is_clean_and_so_are_lawful_ones() {
     let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
     assert!(all.len() >= 60, "{}", all.len());
     clean(&judge(&suite, &all, &GOOD, ""));
+    // The rows of a table differ in what a library may be told, and these in what they make of their calls: one row shows it.
+    let mut tables = BTreeSet::new();
+    let one_of_each: Vec<_> = all
+        .iter()
+        .filter(|scenario| tables.insert(scenario.name.split('[').next().map(str::to_owned)))
+        .cloned()
+        .collect();
     for name in LAWFUL {
-        clean(&judge(&suite, &all, FAULTY_LIBRARY.as_ref(), name));
+        clean(&judge(&suite, &one_of_each, FAULTY_LIBRARY.as_ref(), name));
     }
 }
 
@@ -277,9 +287,15 @@ fn each_fault_is_found_for_its_reason() {
     let mut survivors: Vec<String> = Vec::new();
     let mut shown: BTreeSet<&str> = BTreeSet::new();
     let mut try_one = |name: &str, path: &Path, breaks: &[&'static str]| {
-        let results = judge(&suite, &testing(&suite, breaks), path, name);
-        let cited: BTreeSet<&str> =
-            results.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.as_str()).collect();
+        let (mut results, mut cited) = (Vec::new(), BTreeSet::new());
+        for scenarios in testing(&suite, breaks).chunks(AT_ONCE) {
+            let played = judge(&suite, scenarios, path, name);
+            cited.extend(played.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.clone()));
+            results.extend(played);
+            if breaks.iter().all(|id| cited.contains(*id)) {
+                break;
+            }
+        }
         let missed: Vec<&&str> = breaks.iter().filter(|id| !cited.contains(**id)).collect();
         if missed.len() == breaks.len() {
             let unjudged: Vec<&String> = results.iter().filter_map(|r| r.reason.as_ref()).collect();

@@ -2,7 +2,7 @@
 
 use pmi_wire::{
     Connection, Direction, Framing, FramingError, MessageError, Operation, Request, RequestError,
-    SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
+    SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading, frame_length,
 };
 
 use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
@@ -37,8 +37,10 @@ impl Monitor {
         if !partial.is_empty() && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p);
         }
-        // No server need wait for its end.
-        self.group(p.group).may_abort |= partial.len() > LONG_REQUEST;
+        // No server need wait for its end, nor for as much as its header tells.
+        let told = partial.first_chunk().filter(|_| connection.framing() == Framing::Frames);
+        let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
+        self.group(p.group).may_abort |= length > LONG_REQUEST;
         self.rank(p).connection = connection;
     }
 

@@ -6,8 +6,8 @@ use pmi_wire::pmi2::{
 };
 use pmi_wire::{FrameError, FramingError, Proc, place};
 
-use super::pmi2_state::{Detail, PREPUT, Pending, Put, Rank};
-use super::state::{Monitor, RESERVED};
+use super::pmi2_state::{Detail, PREPUT, Pending, Put};
+use super::state::{LONG_REQUEST, Monitor, RESERVED, Rank};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
@@ -30,12 +30,32 @@ fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
     }
 }
 
+/// What is broken if none of these values comes back.
+fn values_rule<'a>(
+    key: &[u8],
+    values: impl IntoIterator<Item = &'a Vec<u8>>,
+    common: &'static str,
+) -> &'static str {
+    let mut rules = values.into_iter().map(|value| pair_rule(key, value, common));
+    rules.find(|rule| *rule != common).unwrap_or(common)
+}
+
 fn shown(bytes: &[u8]) -> Seen {
     show(bytes).into()
 }
 
+/// Whether a pair is one that every server takes.
+fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
+    is_key(key)
+        && !value.is_empty()
+        && value.len() < VALUE_MAX
+        && key.len() < KEY_MAX
+        && !value.contains(&b';')
+        && !key.starts_with(RESERVED)
+}
+
 impl Monitor {
-    fn pmi2(&mut self, p: Proc) -> &mut Rank {
+    fn pmi2(&mut self, p: Proc) -> &mut super::pmi2_state::Rank {
         &mut self.rank(p).pmi2
     }
 
@@ -71,6 +91,8 @@ impl Monitor {
 
     /// A frame of a client.
     pub(super) fn pmi2_request(&mut self, p: Proc, body: &[u8]) {
+        // No server need read so much.
+        self.group(p.group).may_abort |= body.len() > LONG_REQUEST;
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
             Err(error) => return self.bad_pmi2_request(p, &error, body),
@@ -114,16 +136,28 @@ impl Monitor {
                 Detail::Fence(rank.entered)
             }
             Request::InfoPutnodeattr { key, value } => {
+                let lawful = is_within_limits(key, value);
                 let node = (self.node_of(p), key.to_vec());
                 self.group(p.group).pmi2.node.entry(node).or_default().insert(value.to_vec());
-                Detail::PutNode { key: key.to_vec() }
+                Detail::PutNode { key: key.to_vec(), lawful }
             }
-            Request::InfoGetnodeattr { key, wait } => Detail::GetNode { key: key.to_vec(), wait: *wait },
+            Request::InfoGetnodeattr { key, wait } => {
+                let node = (self.node_of(p), key.to_vec());
+                let there = self.group(p.group).pmi2.node_there.contains(&node);
+                Detail::GetNode { key: node.1, wait: *wait, there }
+            }
             Request::NamePublish { name, port } => {
+                self.pmi2_contest(name, true);
                 Detail::Publish { name: name.to_vec(), port: port.to_vec() }
             }
-            Request::NameLookup { name } => Detail::Lookup { name: name.to_vec() },
-            Request::NameUnpublish { name } => Detail::Unpublish { name: name.to_vec() },
+            Request::NameLookup { name } => {
+                self.pmi2_contest(name, false);
+                Detail::Lookup { name: name.to_vec() }
+            }
+            Request::NameUnpublish { name } => {
+                self.pmi2_contest(name, true);
+                Detail::Unpublish { name: name.to_vec() }
+            }
             Request::Spawn { preput, programs } => {
                 self.spawned += 1;
                 let id = self.spawned;
@@ -171,11 +205,24 @@ impl Monitor {
             self.client_error(p, "pmi2.common.fullinit-first", "fullinit once", shown(body));
         } else if command != Command::Fullinit && command != Command::Abort && !joined {
             self.client_error(p, "pmi2.common.fullinit-first", "fullinit first", shown(body));
-        } else if waits && thrid.is_none() {
+        } else if waits {
             let expected =
                 "no request before the last one is answered, unless both have a thrid of their own";
             self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
             self.lose_correlation(p);
+        }
+    }
+
+    /// Notes that two requests about a name overlap, unless both only look it up: a server may take them in any order.
+    fn pmi2_contest(&mut self, name: &[u8], changes: bool) {
+        let overlaps = |pending: &Pending| match &pending.what {
+            Detail::Publish { name: other, .. } | Detail::Unpublish { name: other } => other == name,
+            Detail::Lookup { name: other } => changes && other == name,
+            _ => false,
+        };
+        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
+        if ranks.any(|rank| rank.pmi2.pending.iter().any(overlaps)) {
+            self.contested_names.insert(name.to_vec());
         }
     }
 
@@ -195,13 +242,7 @@ impl Monitor {
         let early = early.map(|(rank, _)| *rank);
         let puts = group.puts.entry(key.to_vec()).or_default();
         puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
-        let lawful = puts.len() == 1
-            && is_key(key)
-            && !value.is_empty()
-            && value.len() < VALUE_MAX
-            && key.len() < KEY_MAX
-            && !value.contains(&b';')
-            && !key.starts_with(RESERVED);
+        let lawful = puts.len() == 1 && is_within_limits(key, value);
         if let Some(rank) = early
             && lawful
             && !self.state_unknown(p)
@@ -232,11 +273,16 @@ impl Monitor {
         };
         let thrid = response.get("thrid");
         let unknown = self.state_unknown(p);
-        let pending = &self.pmi2(p).pending;
-        let of_thread = |pending: &Pending| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
+        let pending = &mut self.pmi2(p).pending;
         let fits = |pending: &Pending| pending.command == response.command;
-        let place =
-            pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
+        let of_thread = |pending: &Pending| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
+        let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
+        // Some servers never tell the thread.
+        let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
+        if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
+            // Which of them it answers, nobody can tell.
+            pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.what = Detail::Unclear);
+        }
         let Some(place) = place else {
             let asked = pending.first().map(|pending| pending.command);
             let (requirement, expected) = match asked {
@@ -300,9 +346,14 @@ impl Monitor {
                 self.pmi2_got(p, &key, fences, srcid, response, body);
             }
             Detail::Get { .. } => {}
+            Detail::Unclear => {}
             Detail::Fence(number) => {
                 self.pmi2(p).left = number;
-                if !ok && !excused {
+                // Who has gone will never enter.
+                let entered = |rank: &Rank| rank.pmi2.entered >= number;
+                let gone = |rank: &Rank| rank.finalized || rank.gone || rank.closed;
+                let lacking = self.group(p.group).ranks.values().any(|rank| gone(rank) && !entered(rank));
+                if !ok && !excused && !lacking {
                     self.server_error(
                         p,
                         "pmi2.common.fence",
@@ -312,16 +363,16 @@ impl Monitor {
                 }
                 self.fence_left(p, number, ok && !unknown, body);
             }
-            Detail::PutNode { key } => {
+            Detail::PutNode { key, lawful } => {
                 let node = self.node_of(p);
                 if ok {
                     self.group(p.group).pmi2.node_there.insert((node, key));
-                } else if !excused {
+                } else if lawful && !excused {
                     self.server_error(p, "pmi2.common.nodeattr", "the attribute is stored", shown(body));
                 }
             }
-            Detail::GetNode { key, wait } if p.group == 0 && !unknown => {
-                self.node_attribute(p, &key, wait, response, body);
+            Detail::GetNode { key, wait, there } if p.group == 0 && !unknown => {
+                self.node_attribute(p, &key, wait, there, response, body);
             }
             Detail::GetNode { .. } => {}
             Detail::Publish { name, port } => {
@@ -444,8 +495,7 @@ impl Monitor {
                 self.server_error(p, id, expected, shown(body));
             }
         } else if !puts.iter().any(|put| put.value == *value) {
-            let rules = puts.iter().map(|put| pair_rule(key, &put.value, COMMON_VALUE));
-            let requirement = rules.into_iter().find(|rule| *rule != COMMON_VALUE).unwrap_or(COMMON_VALUE);
+            let requirement = values_rule(key, puts.iter().map(|put| &put.value), COMMON_VALUE);
             let expected = format!("the value that was put, {}", show(&puts[0].value));
             self.server_error(p, requirement, expected, shown(body));
         }
@@ -465,15 +515,23 @@ impl Monitor {
         }
     }
 
-    fn node_attribute(&mut self, p: Proc, key: &[u8], wait: bool, response: &Response<'_>, body: &[u8]) {
+    /// `there`: it was there already when it was asked for.
+    fn node_attribute(
+        &mut self,
+        p: Proc,
+        key: &[u8],
+        wait: bool,
+        there: bool,
+        response: &Response<'_>,
+        body: &[u8],
+    ) {
         let node = (self.node_of(p), key.to_vec());
         let Some(found) = response.is_found() else {
             let expected = "found=TRUE or found=FALSE";
             return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
         };
         let group = &self.group(p.group).pmi2;
-        let (values, there) =
-            (group.node.get(&node).cloned().unwrap_or_default(), group.node_there.contains(&node));
+        let values = group.node.get(&node).cloned().unwrap_or_default();
         let elsewhere = group.node.keys().any(|(other, k)| *other != node.0 && k == key);
         let excused = self.may_abort(p);
         if key.starts_with(RESERVED) {
@@ -491,7 +549,8 @@ impl Monitor {
             }
             Some(value) if !values.contains(&*value) => {
                 let expected = "the value that a process of this node has put";
-                self.server_error(p, "pmi2.common.nodeattr", expected, shown(body));
+                let requirement = values_rule(key, &values, "pmi2.common.nodeattr");
+                self.server_error(p, requirement, expected, shown(body));
             }
             None if found => {
                 self.server_error(p, "pmi2.common.nodeattr", "a value, since it is found", shown(body));
@@ -522,7 +581,8 @@ impl Monitor {
             }
             Some(port) if found && !ports.contains(&*port) => {
                 let expected = "the port that was published";
-                self.server_error(p, "pmi2.common.names.lookup", expected, shown(body));
+                let requirement = values_rule(name, &ports, "pmi2.common.names.lookup");
+                self.server_error(p, requirement, expected, shown(body));
             }
             None if found => {
                 self.server_error(p, "pmi2.common.names.lookup", "a port, since it is found", shown(body));
@@ -548,7 +608,10 @@ impl Monitor {
         match &pending.what {
             Detail::Fence(number) => !entered(*number),
             Detail::Get { fences, .. } => !entered(*fences),
-            Detail::GetNode { key, wait } => *wait && !group.pmi2.node_there.contains(&(node, key.clone())),
+            Detail::Unclear => true,
+            Detail::GetNode { key, wait, .. } => {
+                *wait && !group.pmi2.node_there.contains(&(node, key.clone()))
+            }
             _ => pending.command == Command::Ring && !entered(u64::MAX),
         }
     }
@@ -672,6 +735,61 @@ mod tests {
     #[case(&[(0, false, "cmd=name-lookup;name=n;"), (0, true, "cmd=name-lookup-response;rc=0;port=p;")], &["pmi2.common.names.miss"])]
     fn each_answer_is_held_to_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
         assert_eq!(found(2, said), broken);
+    }
+
+    #[test]
+    fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
+        let long = format!("cmd=info-putnodeattr;key={};value=v;", "k".repeat(65));
+        let publish =
+            [(0, false, "cmd=name-publish;name=n;port=p;"), (0, true, "cmd=name-publish-response;rc=0;")];
+        let lookup = (1, false, "cmd=name-lookup;name=n;");
+        let hit = (1, true, "cmd=name-lookup-response;rc=0;port=p;");
+        let miss = (1, true, "cmd=name-lookup-response;rc=1;");
+        assert!(found(2, &[publish[0], lookup, hit, publish[1]]).is_empty());
+        assert_eq!(found(2, &[publish[0], publish[1], lookup, miss]), ["pmi2.common.names.lookup"]);
+        let put = [
+            (0, false, "cmd=info-putnodeattr;key=k;value=v;"),
+            (0, true, "cmd=info-putnodeattr-response;rc=0;"),
+        ];
+        let get = (1, false, "cmd=info-getnodeattr;key=k;");
+        let none = (1, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
+        assert!(found(2, &[get, put[0], put[1], none]).is_empty());
+        assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
+        // A semicolon that is not undone is told as such.
+        let put = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
+        let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
+        assert_eq!(found(2, &[put[0], put[1], get, cut]), ["pmi2.draft.semicolons"]);
+        let put = [(0, false, "cmd=info-putnodeattr;key=k;value=v;"), put[1]];
+        let refused = (0, true, "cmd=info-putnodeattr-response;rc=1;");
+        assert!(found(1, &[(0, false, &long), refused]).is_empty());
+        assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);
+        // One of two that are under way has no thrid, so the server may end the job.
+        let both = [(0, false, "cmd=kvs-fence;"), (0, false, "cmd=job-getid;thrid=1;"), (0, true, "close")];
+        assert!(found(2, &both).is_empty());
+        // Which of two is answered cannot be told without a thrid.
+        let two = [
+            (0, false, "cmd=info-getnodeattr;thrid=1;key=w;wait=TRUE;"),
+            (0, false, "cmd=info-getnodeattr;thrid=2;key=k;"),
+            (0, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;"),
+            (0, true, "silence"),
+        ];
+        assert_eq!(found(1, &two), ["pmi2.draft.thrid-echoed"]);
+        let mixed = [two[0], (0, false, "cmd=info-getnodeattr;key=k;"), two[2], two[3]];
+        assert!(found(1, &mixed).is_empty());
+        // Who has left does not enter a fence.
+        let left = [(1, false, "cmd=finalize;"), (1, true, "cmd=finalize-response;rc=0;")];
+        let fence = [(0, false, "cmd=kvs-fence;"), (0, true, "cmd=kvs-fence-response;rc=1;")];
+        assert!(found(2, &[left, fence].concat()).is_empty());
+        assert_eq!(found(1, &fence), ["pmi2.common.fence"]);
+        // Nobody need read so much.
+        let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
+        assert!(
+            found(
+                2,
+                &[(0, false, &long), (0, true, "close"), (1, false, "cmd=job-getid;"), (1, true, "close")]
+            )
+            .is_empty()
+        );
     }
 
     #[test]

@@ -33,10 +33,13 @@ pub(super) enum Detail {
     },
     PutNode {
         key: Vec<u8>,
+        lawful: bool,
     },
+    /// `there` if it was there already when it was asked for.
     GetNode {
         key: Vec<u8>,
         wait: bool,
+        there: bool,
     },
     Publish {
         name: Vec<u8>,
@@ -54,6 +57,8 @@ pub(super) enum Detail {
         bare: bool,
     },
     Plain,
+    /// It may have been answered already: an answer came that fits several.
+    Unclear,
 }
 
 /// One process that speaks PMI-2.

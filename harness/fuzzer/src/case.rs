@@ -6,13 +6,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Action, Alternative, BinOp, Expr, Grade, Kind, Need, Piece, ProcessAction, RankSet, Role, Scenario, Span,
-    Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
+    Action, Alternative, BinOp, Dialect, Encoding, Expr, Grade, Kind, Need, Piece, ProcessAction, RankSet,
+    Role, Scenario, Span, Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
 };
-use pmi_wire::{Message, Operation, Proc, Request, ValueReading};
+use pmi_wire::pmi2::{self, Command, Semicolons};
+use pmi_wire::{HEADER, Message, Operation, Proc, Request, ValueReading, frame_header};
+
+use super::op::Op;
+use super::said::{Reader, Said};
+use super::spawn_guard;
 
 /// Cited where the judge knows no requirement: what a server has to do about what is no message.
 const SERVER_CITES: &str = "rfc13.error.close";
+/// The same for servers of PMI-2. It is only told: what is red, the judge knows.
+const PMI2_SERVER_CITES: &str = "pmi2.draft.unknown-command";
 /// The same for programs and libraries.
 const CLIENT_CITES: &str = "rfc13.error.abort";
 
@@ -40,6 +47,16 @@ pub(crate) fn literal(bytes: impl Into<Vec<u8>>) -> Piece {
 /// The name of the keyval space.
 pub(crate) fn kvsname() -> Piece {
     Piece::Var("kvs".to_owned())
+}
+
+/// The id of the job.
+pub(crate) fn jobid() -> Piece {
+    Piece::Var("jobid".to_owned())
+}
+
+/// The rank that speaks.
+pub(crate) fn own_rank() -> Piece {
+    Piece::Var("rank".to_owned())
 }
 
 /// A program that reports to us.
@@ -148,20 +165,34 @@ pub(crate) fn step(who: Who, role: Role, action: Action) -> Stmt {
     Stmt::Step(Step { who, role, cites: None, action, span: Span::default() })
 }
 
-/// One write of messages by us; `partial` leaves out the last newline.
+/// One write of messages of PMI-1 by us; `partial` leaves out the last newline.
+#[cfg(test)]
 pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
-    let mode = WriteMode { partial, ..WriteMode::default() };
+    write_as(rank, Encoding::Dialect, lines, partial)
+}
+
+/// One write by us; `partial` leaves out the last byte.
+pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
+    let mode = WriteMode { partial, encoding, ..WriteMode::default() };
     step(one(rank), Role::Client, Action::Message { mode, lines })
 }
 
-/// Every rank says init and asks for the limits and the name of the keyval space.
-pub(crate) fn join() -> Stmt {
-    Stmt::Use { name: unplaced("joined".to_owned()), with: Vec::new() }
+/// Every rank begins: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
+pub(crate) fn join(dialect: Dialect) -> Stmt {
+    let name = match dialect {
+        Dialect::Pmi1 => "joined",
+        Dialect::Pmi2 => "pmi2-joined",
+    };
+    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
 }
 
 /// Every rank says finalize and is acknowledged.
-pub(crate) fn leave() -> Stmt {
-    Stmt::Use { name: unplaced("finalized".to_owned()), with: Vec::new() }
+pub(crate) fn leave(dialect: Dialect) -> Stmt {
+    let name = match dialect {
+        Dialect::Pmi1 => "finalized",
+        Dialect::Pmi2 => "pmi2-finalized",
+    };
+    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
 }
 
 pub(crate) fn close(rank: u32) -> Stmt {
@@ -180,9 +211,9 @@ pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing has been done that would allow the server to withhold the answer to this request.
-    Due(Operation),
+    Due(Op),
     /// It is due, but the server may first wait for the rest of what another process has begun to say.
-    InTime(Operation),
+    InTime(Op),
     /// An answer, the end of the connection or nothing.
     Optional,
 }
@@ -218,9 +249,9 @@ fn one_of(all: &[(Grade, Action)]) -> Action {
 }
 
 /// What answers a request, with the names that it binds.
-fn response(op: Operation) -> Template {
+fn response(op: Op) -> Template {
     let mut line = template(vec![literal("cmd=")]);
-    match op.response_cmd() {
+    match op.response_name() {
         Some(cmd) => push(&mut line, literal(cmd)),
         None => push(&mut line, Piece::Typed(Kind::Any)),
     }
@@ -229,8 +260,9 @@ fn response(op: Operation) -> Template {
         push(&mut line, Piece::Capture(name.to_owned(), kind));
     };
     match op {
-        Operation::Kvsname => bind("kvsname", "kvs", Kind::Word),
-        Operation::Maxes => {
+        Op::Pmi1(Operation::Kvsname) => bind("kvsname", "kvs", Kind::Word),
+        Op::Pmi2(Command::JobGetid) => bind("jobid", "jobid", Kind::Any),
+        Op::Pmi1(Operation::Maxes) => {
             Limit::ALL.iter().for_each(|limit| bind(limit.name(), limit.name(), Kind::Uint(None, None)))
         }
         _ => {}
@@ -260,7 +292,7 @@ pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
 pub(crate) enum ServerStep<'a> {
     Join,
     Leave,
-    Write { rank: u32, lines: &'a [Template], partial: bool },
+    Write { rank: u32, encoding: Encoding, lines: &'a [Template], partial: bool },
     Wait { rank: u32, answer: Answer },
     Close { rank: u32 },
     Exit { rank: u32, status: u8 },
@@ -275,8 +307,8 @@ impl<'a> ServerStep<'a> {
         let step = match stmt {
             Stmt::Use { name, with } if with.is_empty() => {
                 return match name.value.as_str() {
-                    "joined" => Some(Self::Join),
-                    "finalized" => Some(Self::Leave),
+                    "joined" | "pmi2-joined" => Some(Self::Join),
+                    "finalized" | "pmi2-finalized" => Some(Self::Leave),
                     _ => None,
                 };
             }
@@ -289,7 +321,7 @@ impl<'a> ServerStep<'a> {
         let rank = rank_of(stmt)?;
         Some(match (&step.action, step.role) {
             (Action::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
-                Self::Write { rank, lines, partial: mode.partial }
+                Self::Write { rank, encoding: mode.encoding, lines, partial: mode.partial }
             }
             (Action::Close, Role::Client) => Self::Close { rank },
             (Action::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
@@ -325,7 +357,7 @@ fn command(action: &Action) -> Option<String> {
     // Nearly always it comes first, and nothing has to be split.
     if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
         && let Some(rest) = bytes.strip_prefix(b"cmd=").or(bytes.strip_prefix(b"mcmd="))
-        && let Some(word) = rest.split(|b| *b == b' ').next().filter(|word| !word.is_empty())
+        && let Some(word) = rest.split(|b| matches!(b, b' ' | b';')).next().filter(|word| !word.is_empty())
     {
         return String::from_utf8(word.to_vec()).ok();
     }
@@ -333,15 +365,15 @@ fn command(action: &Action) -> Option<String> {
 }
 
 /// Which request a message answers.
-fn answers(action: &Action) -> Option<Operation> {
-    Operation::from_response_cmd(command(action)?.as_bytes())
+fn answers(action: &Action) -> Option<Op> {
+    Op::of_response(command(action)?.as_bytes())
 }
 
 /// Whether lines have only what campaigns send.
 fn are_sent(lines: &[Template]) -> bool {
     lines.iter().flat_map(|line| &line.pieces).all(|piece| match piece {
-        Piece::Literal { .. } => true,
-        Piece::Var(name) => matches!(name.as_str(), "kvs" | "agent"),
+        Piece::Literal { .. } | Piece::Cut => true,
+        Piece::Var(name) => matches!(name.as_str(), "kvs" | "jobid" | "rank" | "agent"),
         Piece::Fill(expr) => length(expr).is_some(),
         _ => false,
     })
@@ -389,6 +421,14 @@ pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Templa
     }
 }
 
+/// What becomes of what a statement has us send.
+pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
+    match stmt {
+        Stmt::Step(Step { action: Action::Message { mode, .. }, .. }) => mode.encoding,
+        _ => Encoding::Dialect,
+    }
+}
+
 /// Takes the newline of what a statement sends away, or gives it back.
 pub(crate) fn toggle_partial(stmt: &mut Stmt) {
     if let Stmt::Step(Step {
@@ -415,12 +455,18 @@ fn is_end(stmt: &Stmt) -> bool {
 
 impl Case {
     /// A case of so many processes, in which these statements are played.
-    pub fn new(tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
+    pub fn new(tests: UnderTest, ranks: u32, body: Vec<Stmt>) -> Self {
+        Self::speaking(Dialect::Pmi1, tests, ranks, body)
+    }
+
+    /// The same in another protocol.
+    pub(crate) fn speaking(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
         if tests == UnderTest::Client {
             body.push(ends());
         }
         let mut scenario = Scenario::new("generated", "", &[]);
         (scenario.tests, scenario.ranks, scenario.body) = (tests, ranks, body);
+        scenario.dialect = dialect;
         scenario.serving.sized = true;
         let mut case = Self { scenario, ingredients: BTreeSet::new() };
         case.cite(None);
@@ -436,8 +482,11 @@ impl Case {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));
         }
-        let tests = scenario.tests;
+        let (tests, dialect) = (scenario.tests, scenario.dialect);
         for stmt in &mut scenario.body {
+            if dialect == Dialect::Pmi2 {
+                as_bodies(stmt);
+            }
             let fits = match tests {
                 UnderTest::Server => ServerStep::of(stmt).is_some(),
                 UnderTest::Client | UnderTest::Library => is_of_client(stmt),
@@ -484,6 +533,7 @@ impl Case {
     /// Cites a requirement: the one that is broken, or one that fits what is said.
     pub fn cite(&mut self, requirement: Option<&str>) {
         let fits = match self.scenario.tests {
+            UnderTest::Server if self.scenario.dialect == Dialect::Pmi2 => PMI2_SERVER_CITES,
             UnderTest::Server => SERVER_CITES,
             UnderTest::Client | UnderTest::Library => CLIENT_CITES,
         };
@@ -575,7 +625,7 @@ impl Case {
         let ranks = self.ranks();
         if self.tests() == UnderTest::Server {
             self.realign();
-            return self.is_sound();
+            return self.is_sound() && self.is_bounded();
         }
         self.scenario.body.iter().all(|stmt| rank_of(stmt).is_none_or(|rank| rank < ranks))
     }
@@ -589,6 +639,22 @@ impl Case {
                 && rank_of(stmt).is_none_or(|rank| rank < self.ranks())
                 && sent(stmt, UnderTest::Server).into_iter().flatten().all(|line| known.binds(line))
         })
+    }
+
+    /// Whether the spawns in it, if any, ask for few processes, however a server reads them. Only of a case against a server.
+    pub(crate) fn is_bounded(&self) -> bool {
+        if self.scenario.dialect == Dialect::Pmi1 {
+            return true;
+        }
+        let mut said = vec![Vec::new(); self.ranks() as usize];
+        for stmt in &self.scenario.body {
+            if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(stmt)
+                && let Some(said) = said.get_mut(rank as usize)
+            {
+                said.extend(bytes_said(encoding, lines, partial));
+            }
+        }
+        said.iter().all(|said| spawn_guard::is_bounded(said))
     }
 
     /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
@@ -616,14 +682,15 @@ impl Case {
     /// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
     /// answer yet, if one has none.
     fn refit(&mut self, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
+        let dialect = self.scenario.dialect;
         let mut open = vec![Open::default(); self.ranks() as usize];
         let mut number = 0;
         self.scenario.body.retain_mut(|stmt| {
             number += 1;
             let (rank, answer) = match ServerStep::of(stmt) {
-                Some(ServerStep::Write { rank, lines, partial }) => {
+                Some(ServerStep::Write { rank, encoding, lines, partial }) => {
                     if let Some(open) = open.get_mut(rank as usize) {
-                        open.write(lines, partial);
+                        open.write(dialect, encoding, lines, partial);
                     }
                     return true;
                 }
@@ -646,16 +713,19 @@ impl Case {
             return None;
         }
         let mut joined = self.clone();
-        joined.scenario.body.insert(0, join());
+        joined.scenario.body.insert(0, join(self.scenario.dialect));
         Some(joined)
     }
 
     /// The same with a start in good order instead of what ranks say of their own at the start.
     pub(crate) fn joined_instead(&self) -> Option<Self> {
+        let words: &[&str] = match self.scenario.dialect {
+            Dialect::Pmi1 => &["init", "get_maxes", "get_my_kvsname"],
+            Dialect::Pmi2 => &["init", "fullinit"],
+        };
         let starts = |stmt: &Stmt| match stmt {
             Stmt::Step(Step { action: action @ Action::Message { .. }, role: Role::Client, .. }) => {
-                let op = command(action).and_then(|word| Operation::from_request_cmd(word.as_bytes()));
-                matches!(op, Some(Operation::Init | Operation::Maxes | Operation::Kvsname))
+                command(action).is_some_and(|word| words.contains(&word.as_str()))
             }
             _ => false,
         };
@@ -754,6 +824,7 @@ fn line_weight(line: &Template) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     kvs: bool,
+    jobid: bool,
     limits: bool,
     passed_on: u32,
 }
@@ -763,8 +834,12 @@ impl Known {
     pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
         match ServerStep::of(stmt) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
-            Some(ServerStep::Wait { answer: Answer::Due(Operation::Kvsname), .. }) => self.kvs = true,
-            Some(ServerStep::Wait { answer: Answer::Due(Operation::Maxes), .. }) => self.limits = true,
+            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => match op {
+                Op::Pmi1(Operation::Kvsname) => self.kvs = true,
+                Op::Pmi1(Operation::Maxes) => self.limits = true,
+                Op::Pmi2(Command::JobGetid) => self.jobid = true,
+                _ => {}
+            },
             Some(ServerStep::PassedOn) => self.passed_on += 1,
             Some(ServerStep::Upstream(action)) => {
                 let least = match action {
@@ -783,7 +858,8 @@ impl Known {
     /// Whether every name in a line has a value.
     fn binds(&self, line: &Template) -> bool {
         line.pieces.iter().all(|piece| match piece {
-            Piece::Var(name) => name != "kvs" || self.kvs,
+            Piece::Var(name) if name == "kvs" => self.kvs,
+            Piece::Var(name) if name == "jobid" => self.jobid,
             Piece::Fill(Expr::Number(_)) => true,
             Piece::Fill(_) => self.limits,
             _ => true,
@@ -796,6 +872,7 @@ impl Known {
             for piece in &mut line.pieces {
                 match piece {
                     Piece::Var(name) if name == "kvs" && !self.kvs => *piece = literal("kvs_0"),
+                    Piece::Var(name) if name == "jobid" && !self.jobid => *piece = literal("job_0"),
                     Piece::Fill(expr) if !self.limits => {
                         if let Some((Some(_), plus)) = length(expr) {
                             *piece = letters(64 + plus.max(-60));
@@ -809,11 +886,11 @@ impl Known {
     }
 }
 
-/// A line that an answer may come to.
+/// A message that an answer may come to.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// By its command, whatever else it says; `None` for what is no request of RFC 13.
-    op: Option<Operation>,
+    /// By its command, whatever else it says; `None` for what is no request of the protocol.
+    op: Option<Op>,
     /// It says what such a request has to say.
     is_proper: bool,
 }
@@ -822,39 +899,144 @@ struct Asked {
 #[derive(Clone, Default)]
 struct Open {
     asked: VecDeque<Asked>,
+    /// A line of PMI-1 that is not complete.
     partial: Vec<u8>,
     spawning: bool,
+    /// What is said in PMI-2.
+    reader: Reader,
 }
 
 impl Open {
-    fn write(&mut self, lines: &[Template], partial: bool) {
-        for (i, line) in lines.iter().enumerate() {
-            for piece in &line.pieces {
-                match piece {
-                    Piece::Literal { bytes, .. } => self.partial.extend_from_slice(bytes),
-                    _ => self.partial.push(b'x'),
+    fn write(&mut self, dialect: Dialect, encoding: Encoding, lines: &[Template], partial: bool) {
+        let said = bytes_said(encoding, lines, partial);
+        match dialect {
+            Dialect::Pmi1 => {
+                self.partial.extend(said);
+                while let Some(end) = memchr::memchr(b'\n', &self.partial) {
+                    let line: Vec<u8> = self.partial.drain(..=end).collect();
+                    self.line(&line[..end]);
+                }
+                self.spawning &= partial;
+            }
+            Dialect::Pmi2 => {
+                for said in self.reader.push(&said) {
+                    match said {
+                        Said::Line(line) => self.line(&line),
+                        Said::Body(body) => self.body(&body),
+                        Said::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
+                    }
                 }
             }
-            if !partial || i + 1 < lines.len() {
-                let whole = std::mem::take(&mut self.partial);
-                whole.split(|b| *b == b'\n').for_each(|line| self.line(line));
-            }
         }
-        self.spawning &= partial;
     }
 
     fn line(&mut self, line: &[u8]) {
         if line.starts_with(b"mcmd=spawn") {
             if !std::mem::replace(&mut self.spawning, true) {
-                self.asked.push_back(Asked { op: Some(Operation::Spawn), is_proper: true });
+                self.asked.push_back(Asked { op: Some(Operation::Spawn.into()), is_proper: true });
             }
         } else if !self.spawning || line.starts_with(b"cmd=") {
             let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
-            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd));
+            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd)).map(Op::from);
             let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
             self.asked.push_back(Asked { op, is_proper });
         }
     }
+
+    fn body(&mut self, body: &[u8]) {
+        let name = body.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
+        let op = name.and_then(Command::from_name).map(Op::from);
+        let is_proper = pmi2::Request::parse(body, Semicolons::Doubled).is_ok();
+        self.asked.push_back(Asked { op, is_proper });
+    }
+}
+
+/// What is written, with something in the place of what is only known when it is played.
+fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
+    let mut all = Vec::new();
+    for line in lines {
+        let text = bytes_of(line);
+        match encoding {
+            Encoding::Body => {
+                all.extend_from_slice(&frame_header(text.len()).unwrap_or([b'9'; HEADER]));
+                all.extend(text);
+            }
+            Encoding::Bytes => all.extend(text),
+            Encoding::Line | Encoding::Dialect => {
+                all.extend(text);
+                all.push(b'\n');
+            }
+        }
+    }
+    if partial {
+        all.pop();
+    }
+    all
+}
+
+/// A text, with something in the place of what is only known when it is played.
+pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
+    let mut text = Vec::new();
+    for piece in &line.pieces {
+        match piece {
+            Piece::Literal { bytes, .. } => text.extend_from_slice(bytes),
+            Piece::Fill(Expr::Number(count)) => {
+                text.resize(text.len() + usize::try_from(*count).unwrap_or(0), b'x');
+            }
+            Piece::Var(name) if name == "rank" => text.push(b'0'),
+            Piece::Cut => {}
+            _ => text.push(b'x'),
+        }
+    }
+    text
+}
+
+/// Writes the tuples of a message of PMI-2 as the body that they become, so that mutations and shrinking reach each byte of it.
+fn as_bodies(stmt: &mut Stmt) {
+    let Stmt::Step(Step { role: Role::Client, action: Action::Message { mode, lines }, .. }) = stmt else {
+        return;
+    };
+    if mode.encoding != Encoding::Dialect {
+        return;
+    }
+    let is_init = |line: &Template| bytes_of(line).starts_with(b"cmd=init");
+    if lines.iter().all(is_init) {
+        mode.encoding = Encoding::Line;
+    } else if !lines.iter().any(is_init) {
+        mode.encoding = Encoding::Body;
+        lines.iter_mut().for_each(|line| *line = tuples_as_body(line));
+    }
+}
+
+fn tuples_as_body(line: &Template) -> Template {
+    let (mut body, mut between) = (Template::default(), false);
+    for piece in &line.pieces {
+        let Piece::Literal { bytes, quoted } = piece else {
+            if std::mem::take(&mut between) {
+                push(&mut body, literal(*b";"));
+            }
+            push(&mut body, piece.clone());
+            continue;
+        };
+        for byte in bytes {
+            if !quoted && *byte == b' ' {
+                between = true;
+                continue;
+            }
+            if std::mem::take(&mut between) {
+                push(&mut body, literal(*b";"));
+            }
+            push(&mut body, literal(if *byte == b';' { b";;".to_vec() } else { vec![*byte] }));
+        }
+    }
+    push(&mut body, literal(*b";"));
+    body
+}
+
+/// The length of a body, where it is known before it is played.
+pub(crate) fn known_length(body: &Template) -> Option<usize> {
+    let known = |piece: &Piece| matches!(piece, Piece::Literal { .. } | Piece::Fill(Expr::Number(_)));
+    body.pieces.iter().all(known).then(|| bytes_of(body).len())
 }
 
 #[cfg(test)]
@@ -876,7 +1058,7 @@ mod tests {
         let nasty: Vec<u8> = (0..=255).filter(|b| *b != b'\n').collect();
         let empty = || template(Vec::new());
         let mut body = vec![
-            join(),
+            join(Dialect::Pmi1),
             write(
                 2,
                 vec![
@@ -893,8 +1075,8 @@ mod tests {
                 true,
             ),
             wait(2, Answer::Optional),
-            wait(0, Answer::InTime(Operation::Put)),
-            wait(0, Answer::Due(Operation::Get)),
+            wait(0, Answer::InTime(Operation::Put.into())),
+            wait(0, Answer::Due(Operation::Get.into())),
             write(0, vec![template(vec![literal("execname="), agent(), letters(70)])], false),
             passed_on(Operation::Get),
             upstream(UpstreamAction::Usual { to: Some(1) }),
@@ -905,7 +1087,7 @@ mod tests {
             close(1),
             exit(0, 3),
             kill(2, 9),
-            leave(),
+            leave(Dialect::Pmi1),
         ];
         let reserved =
             ["close", "empty", "silence", "usual", "right", "one of", "partial", "bytewise x", "to 1 x"];
@@ -917,9 +1099,78 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_in_frames_is_read_again() {
+        let nasty: Vec<u8> = (0..=255).collect();
+        let body = |rank, bodies: Vec<Template>| write_as(rank, Encoding::Body, bodies, false);
+        let steps = vec![
+            write_as(0, Encoding::Line, vec![text("cmd=init pmi_version=2 pmi_subversion=0")], false),
+            join(Dialect::Pmi2),
+            wait(0, Answer::Due(Command::JobGetid.into())),
+            body(0, vec![template(vec![literal("cmd=kvs-get;jobid="), jobid(), literal(";key=a;")])]),
+            body(
+                1,
+                vec![text(nasty.clone()), template(vec![literal("a"), Piece::Cut, literal("b"), agent()])],
+            ),
+            body(1, vec![template(vec![literal("cmd=fullinit;pmirank="), own_rank(), literal(";")])]),
+            write_as(1, Encoding::Bytes, vec![text(nasty), text("    14cmd="), text("<body> x")], false),
+            write_as(1, Encoding::Body, vec![text("cmd=job-getid;")], true),
+            wait(1, Answer::Due(Command::KvsFence.into())),
+            wait(1, Answer::Optional),
+            leave(Dialect::Pmi2),
+        ];
+        let case = Case::speaking(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        assert!(case.is_sound());
+        read_again(&case);
+    }
+
+    #[test]
+    fn tuples_of_a_suite_become_the_bodies_that_they_are() {
+        let text = "# A.\nrequires pmi2.common.put\ndialect pmi-2\n\n\
+                    0  C: cmd=init pmi_version=2 pmi_subversion=0\n\
+                    0  C: cmd=kvs-put key=k value=a<sp>b;c$rank\n\
+                    0  S: cmd=kvs-put-response rc=0\n";
+        let source = Arc::new(pmi_scenario::ast::Source { path: "a.pmi".into(), text: text.into() });
+        let case = Case::from_scenario(pmi_scenario::parse(source, "a").unwrap()).unwrap();
+        let text = case.text();
+        assert!(text.contains("0  C: <line> cmd=init pmi_version=2 pmi_subversion=0\n"), "{text}");
+        assert!(text.contains("0  C: <body> cmd=kvs-put;key=k;value=a b;;c$rank;\n"), "{text}");
+        assert!(text.ends_with("0  S: cmd=kvs-put-response\n"), "{text}");
+    }
+
+    #[test]
+    fn waits_follow_the_frames_that_are_left() {
+        let bytes = |text: &str| write_as(0, Encoding::Bytes, vec![crate::fields::text(text)], false);
+        let body = |text: &str| write_as(0, Encoding::Body, vec![crate::fields::text(text)], false);
+        let due = |command: Command| wait(0, Answer::Due(command.into()));
+        let optional = || wait(0, Answer::Optional);
+        let of = |steps| Case::speaking(Dialect::Pmi2, UnderTest::Server, 1, steps);
+        let mut case = of(vec![
+            due(Command::KvsFence),
+            bytes("    1"),
+            bytes("4cmd=job-getid;"),
+            due(Command::KvsFence),
+            body("cmd=kvs-put;key=a;"),
+            due(Command::KvsPut),
+            body("cmd=kvs-fence;"),
+            due(Command::JobGetid),
+        ]);
+        case.realign();
+        let expected = [
+            bytes("    1"),
+            bytes("4cmd=job-getid;"),
+            due(Command::JobGetid),
+            body("cmd=kvs-put;key=a;"),
+            optional(),
+            body("cmd=kvs-fence;"),
+            due(Command::KvsFence),
+        ];
+        assert_eq!(case.scenario.body, expected);
+    }
+
+    #[test]
     fn waits_follow_the_requests_that_are_left() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
-        let due = |op| wait(0, Answer::Due(op));
+        let due = |op: Operation| wait(0, Answer::Due(op.into()));
         let optional = || wait(0, Answer::Optional);
         let mut case = server(
             1,
@@ -954,15 +1205,18 @@ mod tests {
             2,
             vec![
                 says(1, "cmd=init pmi_version=1 pmi_subversion=1"),
-                wait(1, Answer::Due(Operation::Init)),
+                wait(1, Answer::Due(Operation::Init.into())),
                 says(0, "cmd=get_my_kvsname"),
                 get(),
-                wait(0, Answer::Due(Operation::Kvsname)),
-                wait(1, Answer::Due(Operation::Get)),
+                wait(0, Answer::Due(Operation::Kvsname.into())),
+                wait(1, Answer::Due(Operation::Get.into())),
             ],
         );
         let joined = case.joined_instead().unwrap();
-        assert_eq!(joined.scenario.body, [join(), get(), wait(1, Answer::Due(Operation::Get))]);
+        assert_eq!(
+            joined.scenario.body,
+            [join(Dialect::Pmi1), get(), wait(1, Answer::Due(Operation::Get.into()))]
+        );
         assert!(joined.joined_instead().is_none() && joined.joined().is_none());
     }
 
@@ -979,17 +1233,17 @@ mod tests {
         assert_eq!(waits(&[says(None, vec![text("")], true)]), Some(vec![optional(0)]));
         assert_eq!(waits(&[exit(0, 0), kill(1, 9)]), None);
         assert_eq!(waits(&[write(0), optional(0)]), None);
-        assert_eq!(waits(&[write(0), leave()]), None);
+        assert_eq!(waits(&[write(0), leave(Dialect::Pmi1)]), None);
     }
 
     #[test]
     fn names_must_be_bound_and_ranks_exist() {
         let write = |rank| write(rank, vec![template(vec![kvsname()])], false);
         let sound = |body| server(1, body).is_sound();
-        assert!(sound(vec![join(), write(0)]));
+        assert!(sound(vec![join(Dialect::Pmi1), write(0)]));
         assert!(!sound(vec![write(0)]));
-        assert!(!sound(vec![join(), write(1)]));
-        assert!(sound(vec![wait(0, Answer::Due(Operation::Kvsname)), write(0)]));
+        assert!(!sound(vec![join(Dialect::Pmi1), write(1)]));
+        assert!(sound(vec![wait(0, Answer::Due(Operation::Kvsname.into())), write(0)]));
         let passed = || passed_on(Operation::Lookup);
         let usual = |to| upstream(UpstreamAction::Usual { to });
         assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));

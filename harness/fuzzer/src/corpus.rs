@@ -174,6 +174,8 @@ impl Corpus {
         }
         let first = &u.choose(&self.entries)?.case;
         let second = &u.choose(&self.entries)?.case;
+        // What is said in another protocol is no part of it.
+        let second = if second.scenario.dialect == first.scenario.dialect { second } else { first };
         let mut case = first.clone();
         vary(&mut case, second, u)?;
         Ok(fits(&case, scope).then_some(case))
@@ -220,6 +222,9 @@ impl Generator for Evolving {
     }
 }
 
+/// Parts of the commands of requests that are about names.
+const NAMES: [&[u8]; 3] = [b"lish_name", b"lookup_name", b"name-"];
+
 /// Whether a case asks only for what may be asked for.
 fn fits(case: &Case, scope: Scope) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
@@ -239,10 +244,12 @@ fn fits(case: &Case, scope: Scope) -> bool {
         _ => false,
     };
     case.ranks() <= scope.ranks
+        && scope.spoken.has(case.scenario.dialect)
+        && case.is_bounded()
         && case.is_sound()
         && (scope.upstream || !case.needs_upstream())
         && (scope.spawn || !has(&|piece| *piece == agent()))
-        && (scope.names || !has(&|piece| contains(piece, b"lish_name") || contains(piece, b"lookup_name")))
+        && (scope.names || !has(&|piece| NAMES.iter().any(|part| contains(piece, part))))
         && !has(&many)
         && !has(&|piece| matches!(piece, Piece::Fill(Expr::Number(n)) if *n > 1 << 20))
 }
@@ -253,8 +260,10 @@ mod tests {
     use crate::case::close;
     use crate::decisions::draw;
     use crate::generate::numbered;
+    use crate::generate::server::Spoken;
     use crate::mutate::Mutation;
     use crate::testing::read_again;
+    use pmi_scenario::ast::Dialect;
 
     fn corpus(folder: Option<&Path>, cases: u64) -> Corpus {
         let mut corpus = Corpus { folder: folder.map(Path::to_owned), entries: Vec::new() };
@@ -288,6 +297,25 @@ mod tests {
     }
 
     #[test]
+    fn cases_of_pmi2_are_made_of_such_alone_and_ask_for_few_processes() {
+        let scope = Scope { spoken: Spoken::Any, ..Scope::default() };
+        let mut corpus = Corpus::default();
+        for number in 0..80 {
+            corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
+        }
+        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), ..scope };
+        let mut spawns = 0;
+        for case in (0..800).filter_map(|number| varied(&corpus, scope, number)) {
+            assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+            let text = case.text();
+            assert!(text.contains("dialect pmi-2") && !text.contains("kvsname"), "{text}");
+            spawns += usize::from(text.contains("cmd=spawn;"));
+            read_again(&case);
+        }
+        assert!(spawns > 20, "{spawns}");
+    }
+
+    #[test]
     fn some_cases_are_made_of_others_and_none_where_nothing_is_mutated() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
@@ -303,7 +331,7 @@ mod tests {
     #[test]
     fn nothing_is_asked_for_that_is_out_of_scope() {
         let corpus = corpus(None, 200);
-        let scope = Scope { ranks: 2, spawn: false, names: false, mutate: true, upstream: false };
+        let scope = Scope { ranks: 2, spawn: false, names: false, ..Scope::default() };
         let mut made = 0;
         for case in (0..800).filter_map(|n| varied(&corpus, scope, n)) {
             made += 1;

@@ -7,15 +7,17 @@ use pmi_runner::interpret::{EventSink, Watched, Watcher, watch};
 use pmi_runner::party::proxy::UpstreamCommand;
 use pmi_runner::party::{Limits, Party};
 use pmi_runner::process::Memory;
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::case::Case;
 use super::observation::{Growth, Observation};
+use super::said::Writes;
 use super::upstream_state::UpstreamState;
 
-#[derive(Default)]
 struct Driver {
     sent: u64,
+    writes: Writes,
     upstream: UpstreamState,
     /// What the server's processes held when all ranks had started.
     before: Vec<Memory>,
@@ -31,7 +33,8 @@ pub(crate) fn drive(
     wait: Duration,
     ending: Duration,
 ) -> Observation {
-    let mut driver = Driver::default();
+    let dialect = case.scenario.dialect;
+    let mut driver = Driver::new(dialect);
     let limits = Limits { step: wait, ..Limits::default() };
     let fragments = |name: &str| suite.fragment(name);
     let Watched { outcome, exit, steps_done, stays } =
@@ -42,18 +45,29 @@ pub(crate) fn drive(
     seen.unjudged = outcome.unjudged.map(|why| why.to_string());
     (seen.events, seen.crashed) = (outcome.events, outcome.crashed);
     (seen.exit, seen.steps_done, seen.job_stays) = (exit, steps_done, stays);
+    seen.dialect = dialect;
     seen
+}
+
+impl Driver {
+    fn new(dialect: Dialect) -> Self {
+        Self {
+            sent: 0,
+            writes: Writes::new(dialect),
+            upstream: UpstreamState::default(),
+            before: Vec::new(),
+            seen: Observation::default(),
+        }
+    }
 }
 
 impl EventSink for Driver {
     fn event(&mut self, event: &Event) {
         self.upstream.observe(event.seq, &event.what);
         match &event.what {
-            What::ToServer { bytes, .. } => {
+            What::ToServer { proc, bytes } => {
                 self.sent += bytes.0.len() as u64;
-                // A spawn is one request of many lines.
-                let starts = |line: &&[u8]| line.starts_with(b"cmd=") || line.starts_with(b"mcmd=spawn");
-                self.seen.requests += bytes.0.split(|b| *b == b'\n').filter(starts).count();
+                self.seen.requests += self.writes.write(*proc, &bytes.0).1;
             }
             What::ToProxy { text, scripted: true, .. } => self.sent += text.0.len() as u64,
             What::Flooded { .. } => self.seen.flood = true,

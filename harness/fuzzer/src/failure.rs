@@ -3,7 +3,11 @@
 
 use std::fmt;
 
+use pmi_wire::pmi2::{self, Body, Semicolons};
 use pmi_wire::{Operation, Request, Response, ValueReading};
+
+use super::op::Op;
+use super::said::Said;
 
 /// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
 const MANY_KEYS: usize = 20;
@@ -125,16 +129,18 @@ pub enum Asked {
 pub enum MessageKind {
     /// Its newline has not been sent.
     Partial,
+    /// No frame of PMI-2: its length is none.
+    NoFrame,
     /// More keys than any message has.
     ManyKeys,
     /// No command.
     NoCommand,
-    /// A command that RFC 13 does not know.
+    /// A command that the protocol does not know.
     UnknownCommand,
-    /// A request of RFC 13.
-    Request(Operation),
+    /// A request of the protocol.
+    Request(Op),
     /// One that is not as it should be.
-    Malformed(Operation),
+    Malformed(Op),
 }
 
 /// What kind of thing the upstream of a proxy says.
@@ -246,13 +252,13 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
 }
 
 impl MessageKind {
-    /// What kind of message a write ends with.
+    /// What kind of message of PMI-1 a write ends with.
     pub fn of(bytes: &[u8]) -> Self {
         let Some(text) = bytes.strip_suffix(b"\n") else { return Self::Partial };
         let last = text.rsplit(|b| *b == b'\n').next().unwrap_or_default();
         let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
         if spawning || last == b"endcmd" {
-            return Self::Request(Operation::Spawn);
+            return Self::Request(Operation::Spawn.into());
         }
         if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
             return Self::ManyKeys;
@@ -261,8 +267,28 @@ impl MessageKind {
         let cmd = rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default();
         let Some(op) = Operation::from_request_cmd(cmd) else { return Self::UnknownCommand };
         match Request::parse(last, ValueReading::ToEndOfLine) {
-            Ok(_) => Self::Request(op),
-            Err(_) => Self::Malformed(op),
+            Ok(_) => Self::Request(op.into()),
+            Err(_) => Self::Malformed(op.into()),
+        }
+    }
+
+    /// What kind of message this is on a connection of PMI-2.
+    pub(crate) fn of_said(said: &Said) -> Self {
+        let body = match said {
+            Said::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
+            Said::NoFrame => return Self::NoFrame,
+            Said::Body(body) => body,
+        };
+        let Some(rest) = body.strip_prefix(b"cmd=") else { return Self::NoCommand };
+        let name = rest.split(|b| *b == b';').next().unwrap_or_default();
+        let Some(command) = pmi2::Command::from_name(name) else { return Self::UnknownCommand };
+        let keys = |body: &[u8]| Body::parse(body, Semicolons::Doubled).map_or(0, |b| b.tuples().count());
+        if command != pmi2::Command::Spawn && keys(body) > MANY_KEYS {
+            return Self::ManyKeys;
+        }
+        match pmi2::Request::parse(body, Semicolons::Doubled) {
+            Ok(_) => Self::Request(command.into()),
+            Err(_) => Self::Malformed(command.into()),
         }
     }
 }
@@ -293,11 +319,12 @@ impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Partial => f.write_str("partial"),
+            Self::NoFrame => f.write_str("no-frame"),
             Self::ManyKeys => f.write_str("many-keys"),
             Self::NoCommand => f.write_str("no-command"),
             Self::UnknownCommand => f.write_str("unknown-command"),
-            Self::Request(op) => f.write_str(op.request_cmd()),
-            Self::Malformed(op) => write!(f, "bad-{}", op.request_cmd()),
+            Self::Request(op) => f.write_str(op.name()),
+            Self::Malformed(op) => write!(f, "bad-{op}"),
         }
     }
 }
@@ -452,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_key_is_shown_as_the_name_of_a_folder() {
-        let get = || After::Message(MessageKind::Request(Operation::Get));
+        let get = || After::Message(MessageKind::Request(Operation::Get.into()));
         let crash =
             |cause, after| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, call: None, after };
         let key = crash(CrashCause::Signal(11), Some(get()));

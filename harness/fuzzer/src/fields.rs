@@ -1,6 +1,6 @@
 //! A message as tuples, as long as it still is one: what generators make and mutations change before it is text.
 
-use pmi_scenario::ast::{Piece, Template};
+use pmi_scenario::ast::{Encoding, Piece, Template};
 
 use super::case::{literal, push, template};
 
@@ -14,27 +14,41 @@ pub(crate) struct Field {
 /// Its tuples, in order.
 pub(crate) type Message = Vec<Field>;
 
-/// What one side says in one write.
+/// What one side says in one write, and what becomes of its text.
 #[derive(Debug, Clone)]
 pub(crate) enum Draft {
-    /// Messages: one but for a spawn.
-    Messages(Vec<Message>),
+    /// Messages: one but for a spawn of PMI-1.
+    Messages(Encoding, Vec<Message>),
     /// Text that tuples were made into, or that never were any.
-    Lines(Vec<Template>),
+    Lines(Encoding, Vec<Template>),
 }
 
 impl Draft {
+    /// Messages of PMI-1.
+    pub(crate) fn of_lines(messages: Vec<Message>) -> Self {
+        Self::Messages(Encoding::Dialect, messages)
+    }
+
+    pub(crate) fn encoding(&self) -> Encoding {
+        match self {
+            Self::Messages(encoding, _) | Self::Lines(encoding, _) => *encoding,
+        }
+    }
+
     pub(crate) fn lines(&self) -> Vec<Template> {
         match self {
-            Self::Messages(messages) => messages.iter().map(|message| line(message)).collect(),
-            Self::Lines(lines) => lines.clone(),
+            Self::Messages(Encoding::Body, messages) => {
+                messages.iter().map(|message| body(message)).collect()
+            }
+            Self::Messages(_, messages) => messages.iter().map(|message| line(message)).collect(),
+            Self::Lines(_, lines) => lines.clone(),
         }
     }
 
     pub(crate) fn messages_mut(&mut self) -> Option<&mut Vec<Message>> {
         match self {
-            Self::Messages(messages) => Some(messages),
-            Self::Lines(_) => None,
+            Self::Messages(_, messages) => Some(messages),
+            Self::Lines(..) => None,
         }
     }
 }
@@ -80,6 +94,17 @@ pub(crate) fn line(fields: &[Field]) -> Template {
         field.value.pieces.iter().for_each(|piece| push(&mut line, piece.clone()));
     }
     line
+}
+
+/// Puts tuples together as in the body of a frame. Semicolons of values are doubled already where they should be.
+pub(crate) fn body(fields: &[Field]) -> Template {
+    let mut body = Template::default();
+    for field in fields {
+        push(&mut body, literal(format!("{}=", field.key)));
+        field.value.pieces.iter().for_each(|piece| push(&mut body, piece.clone()));
+        push(&mut body, literal(*b";"));
+    }
+    body
 }
 
 /// A template that is nothing but these bytes.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pmi_judge::Finding;
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
+use pmi_scenario::ast::Dialect;
 
 /// No process of a server's may grow by more in one case, however much it was sent. Cases rarely send more than some hundred
 /// kilobytes; Hydra's processes grow by less than two megabytes in them.
@@ -39,6 +40,8 @@ impl Growth {
 /// What was seen of a case.
 #[derive(Debug, Default)]
 pub struct Observation {
+    /// What was spoken.
+    pub dialect: Dialect,
     /// The transcript.
     pub events: Vec<Event>,
     /// What was broken.

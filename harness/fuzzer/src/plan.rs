@@ -1,17 +1,19 @@
 //! What a case is before it is statements: requests are still messages, so that mutations can strike them.
 
-use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, Encoding, Piece, Stmt, Template, UnderTest};
 use pmi_wire::Operation;
+use pmi_wire::pmi2::{Command, Request, Semicolons};
 
-use super::case::{Answer, Known, ServerStep, rank_of, sent_mut, wait, write};
-use super::fields::{Draft, Field, Message};
+use super::case::{Answer, Known, ServerStep, bytes_of, rank_of, sent_mut, wait, write_as};
+use super::fields::{Draft, Field, Message, body};
+use super::op::Op;
 
 /// A statement to be.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
 pub(crate) enum Planned {
     /// A request: its messages, one but for a spawn.
-    Request { rank: u32, op: Operation, messages: Vec<Message> },
+    Request { rank: u32, op: Op, messages: Vec<Message> },
     /// Anything else.
     Stmt(Stmt),
 }
@@ -40,36 +42,59 @@ pub(crate) fn may_answer(rank: u32) -> Planned {
 }
 
 /// A wait for the answer to a request.
-pub(crate) fn must_answer(rank: u32, op: Operation) -> Planned {
-    Planned::Stmt(wait(rank, Answer::Due(op)))
+pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> Planned {
+    Planned::Stmt(wait(rank, Answer::Due(op.into())))
 }
 
 /// A request of one message.
-pub(crate) fn request(rank: u32, op: Operation, fields: Message) -> Planned {
-    Planned::Request { rank, op, messages: vec![fields] }
+pub(crate) fn request(rank: u32, op: impl Into<Op>, fields: Message) -> Planned {
+    Planned::Request { rank, op: op.into(), messages: vec![fields] }
+}
+
+/// What becomes of the text of a request.
+pub(crate) fn encoding(op: Op, dialect: Dialect) -> Encoding {
+    match (op, dialect) {
+        (_, Dialect::Pmi1) => Encoding::Dialect,
+        (Op::Pmi1(_), Dialect::Pmi2) => Encoding::Line,
+        (Op::Pmi2(_), Dialect::Pmi2) => Encoding::Body,
+    }
+}
+
+/// A request that has no answer yet.
+struct Asked {
+    rank: u32,
+    op: Op,
+    /// Another may be under way beside it.
+    of_thread: bool,
 }
 
 /// Turns a plan into statements. Once something has happened that allows the server to end the program, answers may come or
 /// not.
-pub(crate) fn settle(plan: Vec<Planned>) -> Vec<Stmt> {
-    let mut body = Vec::with_capacity(plan.len());
+pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
+    let mut statements = Vec::with_capacity(plan.len());
     let mut lawful = true;
-    let mut asked: Vec<(u32, Operation)> = Vec::new();
+    let mut asked: Vec<Asked> = Vec::new();
     let mut known = Known::default();
     for item in plan {
         let mut stmt = match item {
             Planned::Request { rank, op, messages } => {
-                lawful &= is_as_generated(op, &messages) && !asked.iter().any(|(r, _)| *r == rank);
-                lawful &= op != Operation::Abort;
-                asked.push((rank, op));
-                write(rank, Draft::Messages(messages).lines(), false)
+                let of_thread =
+                    dialect == Dialect::Pmi2 && messages.iter().flatten().any(|f| f.key == "thrid");
+                let beside = |other: &Asked| other.rank != rank || (of_thread && other.of_thread);
+                lawful &= is_as_generated(op, &messages) && asked.iter().all(beside);
+                lawful &= !op.is_abort();
+                asked.push(Asked { rank, op, of_thread });
+                let encoding = encoding(op, dialect);
+                write_as(rank, encoding, Draft::Messages(encoding, messages).lines(), false)
             }
             Planned::Stmt(stmt) => match ServerStep::of(&stmt) {
                 Some(ServerStep::Wait { rank, answer }) => {
-                    let at = asked.iter().position(|(r, _)| *r == rank);
-                    let op = at.map(|at| asked.remove(at).1);
+                    let mut of_rank = (0..asked.len()).filter(|at| asked[*at].rank == rank);
+                    // The answers to several come in any order.
+                    let (at, alone) = (of_rank.next(), of_rank.next().is_none());
+                    let op = at.map(|at| asked.remove(at).op);
                     match (answer, op) {
-                        (Answer::Due(_), Some(op)) if lawful => wait(rank, Answer::Due(op)),
+                        (Answer::Due(_), Some(op)) if lawful && alone => wait(rank, Answer::Due(op)),
                         _ => wait(rank, Answer::Optional),
                     }
                 }
@@ -84,26 +109,42 @@ pub(crate) fn settle(plan: Vec<Planned>) -> Vec<Stmt> {
         if let Some(lines) = sent_mut(&mut stmt, UnderTest::Server) {
             known.stand_in(lines);
         }
-        body.push(stmt);
+        statements.push(stmt);
     }
-    body
+    statements
 }
 
 /// Whether a request still has the tuples of its kind. A rough look: what is wrong in values shows in the answers, which need
 /// not be as expected then.
-fn is_as_generated(op: Operation, messages: &[Message]) -> bool {
+fn is_as_generated(op: Op, messages: &[Message]) -> bool {
+    match op {
+        Op::Pmi1(op) => is_as_generated_in_lines(op, messages),
+        Op::Pmi2(command) => is_as_generated_in_frames(command, messages),
+    }
+}
+
+fn is_as_generated_in_frames(command: Command, messages: &[Message]) -> bool {
+    let [message] = messages else { return false };
+    let body = bytes_of(&body(message));
+    Request::parse(&body, Semicolons::Doubled).is_ok_and(|request| request.command() == command)
+}
+
+fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
     let is = |value: &Template, text: &str| match &value.pieces[..] {
         [Piece::Literal { bytes, .. }] => bytes == text.as_bytes(),
         _ => false,
     };
     let keys: Vec<&str> = messages.iter().flatten().map(|f| f.key.as_str()).collect();
     let named = messages.first().and_then(|m| m.first()).is_some_and(|f| is(&f.value, op.request_cmd()));
-    let are_one = |fields: &[Field]| fields.iter().all(|f| is(&f.value, "1"));
+    let are = |fields: &[Field], texts: &[&str]| fields.iter().zip(texts).all(|(f, text)| is(&f.value, text));
     named
         && match op {
             Operation::Put => keys == ["cmd", "kvsname", "key", "value"],
             Operation::Get => keys == ["cmd", "kvsname", "key"],
-            Operation::Init => keys == ["cmd", "pmi_version", "pmi_subversion"] && are_one(&messages[0][1..]),
+            Operation::Init => {
+                let offers = |f: &[Field]| are(f, &["1", "1"]) || are(f, &["2", "0"]);
+                keys == ["cmd", "pmi_version", "pmi_subversion"] && offers(&messages[0][1..])
+            }
             Operation::Publish => keys == ["cmd", "service", "port"],
             Operation::Unpublish | Operation::Lookup => keys == ["cmd", "service"],
             Operation::Spawn => false,

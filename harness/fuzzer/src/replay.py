@@ -71,6 +71,23 @@ class Connection:
         show(self.rank, self.who, "close" if self.over else "silence for %s s" % patience)
         return None
 
+    def message(self, patience):
+        """The next line, or the next frame without its length."""
+        deadline = time.monotonic() + patience
+        while len(self.data) < 6 and b"\n" not in self.data and self.read(deadline):
+            pass
+        length = self.data[:6].strip()
+        if not length.isdigit():
+            return self.line(patience)
+        length = 6 + int(length)
+        while len(self.data) < length and self.read(deadline):
+            pass
+        if len(self.data) < length:
+            return self.line(patience)
+        body, self.data = self.data[6:length], self.data[length:]
+        show(self.rank, self.who, shown(body))
+        return body
+
     def write(self, data):
         show(self.rank, self.us, shown(data))
         try:
@@ -94,8 +111,12 @@ class Session:
         self.ranks = {}
         self.names = {}
 
-    def text(self, lines, partial):
-        return b"\n".join(b"".join(map(self.piece, line)) for line in lines) + (b"" if partial else b"\n")
+    def text(self, lines, partial, form="line"):
+        """Lines end with a newline, bodies of PMI-2 have their length before them, bytes are as they are."""
+        texts = [b"".join(map(self.piece, line)) for line in lines]
+        before, after = {"line": ("", b"\n"), "body": ("%6d", b""), "bytes": ("", b"")}[form]
+        data = b"".join((before % len(text) if before else "").encode() + text + after for text in texts)
+        return data[:-1] if partial else data
 
     def piece(self, piece):
         if "text" in piece:
@@ -103,7 +124,7 @@ class Session:
         if "hex" in piece:
             return bytes.fromhex(piece["hex"])
         if "name" in piece:
-            return self.names[piece["name"]]
+            return self.names[piece["name"]] if piece["name"] != "rank" else b"%d" % self.rank
         base, plus = piece["fill"]
         length = (int(self.names[base]) if base else 0) + plus
         return (PATTERN * (length // len(PATTERN) + 1))[: max(length, 0)]
@@ -122,6 +143,7 @@ class AgainstServer(Session):
             sys.exit("the command must start {agent}, such as: mpiexec -n {ranks} {agent}")
         self.folder = tempfile.mkdtemp(prefix="pmi-replay-")
         self.control = {}
+        self.pmi2 = session["dialect"] == "pmi-2"
         self.wrote = None
         path = os.path.join(self.folder, "socket")
         self.listener = socket.socket(socket.AF_UNIX)
@@ -184,29 +206,36 @@ class AgainstServer(Session):
             self.turn(rank)
             self.ranks[rank].write(data)
 
-    def write(self, rank, lines, partial):
-        self.say(rank, self.text(lines, partial))
+    def write(self, rank, lines, partial, form="line"):
+        self.rank = rank
+        self.say(rank, self.text(lines, partial, form))
 
     def wait(self, rank):
-        for word in (self.ranks[rank].line(self.PATIENCE) or b"").split():
+        message = self.ranks[rank].message(self.PATIENCE) or b""
+        for word in message.split(b";" if message.endswith(b";") else None):
             name, _, value = word.partition(b"=")
-            if name in (b"kvsname", b"kvsname_max", b"keylen_max", b"vallen_max"):
+            if name in (b"kvsname", b"kvsname_max", b"keylen_max", b"vallen_max", b"jobid"):
                 self.names[{b"kvsname": "kvs"}.get(name, name.decode())] = value
 
     def together(self, request):
         ranks = [r for r in sorted(self.ranks) if r >= 0 and not self.ranks[r].over]
         for rank in ranks:
-            self.say(rank, request)
+            said = request % rank if b"%d" in request else request
+            self.say(rank, said if said.endswith(b"\n") else b"%6d%s" % (len(said), said))
         for rank in ranks:
             self.wait(rank)
 
     def join(self):
+        if self.pmi2:
+            self.together(b"cmd=init pmi_version=2 pmi_subversion=0\n")
+            self.together(b"cmd=fullinit;pmijobid=job;pmirank=%d;threaded=FALSE;")
+            return
         self.together(b"cmd=init pmi_version=1 pmi_subversion=1\n")
         self.together(b"cmd=get_maxes\n")
         self.together(b"cmd=get_my_kvsname\n")
 
     def leave(self):
-        self.together(b"cmd=finalize\n")
+        self.together(b"cmd=finalize;" if self.pmi2 else b"cmd=finalize\n")
 
     def close(self, rank):
         self.ranks[rank].close()

@@ -2,7 +2,7 @@
 //! to a program.
 
 use pmi_judge::event::{Event, What};
-use pmi_scenario::ast::{Piece, Template, UnderTest};
+use pmi_scenario::ast::{Encoding, Piece, Template, UnderTest};
 use serde_json::{Value, json};
 
 use super::case::{Case, ServerStep, length};
@@ -36,7 +36,9 @@ pub(crate) fn session(case: &Case, command: &[String], events: &[Event]) -> Resu
         UnderTest::Client => ("client", to_program(events)),
         UnderTest::Library => return Err(NeedsUs::Calls),
     };
-    Ok(json!({"tests": tests, "command": command, "ranks": case.ranks(), "steps": steps}))
+    let dialect = case.scenario.dialect.word();
+    let ranks = case.ranks();
+    Ok(json!({"tests": tests, "dialect": dialect, "command": command, "ranks": ranks, "steps": steps}))
 }
 
 fn to_server(case: &Case) -> Result<Vec<Value>, NeedsUs> {
@@ -45,9 +47,15 @@ fn to_server(case: &Case) -> Result<Vec<Value>, NeedsUs> {
             ServerStep::PassedOn | ServerStep::Upstream(_) => return Err(NeedsUs::Upstream),
             ServerStep::Join => json!({"step": "join"}),
             ServerStep::Leave => json!({"step": "leave"}),
-            ServerStep::Write { rank, lines, partial } => {
+            ServerStep::Write { rank, encoding, lines, partial } => {
                 let lines: Vec<Value> = lines.iter().map(pieces).collect();
-                json!({"step": "write", "rank": rank, "lines": lines, "partial": partial})
+                let mut step = json!({"step": "write", "rank": rank, "lines": lines, "partial": partial});
+                match encoding {
+                    Encoding::Dialect | Encoding::Line => {}
+                    Encoding::Body => step["form"] = json!("body"),
+                    Encoding::Bytes => step["form"] = json!("bytes"),
+                }
+                step
             }
             ServerStep::Wait { rank, .. } => json!({"step": "wait", "rank": rank}),
             ServerStep::Close { rank } => json!({"step": "close", "rank": rank}),
@@ -66,7 +74,8 @@ fn pieces(line: &Template) -> Value {
             let (limit, plus) = length(expr).unwrap_or_default();
             json!({"fill": [limit.map(|limit| limit.name()), plus]})
         }
-        _ => Value::Null,
+        // How a message is cut into writes does not matter here.
+        _ => json!({"text": ""}),
     };
     Value::Array(line.pieces.iter().map(piece).collect())
 }

@@ -1,6 +1,6 @@
 //! Makes a case smaller as long as it shows the same.
 
-use pmi_scenario::ast::{Expr, Piece, Template};
+use pmi_scenario::ast::{Dialect, Expr, Piece, Template};
 
 use super::case::{Case, length, letters, literal, template};
 
@@ -174,18 +174,22 @@ impl Shrinker<'_> {
     /// The line in parts that can be left out: words with the blank before them, or single bytes.
     fn units(&self, at: usize, line: usize, by_bytes: bool) -> Vec<Vec<Piece>> {
         let Some(line) = self.lines(at).and_then(|lines| lines.get(line)) else { return Vec::new() };
+        let frames = self.best.scenario.dialect == Dialect::Pmi2;
+        let mut ended = false;
         let mut units: Vec<Vec<Piece>> = Vec::new();
         for piece in &line.pieces {
             match piece {
                 Piece::Literal { bytes, .. } => {
                     for b in bytes {
-                        let starts = by_bytes || *b == b' ' || units.is_empty();
+                        let starts = by_bytes || *b == b' ' || units.is_empty() || ended;
                         if starts {
                             units.push(Vec::new());
                         }
                         if let Some(last) = units.last_mut() {
                             last.push(literal([*b]));
                         }
+                        // In a frame, what ends a tuple belongs to it.
+                        ended = frames && *b == b';';
                     }
                 }
                 other if by_bytes || units.is_empty() => units.push(vec![other.clone()]),
@@ -218,7 +222,7 @@ impl Shrinker<'_> {
                     let candidate = replace(self, literal("a"));
                     self.try_one(candidate);
                 }
-                Piece::Var(name) if name == "kvs" => {
+                Piece::Var(name) if matches!(name.as_str(), "kvs" | "jobid") => {
                     let candidate = replace(self, literal("a"));
                     self.try_one(candidate);
                 }
@@ -246,7 +250,7 @@ mod tests {
     use crate::case::{Answer, join, leave, rank_of, sent, wait, write};
     use crate::fields::text;
     use crate::generate::numbered;
-    use crate::generate::server::Scope;
+    use crate::generate::server::{Scope, Spoken};
     use pmi_scenario::ast::{Stmt, UnderTest};
 
     fn server(ranks: u32, body: Vec<Stmt>) -> Case {
@@ -276,15 +280,35 @@ mod tests {
     }
 
     #[test]
+    fn a_spawn_keeps_its_numbers_however_small_it_becomes() {
+        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate: false, ..Scope::default() };
+        let mut tried = 0;
+        for number in 0..300 {
+            let case = numbered(&scope, 5, number);
+            let mut shows = |case: &Case| {
+                assert!(case.is_bounded(), "{}", case.text());
+                case.text().contains("subcmd=")
+            };
+            if !shows(&case) {
+                continue;
+            }
+            tried += 1;
+            let small = shrink(case, 2000, true, &mut shows);
+            assert_eq!((small.ranks(), small.len()), (1, 1), "{}", small.text());
+        }
+        assert!(tried > 20, "{tried}");
+    }
+
+    #[test]
     fn what_needs_two_ranks_in_one_order_keeps_them() {
         let write = |rank, line: &str| write(rank, vec![text(line)], false);
         let steps = vec![
-            join(),
+            join(Dialect::Pmi1),
             write(2, "cmd=put key=a"),
             wait(2, Answer::Optional),
             write(0, "cmd=get key=b"),
             write(1, "cmd=get key=c"),
-            leave(),
+            leave(Dialect::Pmi1),
         ];
         let shows = |case: &Case| {
             let body = &case.scenario.body;

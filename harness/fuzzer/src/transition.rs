@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 
 use pmi_judge::event::What;
+use pmi_scenario::ast::Dialect;
+use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Proc, Response, ValueReading};
 
 use super::failure::MessageKind;
 use super::observation::Observation;
+use super::said::{Reader, Said, Writes};
 
 /// What a process was answered to a request, and what had come before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,11 +88,19 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
     let mut last: HashMap<Proc, (MessageKind, Reaction)> = HashMap::new();
     let mut asked: HashMap<Proc, MessageKind> = HashMap::new();
     let mut all = Vec::new();
+    let mut writes = Writes::new(seen.dialect);
+    let mut answers: HashMap<Proc, Reader> = HashMap::new();
     for event in &seen.events {
         let (proc, reaction) = match &event.what {
             What::ToServer { proc, bytes } => {
-                asked.insert(*proc, MessageKind::of(&bytes.0));
+                asked.insert(*proc, writes.write(*proc, &bytes.0).0);
                 continue;
+            }
+            What::FromServer { proc, bytes } if seen.dialect == Dialect::Pmi2 => {
+                // A frame may come in pieces.
+                let said = answers.entry(*proc).or_default().push(&bytes.0);
+                let Some(said) = said.first() else { continue };
+                (*proc, reaction_to_frames(said))
             }
             What::FromServer { proc, bytes } => (*proc, reaction(&bytes.0)),
             What::ClosedByServer { proc } => (*proc, Reaction::Close),
@@ -106,6 +117,18 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
         last.insert(proc, (request, reaction));
     }
     all
+}
+
+fn reaction_to_frames(said: &Said) -> Reaction {
+    match said {
+        Said::Line(line) => reaction(line),
+        Said::NoFrame => Reaction::Unreadable,
+        Said::Body(body) => match pmi2::Response::parse(body, Semicolons::Doubled) {
+            Ok(response) if response.is_found() == Some(true) => Reaction::Success,
+            Ok(_) => Reaction::Refusal,
+            Err(_) => Reaction::Unreadable,
+        },
+    }
 }
 
 fn reaction(bytes: &[u8]) -> Reaction {

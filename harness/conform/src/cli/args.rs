@@ -369,6 +369,9 @@ pub(super) struct Fuzz {
     /// The library under test, as for judging: calls of it, and wrong answers to what it asks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "differential", "has", "lacks"], help_heading = "What is tested")]
     pub(super) library: Option<PathBuf>,
+    /// The protocol that a server's sessions are in: pmi-1.1, pmi-2, or all, each session in one [default: pmi-1.1]
+    #[arg(long, value_name = "DIALECT", conflicts_with_all = ["client", "library"], help_heading = "What is tested", value_parser = dialects())]
+    pub(super) dialect: Option<String>,
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
@@ -394,7 +397,7 @@ pub(super) struct Fuzz {
     /// Most ranks of a session
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
     pub(super) ranks: u32,
-    /// Make no mistakes: sessions are as RFC 13 has them, if unusual
+    /// Make no mistakes: sessions are as RFC 13 or the draft of PMI-2 has them, if unusual
     #[arg(long, help_heading = "Campaign")]
     pub(super) valid: bool,
     /// Longest wait for an answer, in seconds

@@ -13,7 +13,7 @@ use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::Libraries;
 use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::server::Scope;
+use pmi_fuzzer::generate::server::{Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, TRIES};
@@ -24,7 +24,7 @@ use pmi_fuzzer::target::{Pace, Target};
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_scenario::ast::Need;
+use pmi_scenario::ast::{Dialect, Need};
 use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
@@ -156,7 +156,8 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
         return Ok((Box::new(server), scope));
     }
     let mut all = Vec::new();
-    let mut common = Scope { ranks: args.ranks, mutate: !args.valid, ..Scope::default() };
+    let spoken = spoken(args).unwrap_or_default();
+    let mut common = Scope { spoken, ranks: args.ranks, mutate: !args.valid, ..Scope::default() };
     for command in &args.differential {
         let (server, scope) = server(args, Some(command), interrupted)?;
         common.spawn &= scope.spawn;
@@ -185,6 +186,7 @@ fn server(
     }
     let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope {
+        spoken: spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default(),
         ranks: args.ranks,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
@@ -195,6 +197,13 @@ fn server(
     let access = Access::Processes(Box::new(implementation), environment);
     let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
     Ok((server, scope))
+}
+
+/// What `--dialect` asks for.
+fn spoken(args: &Fuzz) -> Option<Spoken> {
+    let word = args.dialect.as_deref()?;
+    let named = Dialect::NAMES.into_iter().find(|(name, _)| *name == word);
+    Some(named.map_or(Spoken::Any, |(_, dialect)| Spoken::One(dialect)))
 }
 
 fn draw_seed() -> u64 {
@@ -211,6 +220,7 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.server.iter().flat_map(|s| ["--server".to_owned(), s.clone()]));
     words.extend(args.client.iter().flat_map(|c| ["--client".to_owned(), c.clone()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
+    words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     shell_words::join(words)
 }

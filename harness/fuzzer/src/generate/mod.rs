@@ -1,6 +1,8 @@
 //! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
 
 pub mod library;
+mod pmi1;
+mod pmi2;
 pub mod program;
 pub mod server;
 mod upstream;

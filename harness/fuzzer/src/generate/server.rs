@@ -1,22 +1,57 @@
-//! Cases for servers from a model of PMI-1: what processes lawfully say, in an order over all ranks that is drawn, with none to
-//! two mutations.
+//! Cases for servers from a model of PMI: what processes lawfully say, in an order over all ranks that is drawn, with none to
+//! two mutations. The course of a session is here; what is said in it, each protocol has in a module of its own.
 
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::UnderTest;
+use pmi_scenario::ast::{Dialect, UnderTest};
 use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
 
+use super::pmi1::plain;
+use super::pmi2::Threads;
 use super::{Generator, upstream};
-use crate::case::{Case, Limit, agent, exit, join, kvsname, leave, letters, letters_to, literal, push};
+use crate::case::{Case, exit, join, leave};
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{Message, end_of_command, field};
+use crate::fields::field;
 use crate::mutate::mutate_requests;
+use crate::op::Op;
 use crate::plan::{Planned, may_answer, must_answer, request, settle};
+
+/// Which protocol the sessions of a campaign are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoken {
+    /// This.
+    One(Dialect),
+    /// Any; each session is in one.
+    Any,
+}
+
+impl Default for Spoken {
+    fn default() -> Self {
+        Self::One(Dialect::default())
+    }
+}
+
+impl Spoken {
+    /// Whether a session may be in it.
+    pub fn has(self, dialect: Dialect) -> bool {
+        self == Self::Any || self == Self::One(dialect)
+    }
+
+    fn draw(self, u: &mut Unstructured<'_>) -> Result<Dialect> {
+        match self {
+            Self::One(dialect) => Ok(dialect),
+            Self::Any => pick(u, &Dialect::NAMES.map(|(_, dialect)| dialect)),
+        }
+    }
+}
 
 /// What may be asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
+    /// The protocol.
+    pub spoken: Spoken,
     /// Most ranks.
     pub ranks: u32,
     /// The spawn operation.
@@ -31,12 +66,14 @@ pub struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { ranks: 4, spawn: true, names: true, mutate: true, upstream: false }
+        let spoken = Spoken::default();
+        Self { spoken, ranks: 4, spawn: true, names: true, mutate: true, upstream: false }
     }
 }
 
 impl Generator for Scope {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let dialect = self.spoken.draw(lawful)?;
         let ranks = match percent(lawful)? {
             0..40 => 1,
             40..80 => 2,
@@ -44,10 +81,12 @@ impl Generator for Scope {
             _ => 4,
         };
         let ranks = ranks.min(self.ranks.max(1));
-        let held = (self.upstream && percent(lawful)? < 60)
+        // What a proxy passes on of PMI-2 is no text that we answer.
+        let held = (self.upstream && dialect == Dialect::Pmi1 && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
         let mut model = Model {
+            dialect,
             ranks,
             scope: *self,
             u: lawful,
@@ -56,6 +95,7 @@ impl Generator for Scope {
             visible: Vec::new(),
             fresh: Vec::new(),
             services: 0,
+            threads: Threads::of(ranks),
             held,
             started: 0,
         };
@@ -79,47 +119,66 @@ impl Generator for Scope {
             ingredients.extend(exchange.ingredients);
             plan.splice(started..started, exchange.plan);
         }
+        let settled = |plan| Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect));
         for _ in 0..others {
-            ingredients.extend(mutate_requests(&mut plan, u)?);
+            let before = plan.clone();
+            let ingredient = mutate_requests(&mut plan, dialect, u)?;
+            if settled(plan.clone()).is_bounded() {
+                ingredients.extend(ingredient);
+            } else {
+                plan = before;
+            }
         }
-        let mut case = Case::new(UnderTest::Server, ranks, settle(plan));
+        let mut case = settled(plan);
         case.ingredients = ingredients;
         Ok(case)
     }
 }
 
-struct Model<'a, 'b> {
-    ranks: u32,
-    scope: Scope,
-    u: &'a mut Unstructured<'b>,
-    plan: Vec<Planned>,
+pub(super) struct Model<'a, 'b> {
+    dialect: Dialect,
+    pub(super) ranks: u32,
+    pub(super) scope: Scope,
+    pub(super) u: &'a mut Unstructured<'b>,
+    pub(super) plan: Vec<Planned>,
     /// How many keys each rank has put.
-    keys: Vec<u32>,
+    pub(super) keys: Vec<u32>,
     /// Keys that all ranks must see.
-    visible: Vec<String>,
+    pub(super) visible: Vec<String>,
     /// Keys put since the last barrier.
-    fresh: Vec<(u32, String)>,
-    services: u32,
+    pub(super) fresh: Vec<(u32, String)>,
+    pub(super) services: u32,
+    /// What only a session of PMI-2 has.
+    pub(super) threads: Threads,
     /// Requests of this kind are the upstream's, whose steps are made elsewhere.
-    held: Option<Operation>,
+    pub(super) held: Option<Operation>,
     /// Length of the plan when every rank had begun.
     started: usize,
 }
 
 /// What one rank does between two barriers.
-type Work = Vec<Vec<Planned>>;
+pub(super) type Work = Vec<Vec<Planned>>;
 
 impl Model<'_, '_> {
     fn build(&mut self) -> Result<()> {
         if percent(self.u)? < 80 {
-            self.plan.push(Planned::Stmt(join()));
+            self.plan.push(Planned::Stmt(join(self.dialect)));
         } else {
-            self.explicit_start()?;
+            match self.dialect {
+                Dialect::Pmi1 => self.pmi1_start()?,
+                Dialect::Pmi2 => self.pmi2_start()?,
+            }
+        }
+        if self.dialect == Dialect::Pmi2 {
+            self.ask_jobid()?;
         }
         self.started = self.plan.len();
         for _ in 0..self.u.int_in_range(1..=3)? {
             let work = (0..self.ranks).map(|rank| self.work(rank)).collect::<Result<_>>()?;
             self.interleave(work)?;
+            if self.dialect == Dialect::Pmi2 {
+                self.wait_for_attribute()?;
+            }
             if percent(self.u)? < 70 {
                 self.barrier()?;
             }
@@ -145,21 +204,8 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    fn any_rank(&mut self) -> Result<u32> {
+    pub(super) fn any_rank(&mut self) -> Result<u32> {
         self.u.int_in_range(0..=self.ranks - 1)
-    }
-
-    /// The start as single requests, which mutations can strike.
-    fn explicit_start(&mut self) -> Result<()> {
-        let start = |rank| {
-            let init = vec![field("cmd", "init"), field("pmi_version", "1"), field("pmi_subversion", "1")];
-            vec![
-                ask(rank, Operation::Init, init),
-                ask(rank, Operation::Maxes, vec![field("cmd", "get_maxes")]),
-                ask(rank, Operation::Kvsname, vec![field("cmd", "get_my_kvsname")]),
-            ]
-        };
-        self.interleave((0..self.ranks).map(start).collect())
     }
 
     fn work(&mut self, rank: u32) -> Result<Work> {
@@ -167,123 +213,42 @@ impl Model<'_, '_> {
     }
 
     fn request(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let request = self.any_request(rank)?;
+        let request = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_request(rank)?,
+            Dialect::Pmi2 => self.pmi2_requests(rank)?,
+        };
         Ok(match request.first() {
-            Some(Planned::Request { op, .. }) if self.held == Some(*op) && *op != Operation::Get => {
+            Some(Planned::Request { op: Op::Pmi1(op), .. })
+                if self.held == Some(*op) && *op != Operation::Get =>
+            {
                 plain(rank, Operation::Universe)
             }
             _ => request,
         })
     }
 
-    fn any_request(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        Ok(match percent(self.u)? {
-            0..35 => self.put(rank)?,
-            35..60 => self.get(rank)?,
-            60..66 => plain(rank, Operation::Maxes),
-            66..72 => plain(rank, Operation::Kvsname),
-            72..78 => plain(rank, Operation::Universe),
-            78..84 => plain(rank, Operation::Appnum),
-            84..94 if self.scope.names => self.name(rank)?,
-            94.. if self.scope.spawn => self.spawn(rank)?,
-            _ => self.get(rank)?,
-        })
-    }
-
     fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let n = self.keys[rank as usize];
-        self.keys[rank as usize] += 1;
-        let key = format!("k{rank}-{n}");
-        let value = match self.u.int_in_range(0..=11)? {
-            0 => letters_to(Limit::Value, -1),
-            1 => letters_to(Limit::Value, -2),
-            2 => literal("a"),
-            3 => literal("tag#0$description#host$port#4242$ifname#127.0.0.1$"),
-            4 => letters(self.u.int_in_range(1..=199)?),
-            _ => literal(format!("v{}", self.u.arbitrary::<u32>()?)),
-        };
-        let mut named = field("key", key.as_str());
-        if self.u.int_in_range(0..=11)? == 11 {
-            // As long as a key may be; the number keeps it apart from others.
-            push(&mut named.value, letters_to(Limit::Key, -1 - key.len() as i64));
-        } else {
-            self.fresh.push((rank, key));
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_put(rank),
+            Dialect::Pmi2 => self.pmi2_put(rank),
         }
-        let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), named, field("value", value)];
-        Ok(ask(rank, Operation::Put, fields))
     }
 
     fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let own = self.fresh.iter().filter(|(r, _)| *r == rank).map(|(_, key)| key);
-        let all: Vec<String> = self.visible.iter().chain(own).cloned().collect();
-        let key = match self.u.int_in_range(0..=9)? {
-            // Only what the proxy has by itself.
-            _ if self.held == Some(Operation::Get) && all.is_empty() => return self.put(rank),
-            0 | 1 if self.held == Some(Operation::Get) => all[0].clone(),
-            0 => "missing".to_owned(),
-            1 => "PMI_process_mapping".to_owned(),
-            _ if all.is_empty() => format!("k{}-0", self.any_rank()?),
-            _ => self.u.choose(&all)?.clone(),
-        };
-        let fields = vec![field("cmd", "get"), field("kvsname", kvsname()), field("key", key)];
-        Ok(ask(rank, Operation::Get, fields))
-    }
-
-    fn name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let known = format!("service-{}", self.u.int_in_range(0..=self.services)?);
-        Ok(match self.u.int_in_range(0..=3)? {
-            0 | 1 => {
-                self.services += 1;
-                let service = field("service", format!("service-{}", self.services));
-                let fields = vec![field("cmd", "publish_name"), service, field("port", "tag#0$port#4242$")];
-                ask(rank, Operation::Publish, fields)
-            }
-            2 => ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), field("service", known)]),
-            _ => {
-                ask(rank, Operation::Unpublish, vec![field("cmd", "unpublish_name"), field("service", known)])
-            }
-        })
-    }
-
-    fn spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let u = &mut *self.u;
-        let programs = u.int_in_range(1..=2)?;
-        let mut messages = Vec::new();
-        for so_far in 1..=programs {
-            let mut fields = vec![
-                field("mcmd", "spawn"),
-                field("nprocs", u.int_in_range(1..=2)?.to_string()),
-                field("execname", agent()),
-                field("totspawns", programs.to_string()),
-                field("spawnssofar", so_far.to_string()),
-            ];
-            // From 1, as every implementation counts them and RFC 13 does in its example.
-            let args = u.int_in_range(0..=2)?;
-            fields.extend((1..=args).map(|i| field(&format!("arg{i}"), "-x")));
-            fields.push(field("argcnt", args.to_string()));
-            let preput = u.int_in_range(0..=2)?;
-            fields.push(field("preput_num", preput.to_string()));
-            for i in 0..preput {
-                fields.push(field(&format!("preput_key_{i}"), format!("parent{i}")));
-                fields.push(field(&format!("preput_val_{i}"), "tag#0$port#4242$"));
-            }
-            let info = u.int_in_range(0..=1)?;
-            fields.push(field("info_num", info.to_string()));
-            for i in 0..info {
-                fields.push(field(&format!("info_key_{i}"), "wdir"));
-                fields.push(field(&format!("info_val_{i}"), "/"));
-            }
-            messages.extend(fields.into_iter().map(|f| vec![f]));
-            messages.push(vec![end_of_command()]);
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_get(rank),
+            Dialect::Pmi2 => self.pmi2_get(rank),
         }
-        let op = Operation::Spawn;
-        Ok(vec![Planned::Request { rank, op, messages }, must_answer(rank, op)])
     }
 
     fn barrier(&mut self) -> Result<()> {
         if self.held == Some(Operation::Barrier) {
             return Ok(());
         }
+        let op = match self.dialect {
+            Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
+            Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
+        };
         let mut order: Vec<u32> = (0..self.ranks).collect();
         shuffle(self.u, &mut order)?;
         for rank in &order {
@@ -292,10 +257,10 @@ impl Model<'_, '_> {
                 let get = self.get(*rank)?;
                 self.plan.extend(get);
             }
-            self.plan.push(request(*rank, Operation::Barrier, vec![field("cmd", "barrier_in")]));
+            self.plan.push(request(*rank, op, vec![field("cmd", op.name())]));
         }
         shuffle(self.u, &mut order)?;
-        self.plan.extend(order.into_iter().map(|rank| must_answer(rank, Operation::Barrier)));
+        self.plan.extend(order.into_iter().map(|rank| must_answer(rank, op)));
         self.visible.extend(self.fresh.drain(..).map(|(_, key)| key));
         Ok(())
     }
@@ -304,22 +269,29 @@ impl Model<'_, '_> {
         let rank = self.any_rank()?;
         match self.u.int_in_range(0..=19)? {
             18 => {
-                let fields = vec![field("cmd", "abort"), field("exitcode", "7")];
-                self.plan.push(request(rank, Operation::Abort, fields));
+                let abort = match self.dialect {
+                    Dialect::Pmi1 => Self::pmi1_abort(rank),
+                    Dialect::Pmi2 => self.pmi2_abort(rank)?,
+                };
+                self.plan.push(abort);
                 self.plan.push(may_answer(rank));
             }
             19 => self.plan.push(Planned::Stmt(exit(rank, 3))),
             0..4 => {
-                let finalize = |rank| vec![plain(rank, Operation::Finalize)];
+                let op = match self.dialect {
+                    Dialect::Pmi1 => Op::Pmi1(Operation::Finalize),
+                    Dialect::Pmi2 => Op::Pmi2(Command::Finalize),
+                };
+                let finalize = |rank| vec![plain(rank, op)];
                 self.interleave((0..self.ranks).map(finalize).collect())?;
             }
-            _ => self.plan.push(Planned::Stmt(leave())),
+            _ => self.plan.push(Planned::Stmt(leave(self.dialect))),
         }
         Ok(())
     }
 
     /// Merges what the ranks do, request by request; often the requests of several are under way at once.
-    fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
+    pub(super) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<Planned>> = vec![Vec::new(); all.len()];
         loop {
@@ -340,16 +312,6 @@ impl Model<'_, '_> {
     }
 }
 
-/// A request of one message and the wait for its answer.
-fn ask(rank: u32, op: Operation, fields: Message) -> Vec<Planned> {
-    vec![request(rank, op, fields), must_answer(rank, op)]
-}
-
-/// A request without arguments.
-fn plain(rank: u32, op: Operation) -> Vec<Planned> {
-    ask(rank, op, vec![field("cmd", op.request_cmd())])
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -358,6 +320,61 @@ mod tests {
     use crate::generate::{decided, numbered};
     use crate::mutate::Mutation;
     use crate::testing::{mutations, read_again};
+
+    const PMI2: Spoken = Spoken::One(Dialect::Pmi2);
+
+    #[test]
+    fn cases_of_pmi2_are_as_sound_as_others_and_every_mutation_strikes() {
+        let scope = Scope { spoken: PMI2, ..Scope::default() };
+        let mut struck = BTreeSet::new();
+        let mut texts = String::new();
+        for number in 0..1500 {
+            let case = generate(1, number, scope);
+            assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+            assert_eq!(case.scenario, generate(1, number, scope).scenario);
+            read_again(&case);
+            struck.extend(mutations(&case));
+            texts += &case.text();
+        }
+        let all: BTreeSet<String> = Mutation::OF_PMI2_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
+        assert_eq!(struck, all);
+        use Command::{JobConnect, JobDisconnect, Ring};
+        // No known server has these.
+        for command in Command::ALL.into_iter().filter(|c| !matches!(c, JobConnect | JobDisconnect | Ring)) {
+            assert!(texts.contains(&format!("cmd={};", command.name())), "{}", command.name());
+        }
+        for part in
+            ["wait=TRUE", "thrid=", "$jobid", "<fill 1024>", "isworld=TRUE", "exitcode=7", "<bytes>", "<|>"]
+        {
+            assert!(texts.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn without_mistakes_every_request_of_pmi2_is_one() {
+        let scope = Scope { spoken: PMI2, mutate: false, ..Scope::default() };
+        for number in 0..400 {
+            let case = generate(1, number, scope);
+            let text = case.text();
+            assert!(
+                case.ingredients.is_empty() && !text.contains("<bytes>") && !text.contains("<partial>"),
+                "{text}"
+            );
+            for line in text.lines().filter_map(|line| line.split_once("C: <body> ")).map(|(_, body)| body) {
+                let read =
+                    pmi_wire::pmi2::Request::parse(line.as_bytes(), pmi_wire::pmi2::Semicolons::Doubled);
+                assert!(read.is_ok() || line.contains('$') || line.contains('<'), "{line}: {read:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_any_protocol_may_be_spoken_both_are() {
+        let scope = Scope { spoken: Spoken::Any, ..Scope::default() };
+        let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
+        let count = (0..400).filter(of_pmi2).count();
+        assert!((100..300).contains(&count), "{count}");
+    }
 
     fn generate(seed: u64, number: u64, scope: Scope) -> Case {
         numbered(&scope, seed, number)
@@ -480,11 +497,15 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_for_that_is_out_of_scope() {
-        let scope = Scope { ranks: 2, spawn: false, names: false, mutate: false, upstream: false };
-        for number in 0..500 {
-            let case = generate(3, number, scope);
-            let text = case.text();
-            assert!(case.ranks() <= 2 && !text.contains("spawn") && !text.contains("_name "), "{text}");
+        for spoken in [Spoken::default(), PMI2] {
+            let scope =
+                Scope { spoken, ranks: 2, spawn: false, names: false, mutate: false, upstream: false };
+            for number in 0..500 {
+                let case = generate(3, number, scope);
+                let text = case.text();
+                let names = ["_name ", "name-"].iter().any(|part| text.contains(part));
+                assert!(case.ranks() <= 2 && !text.contains("spawn") && !names, "{text}");
+            }
         }
     }
 }

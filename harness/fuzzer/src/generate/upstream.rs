@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::UpstreamAction;
+use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::Operation;
 
 use crate::case::{agent, close, exit, kvsname, passed_on, upstream};
@@ -92,7 +92,7 @@ pub(super) fn exchange(
         replies.push(Reply {
             number: i as u32 + 1 + numbers,
             rank: *rank,
-            draft: Draft::Messages(vec![answer(op, i, u.ratio(1, 4)?)]),
+            draft: Draft::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
             partial: false,
             usual: mutations == 0 && u.ratio(3, 5)?,
             before: Vec::new(),
@@ -150,7 +150,7 @@ fn unknown_to_a_proxy(op: Operation, rank: u32, number: usize) -> Planned {
             fields.extend(["totspawns", "spawnssofar"].map(|key| field(key, "1")));
             fields.extend(["argcnt", "preput_num", "info_num"].map(|key| field(key, "0")));
             let messages = fields.into_iter().chain([end_of_command()]).map(|f| vec![f]).collect();
-            return Planned::Request { rank, op, messages };
+            return Planned::Request { rank, op: op.into(), messages };
         }
         _ => vec![cmd],
     };
@@ -229,7 +229,7 @@ fn mutate(
         }
         Mutation::Half => {
             let (start, rest) = split(&reply.draft.lines()[0], u)?;
-            reply.draft = Draft::Lines(vec![start]);
+            reply.draft = Draft::Lines(Encoding::Dialect, vec![start]);
             reply.partial = true;
             if u.arbitrary()? {
                 reply.after.insert(0, says(vec![rest], false, Some(reply.number)));
@@ -238,7 +238,7 @@ fn mutate(
         }
         Mutation::Unasked => {
             let lines = match u.arbitrary()? {
-                true => Draft::Messages(vec![answer(op, 0, false)]).lines(),
+                true => Draft::of_lines(vec![answer(op, 0, false)]).lines(),
                 false => vec![junk(u)?],
             };
             first.push(says(lines, false, None));

@@ -58,7 +58,7 @@ impl Answer<'_> {
 
     /// Makes one mutation; `None` if there is nothing that it could strike.
     fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
-        let mut draft = Draft::Messages(vec![self.fields.clone()]);
+        let mut draft = Draft::of_lines(vec![self.fields.clone()]);
         match mutation {
             Mutation::Limits => {
                 if !limits(&mut draft, u)? {

@@ -1,14 +1,17 @@
 //! Making a case of others.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, Encoding, Expr, Piece, Stmt, Template, UnderTest};
 
+use super::frame;
 use super::message::{any_length, bytes, junk, separator};
 use super::mutation::Mutation;
 use crate::case::{
-    Answer, Case, Known, ServerStep, close, sent, sent_mut, set_rank, tidy, toggle_partial, wait, write,
+    Answer, Case, Known, ServerStep, close, encoding_of, sent, sent_mut, set_rank, tidy, toggle_partial,
+    wait, write_as,
 };
 use crate::decisions::pick;
+use crate::op::Op;
 
 /// Most steps of a case that is made of others.
 const STEPS: usize = 400;
@@ -36,6 +39,7 @@ fn run(steps: &[Stmt], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize
 impl Mutation {
     fn change_case(self, case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
         let ranks = case.ranks().max(1);
+        let dialect = case.scenario.dialect;
         let others = &other.scenario.body;
         let body = &mut case.scenario.body;
         let at = u.int_in_range(0..=body.len())?;
@@ -60,7 +64,14 @@ impl Mutation {
                 let (a, b) = (u.choose_index(body.len())?, u.choose_index(body.len())?);
                 body.swap(a, b);
             }
-            Self::Junk => body.insert(at, write(u.int_in_range(0..=ranks - 1)?, vec![junk(u)?], false)),
+            Self::Junk => {
+                let rank = u.int_in_range(0..=ranks - 1)?;
+                let (how, line) = match dialect {
+                    Dialect::Pmi1 => (Encoding::Dialect, junk(u)?),
+                    Dialect::Pmi2 => frame::junk(u)?,
+                };
+                body.insert(at, write_as(rank, how, vec![line], false));
+            }
             Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
             _ => {
                 let writes: Vec<usize> =
@@ -79,19 +90,20 @@ impl Mutation {
             Self::Rank => set_rank(stmt, u.int_in_range(0..=ranks - 1)?),
             Self::Partial => toggle_partial(stmt),
             _ => {
+                let encoding = encoding_of(stmt);
                 let lines = sent_mut(stmt, UnderTest::Server).filter(|lines| !lines.is_empty());
                 let Some(lines) = lines else { return Ok(()) };
                 let at = u.choose_index(lines.len())?;
-                change_line(&mut lines[at], u)?;
+                change_line(&mut lines[at], encoding, u)?;
             }
         }
         Ok(())
     }
 }
 
-fn change_line(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
     match u.int_in_range(0..=2)? {
-        0 => separator(line, u),
+        0 => separator(line, encoding, u),
         1 => bytes(line, u),
         _ => {
             let at = u.int_in_range(0..=line.pieces.len())?;
@@ -110,7 +122,9 @@ fn mend(case: &mut Case) {
     case.scenario.body.retain_mut(|stmt| {
         if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
             use pmi_wire::Operation::{Kvsname, Maxes};
-            if !matches!(answer, Answer::Due(Kvsname | Maxes)) {
+            use pmi_wire::pmi2::Command::JobGetid;
+            let binds = |op| matches!(op, Op::Pmi1(Kvsname | Maxes) | Op::Pmi2(JobGetid));
+            if !matches!(answer, Answer::Due(op) if binds(op)) {
                 *stmt = wait(rank, Answer::Optional);
             }
         }

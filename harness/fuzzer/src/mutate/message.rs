@@ -1,10 +1,13 @@
 //! Changes of the text of a message, whoever says it.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Piece, Template};
+use pmi_scenario::ast::{Encoding, Piece, Template};
 
+use super::frame;
 use super::mutation::Mutation;
-use super::values::{CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, REQUESTS};
+use super::values::{
+    CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS,
+};
 use crate::case::{Limit, kvsname, letters, letters_to, literal, push, template, tidy};
 use crate::decisions::pick;
 use crate::fields::{Draft, Field, Message, field, text};
@@ -18,23 +21,36 @@ impl Mutation {
         commands: &[&str],
         u: &mut Unstructured<'_>,
     ) -> Result<bool> {
+        let encoding = draft.encoding();
         if matches!(self, Self::Separator | Self::Bytes) {
             let mut lines = draft.lines();
             let at = u.choose_index(lines.len())?;
             match self {
-                Self::Separator => separator(&mut lines[at], u)?,
+                Self::Separator => separator(&mut lines[at], encoding, u)?,
                 _ => bytes(&mut lines[at], u)?,
             }
-            *draft = Draft::Lines(lines);
+            *draft = Draft::Lines(encoding, lines);
             return Ok(true);
         }
         if self == Self::Junk {
-            *draft = Draft::Lines(vec![junk(u)?]);
+            let (encoding, line) = match encoding {
+                Encoding::Dialect => (encoding, junk(u)?),
+                _ => frame::junk(u)?,
+            };
+            *draft = Draft::Lines(encoding, vec![line]);
             return Ok(true);
+        }
+        if self == Self::Frame {
+            let frames = frame::misframed(draft, u)?;
+            let changed = frames.is_some();
+            if let Some(frames) = frames {
+                *draft = frames;
+            }
+            return Ok(changed);
         }
         let Some(messages) = draft.messages_mut() else { return Ok(false) };
         match self {
-            Self::Token => token(messages, u)?,
+            Self::Token => token(messages, encoding, u)?,
             Self::Length => length(messages, u)?,
             Self::Number => return number(messages, u),
             Self::Count => count(messages, u)?,
@@ -74,7 +90,7 @@ pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<Template> {
 }
 
 /// Drawing bytes without coming to their end.
-trait Bytes {
+pub(super) trait Bytes {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
 }
 
@@ -103,23 +119,27 @@ fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
     })
 }
 
-fn token(messages: &mut Vec<Message>, u: &mut Unstructured<'_>) -> Result<()> {
+fn token(messages: &mut Vec<Message>, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
+    let (keys, requests) = match encoding {
+        Encoding::Dialect => (KEYS, REQUESTS),
+        _ => (PMI2_KEYS, PMI2_REQUESTS),
+    };
     let m = u.choose_index(messages.len())?;
     let message = &mut messages[m];
     let i = u.choose_index(message.len())?;
     match u.int_in_range(0..=8)? {
         0 => drop(message.remove(i)),
         1 => message.insert(i, message[i].clone()),
-        2 => message[i].key = pick(u, KEYS)?.to_owned(),
+        2 => message[i].key = pick(u, keys)?.to_owned(),
         3 => message[i].key = String::new(),
         4 => message[i].value = Template::default(),
         5 => message.rotate_left(1),
         6 => {
-            let command = pick(u, REQUESTS)?;
+            let command = pick(u, requests)?;
             // A server does well to believe how many processes it is to start.
             message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
         }
-        7 => message.push(field(pick(u, KEYS)?, "1")),
+        7 => message.push(field(pick(u, keys)?, "1")),
         _ => {
             let copy = message.clone();
             let to = u.int_in_range(0..=messages.len())?;
@@ -181,10 +201,16 @@ fn refuse(fields: &mut Message, u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn separator(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+pub(super) fn separator(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
     const OTHERS: &[&str] = &["", "  ", "\t", "==", " =", "= ", ";", "\0", "\r", "\n", ",", "\"", "\x0b"];
-    let places = positions(line, |b| matches!(b, b' ' | b'='));
-    let text = pick(u, OTHERS)?.as_bytes();
+    const OF_FRAMES: &[&str] =
+        &["", ";;", ";;;", "=", "==", ";=;", "; ", " ", "\0", "\n", ",", ";;;;;;;;", "=;", "\u{e9}"];
+    let (others, between) = match encoding {
+        Encoding::Dialect | Encoding::Line => (OTHERS, b' '),
+        Encoding::Body | Encoding::Bytes => (OF_FRAMES, b';'),
+    };
+    let places = positions(line, |b| b == between || b == b'=');
+    let text = pick(u, others)?.as_bytes();
     match (u.int_in_range(0..=4)?, places.is_empty()) {
         (0, _) | (_, true) => push(line, literal(text)),
         (1, _) => line.pieces.insert(0, literal(text)),
@@ -225,7 +251,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
 }
 
 /// Places of bytes in the pieces of a line.
-fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
+pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, piece) in line.pieces.iter().enumerate() {
         if let Piece::Literal { bytes, .. } = piece {
@@ -241,14 +267,18 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
     if places.is_empty() {
         return Ok((line.clone(), Template::default()));
     }
-    let (piece, at) = pick(u, &places)?;
+    Ok(cut(line, pick(u, &places)?))
+}
+
+/// Cuts a line in two before a byte of one of its pieces.
+pub(super) fn cut(line: &Template, (piece, at): (usize, usize)) -> (Template, Template) {
     let (mut first, mut second) = (template(line.pieces[..piece].to_vec()), Template::default());
     if let Piece::Literal { bytes, .. } = &line.pieces[piece] {
         push(&mut first, literal(&bytes[..at]));
         push(&mut second, literal(&bytes[at..]));
     }
     line.pieces[piece + 1..].iter().for_each(|piece| push(&mut second, piece.clone()));
-    Ok((first, second))
+    (first, second)
 }
 
 /// What an upstream gives a proxy to remember, some of it no pairs.

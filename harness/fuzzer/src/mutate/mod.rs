@@ -1,10 +1,11 @@
 //! The one engine of mutations: the ways in which what is said to an implementation is made unusual or wrong, whoever says it.
 //!
 //! `message` changes the text of a message, which requests, answers and what a proxy's upstream says have in common; `request`
-//! changes the course of requests, `answer` what a server says at a request, `case` makes a case of others.
+//! changes the course of requests, `frame` the frames of PMI-2, `answer` what a server says at a request, `case` makes a case of others.
 
 mod answer;
 mod case;
+mod frame;
 mod message;
 mod mutation;
 mod request;

@@ -19,8 +19,10 @@ pub(crate) enum Mutation {
     Kvsname,
     /// Some bytes of a message are others.
     Bytes,
-    /// A line that is no message.
+    /// A line or a frame that is no message.
     Junk,
+    /// The length of a frame is another, or none, or its end is missing.
+    Frame,
     /// A message in two writes, or without its second half.
     Half,
     /// The right bytes in several writes.
@@ -77,6 +79,23 @@ impl Mutation {
         Self::Pipeline,
         Self::Close,
         Self::Kvsname,
+        Self::Junk,
+        Self::Bytes,
+    ];
+
+    /// What can be done to the requests of a case in PMI-2.
+    pub(crate) const OF_PMI2_REQUESTS: [Self; 13] = [
+        Self::Token,
+        Self::Separator,
+        Self::Length,
+        Self::Number,
+        Self::Count,
+        Self::Order,
+        Self::Repeat,
+        Self::Half,
+        Self::Pipeline,
+        Self::Close,
+        Self::Frame,
         Self::Junk,
         Self::Bytes,
     ];
@@ -149,6 +168,7 @@ impl Mutation {
             Self::Kvsname => "kvsname",
             Self::Bytes => "bytes",
             Self::Junk => "junk",
+            Self::Frame => "frame",
             Self::Half => "half",
             Self::Pieces => "pieces",
             Self::Pipeline => "pipeline",

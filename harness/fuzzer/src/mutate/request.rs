@@ -1,20 +1,28 @@
 //! Changes of the course of requests.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::Template;
-use pmi_wire::Operation;
+use pmi_scenario::ast::{Dialect, Encoding, Template};
 
+use super::frame::{self, Halves};
 use super::message::{junk, split};
 use super::mutation::Mutation;
-use super::values::REQUESTS;
-use crate::case::{close, exit, kill, write};
+use super::values::{PMI2_REQUESTS, REQUESTS};
+use crate::case::{close, exit, kill, write_as};
 use crate::decisions::pick;
 use crate::fields::Draft;
-use crate::plan::{Planned, may_answer};
+use crate::op::Op;
+use crate::plan::{Planned, encoding, may_answer};
 
 /// Makes one mutation; says which and what kind of request it struck, or `None` if there is nothing that it could strike.
-pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
-    let mutation = pick(u, &Mutation::OF_REQUESTS)?;
+pub(crate) fn mutate(
+    plan: &mut Vec<Planned>,
+    dialect: Dialect,
+    u: &mut Unstructured<'_>,
+) -> Result<Option<String>> {
+    let mutation = match dialect {
+        Dialect::Pmi1 => pick(u, &Mutation::OF_REQUESTS)?,
+        Dialect::Pmi2 => pick(u, &Mutation::OF_PMI2_REQUESTS)?,
+    };
     let requests: Vec<usize> =
         (0..plan.len()).filter(|i| matches!(plan[*i], Planned::Request { .. })).collect();
     if requests.is_empty() {
@@ -23,6 +31,7 @@ pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Resul
     let at = pick(u, &requests)?;
     let Planned::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
     let (rank, op) = (*rank, *op);
+    let how = encoding(op, dialect);
     match mutation {
         Mutation::Order => {
             let other = pick(u, &requests)?;
@@ -36,7 +45,7 @@ pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Resul
         Mutation::Repeat => {
             let copy = plan[at].clone();
             // So many processes would keep the machine busy, and say nothing.
-            let many = u.ratio(1, 8)? && op != Operation::Spawn;
+            let many = u.ratio(1, 8)? && !op.is_spawn();
             let times = if many { 150 } else { u.int_in_range(1..=3)? };
             let wait = u.arbitrary()?;
             for _ in 0..times {
@@ -48,13 +57,17 @@ pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Resul
         }
         Mutation::Junk => {
             plan.insert(at, may_answer(rank));
-            plan.insert(at, Planned::Stmt(write(rank, vec![junk(u)?], false)));
+            let (how, line) = match dialect {
+                Dialect::Pmi1 => (how, junk(u)?),
+                Dialect::Pmi2 => frame::junk(u)?,
+            };
+            plan.insert(at, Planned::Stmt(write_as(rank, how, vec![line], false)));
         }
         Mutation::Half => {
-            let lines = Draft::Messages(messages.clone()).lines();
-            half(plan, at, rank, lines, u)?;
+            let lines = Draft::Messages(how, messages.clone()).lines();
+            half(plan, at, rank, how, lines, u)?;
         }
-        Mutation::Pipeline => pipeline(plan, at, rank, u)?,
+        Mutation::Pipeline => pipeline(plan, at, rank, dialect, u)?,
         Mutation::Close => {
             let end = match u.int_in_range(0..=3)? {
                 0 => exit(rank, u.int_in_range(0..=2)?),
@@ -67,33 +80,51 @@ pub(crate) fn mutate(plan: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Resul
             plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         }
         of_text => {
-            let mut draft = Draft::Messages(messages.clone());
-            if !of_text.change(&mut draft, REQUESTS, u)? {
+            let mut draft = Draft::Messages(how, messages.clone());
+            let commands = match op {
+                Op::Pmi1(_) => REQUESTS,
+                Op::Pmi2(_) => PMI2_REQUESTS,
+            };
+            if !of_text.change(&mut draft, commands, u)? {
                 return Ok(None);
             }
             plan[at] = match draft {
-                Draft::Messages(messages) => Planned::Request { rank, op, messages },
-                Draft::Lines(lines) => Planned::Stmt(write(rank, lines, false)),
+                Draft::Messages(_, messages) => Planned::Request { rank, op, messages },
+                Draft::Lines(how, lines) => Planned::Stmt(write_as(rank, how, lines, false)),
             };
         }
     }
-    Ok(Some(format!("{}:{}", mutation.name(), op.request_cmd())))
+    Ok(Some(format!("{}:{op}", mutation.name())))
 }
 
 fn half(
     plan: &mut Vec<Planned>,
     at: usize,
     rank: u32,
+    how: Encoding,
     lines: Vec<Template>,
     u: &mut Unstructured<'_>,
 ) -> Result<()> {
     let cut_line = u.choose_index(lines.len())?;
-    let (first, second) = split(&lines[cut_line], u)?;
+    let (how, first, second) = if how == Encoding::Body {
+        match frame::halves(&lines[cut_line], u)? {
+            Halves::Bytes(first, second) => (Encoding::Bytes, first, second),
+            Halves::Cut(body) => {
+                plan[at] = Planned::Stmt(write_as(rank, how, vec![body], false));
+                return Ok(());
+            }
+        }
+    } else {
+        let (first, second) = split(&lines[cut_line], u)?;
+        (how, first, second)
+    };
+    // What is written byte by byte needs nothing left out.
+    let partial = how != Encoding::Bytes;
     let mut before = lines[..cut_line].to_vec();
     before.push(first);
     let mut after = vec![second];
     after.extend_from_slice(&lines[cut_line + 1..]);
-    plan[at] = Planned::Stmt(write(rank, before, true));
+    plan[at] = Planned::Stmt(write_as(rank, how, before, partial));
     if u.ratio(1, 4)? {
         // The rest never comes.
         let rest = plan.split_off(at + 1);
@@ -103,21 +134,35 @@ fn half(
     // Others go on until this rank's next step.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
-    plan.insert(to, Planned::Stmt(write(rank, after, false)));
+    plan.insert(to, Planned::Stmt(write_as(rank, how, after, false)));
     Ok(())
 }
 
 /// Joins this request and the rank's next ones in one write; the answers are awaited after it.
-fn pipeline(plan: &mut Vec<Planned>, at: usize, rank: u32, u: &mut Unstructured<'_>) -> Result<()> {
+fn pipeline(
+    plan: &mut Vec<Planned>,
+    at: usize,
+    rank: u32,
+    dialect: Dialect,
+    u: &mut Unstructured<'_>,
+) -> Result<()> {
     let mut lines = Vec::new();
+    let mut how = None;
     let mut waits = 0;
     let wanted = u.int_in_range(2..=5)?;
     let mut taken = 0;
     let mut i = at;
     while i < plan.len() && taken < wanted {
         match &plan[i] {
-            Planned::Request { rank: r, messages, .. } if *r == rank => {
-                lines.extend(Draft::Messages(messages.clone()).lines());
+            // Lines and frames do not come in one write.
+            Planned::Request { rank: r, op, .. }
+                if *r == rank && how.is_some_and(|how| how != encoding(*op, dialect)) =>
+            {
+                break;
+            }
+            Planned::Request { rank: r, op, messages } if *r == rank => {
+                let of_this = *how.get_or_insert(encoding(*op, dialect));
+                lines.extend(Draft::Messages(of_this, messages.clone()).lines());
                 taken += 1;
                 plan.remove(i);
             }
@@ -132,6 +177,7 @@ fn pipeline(plan: &mut Vec<Planned>, at: usize, rank: u32, u: &mut Unstructured<
     for _ in 0..waits {
         plan.insert(at, may_answer(rank));
     }
-    plan.insert(at, Planned::Stmt(write(rank, lines, u.ratio(1, 6)?)));
+    let how = how.unwrap_or_default();
+    plan.insert(at, Planned::Stmt(write_as(rank, how, lines, u.ratio(1, 6)?)));
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::distinct;
 use crate::failure::{After, CrashCause, Failure, FailureKey, MessageKind, UpstreamKind, signal_name};
 use crate::observation::Observation;
 use crate::proxy_status;
+use crate::said::kinds;
 
 /// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
@@ -76,14 +77,15 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
         at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
     };
     let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
-    // A server that ends the program at one request owes the others that wait their answers as well.
+    // A server that ends the program at one request owes the others their answers as well, those who wait and those who ask
+    // before they have noticed.
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = lost().filter_map(|f| waited(f)).min();
     let mut all = Vec::new();
     for finding in &findings {
-        if is_end(finding) && waited(finding).is_some_and(|at| Some(at) != first) {
+        if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
         // Who is dead does not answer.
@@ -92,7 +94,7 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
         }
         let requirement = finding.requirement.clone();
         let after = match finding.kind {
-            Some(SeenKind::Response(op)) => After::Message(MessageKind::Request(op)),
+            Some(SeenKind::Response(op)) => After::Message(MessageKind::Request(op.into())),
             _ => last_request(seen, finding.proc, finding.seq),
         };
         let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
@@ -169,7 +171,10 @@ fn last_action(seen: &Observation) -> After {
     let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
     for event in events.iter().rev() {
         match &event.what {
-            What::ToServer { bytes, .. } => return After::Message(MessageKind::of(&bytes.0)),
+            What::ToServer { .. } => {
+                let kind = kinds(events, seen.dialect).remove(&event.seq).map(|(kind, _)| kind);
+                return kind.map_or(After::Start, After::Message);
+            }
             What::ToProxy { text, scripted: true, .. } => return After::Upstream(UpstreamKind::of(&text.0)),
             What::ClosedByUpstream { .. } => return After::UpstreamClose,
             What::ClosedByClient { .. } => return After::Close,
@@ -189,13 +194,15 @@ fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
 /// The last request of a process before an event.
 fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
+    let kinds = kinds(events, seen.dialect);
     let mut last = None;
     let mut requests = 0;
     for event in events.iter().rev() {
         match &event.what {
-            What::ToServer { proc: by, bytes } if proc.is_none_or(|p| p == *by) => {
-                requests += bytes.0.split(|b| *b == b'\n').filter(|line| line.starts_with(b"cmd=")).count();
-                last.get_or_insert_with(|| MessageKind::of(&bytes.0));
+            What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == *by) => {
+                let Some((kind, completed)) = kinds.get(&event.seq) else { continue };
+                requests += completed;
+                last.get_or_insert(*kind);
             }
             What::FromServer { proc: to, .. } | What::NoAnswer { proc: to, .. } if proc == Some(*to) => break,
             _ => {}

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::io;
 
 use pmi_judge::event::What;
-use pmi_wire::{Body, Framer, Proc, Response, ValueReading};
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, ValueReading};
 
 use super::server::Server;
 use super::{Pace, Run, Target};
 use crate::case::Case;
 use crate::failure::{After, Failure, FailureKey, MessageKind};
 use crate::observation::Observation;
+use crate::said::Writes;
 
 /// Several servers.
 pub struct Differential {
@@ -106,21 +108,25 @@ fn first_difference(all: &[Observation]) -> Option<Difference> {
 fn exchanges(seen: &Observation) -> Exchanges {
     let mut all = Exchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
-    let mut framers: BTreeMap<Proc, Framer> = BTreeMap::new();
+    let mut writes = Writes::new(seen.dialect);
+    let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     for event in &seen.events {
         let (proc, answers) = match &event.what {
             What::ToServer { proc, bytes } => {
-                last.insert(*proc, MessageKind::of(&bytes.0));
+                last.insert(*proc, writes.write(*proc, &bytes.0).0);
+                let connection = connections.entry(*proc).or_insert_with(|| Connection::new(1 << 20));
+                connection.push(Direction::ToServer, &bytes.0);
+                while connection.next(Direction::ToServer).is_some() {}
                 continue;
             }
             What::FromServer { proc, bytes } => {
-                let framer = framers.entry(*proc).or_insert_with(|| Framer::new(1 << 20));
-                framer.push(&bytes.0);
-                let mut lines = Vec::new();
-                while let Some(line) = framer.next_line() {
-                    lines.push(normalized(line.unwrap_or(b"")));
+                let connection = connections.entry(*proc).or_insert_with(|| Connection::new(1 << 20));
+                connection.push(Direction::FromServer, &bytes.0);
+                let mut messages = Vec::new();
+                while let Some(message) = connection.next(Direction::FromServer) {
+                    messages.push(message.map_or_else(|_| "unreadable".into(), normalized));
                 }
-                (*proc, lines)
+                (*proc, messages)
             }
             What::ClosedByServer { proc } if last.contains_key(proc) => (*proc, vec!["close".to_owned()]),
             What::NoAnswer { proc, .. } => (*proc, vec!["silence".to_owned()]),
@@ -135,7 +141,28 @@ fn exchanges(seen: &Observation) -> Exchanges {
 }
 
 /// An answer without what may differ.
-fn normalized(line: &[u8]) -> String {
+fn normalized(message: Framed<'_>) -> String {
+    match message.framing {
+        Framing::Lines => of_line(message.text),
+        Framing::Frames => of_frame(message.text),
+    }
+}
+
+/// A miss is told by `rc` or by a flag, a port in either of two keys: neither is a difference.
+fn of_frame(body: &[u8]) -> String {
+    let Ok(response) = pmi2::Response::parse(body, Semicolons::Doubled) else { return "unreadable".into() };
+    let name = response.command.response_name().unwrap_or_default();
+    if response.is_found() != Some(true) {
+        return format!("{name} refused");
+    }
+    let value = response.get("value").or_else(|| response.get("port"));
+    match value.filter(|value| !value.starts_with(b"(vector,")) {
+        Some(value) => format!("{name} {}", value[..value.len().min(40)].escape_ascii()),
+        None => format!("{name} ok"),
+    }
+}
+
+fn of_line(line: &[u8]) -> String {
     let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
         return if line.is_empty() { "empty".into() } else { "unreadable".into() };
     };
@@ -200,10 +227,13 @@ mod tests {
 
     #[test]
     fn answers_are_compared_by_what_they_say() {
-        let same = |a: &[u8], b: &[u8]| assert_eq!(normalized(a), normalized(b));
+        let same = |a: &[u8], b: &[u8]| assert_eq!(of_line(a), of_line(b));
         same(b"cmd=my_kvsname rc=0 kvsname=a", b"cmd=my_kvsname kvsname=b");
         same(b"cmd=get_result rc=-1 msg=no", b"cmd=get_result rc=2 msg=key_not_found");
-        assert_ne!(normalized(b"cmd=get_result rc=0 value=a"), normalized(b"cmd=get_result rc=0 value=b"));
-        assert_eq!(normalized(b"hello"), "unreadable");
+        assert_ne!(of_line(b"cmd=get_result rc=0 value=a"), of_line(b"cmd=get_result rc=0 value=b"));
+        assert_eq!(of_line(b"hello"), "unreadable");
+        let same = |a: &[u8], b: &[u8]| assert_eq!(of_frame(a), of_frame(b));
+        same(b"cmd=kvs-get-response;found=FALSE;rc=0;", b"cmd=kvs-get-response;rc=1;");
+        same(b"cmd=name-lookup-response;rc=0;port=p;", b"cmd=name-lookup-response;value=p;found=TRUE;rc=0;");
     }
 }

@@ -8,6 +8,7 @@ use pmi_reference::Config;
 use pmi_runner::party::MemoryParty;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::process::tree::left_over;
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::{Pace, Run, Target};
@@ -94,7 +95,8 @@ impl Target for Server {
         }
         let (seen, left) = match &self.access {
             Access::Memory(config) => {
-                let mut party = MemoryParty::launch(config.clone(), case.ranks());
+                let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
+                let mut party = MemoryParty::launch(Config { pmi2, ..config.clone() }, case.ranks());
                 (drive(case, &self.suite, &mut party, Vec::new(), wait, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
@@ -136,6 +138,56 @@ impl Target for Server {
         match &self.access {
             Access::Memory(_) => "the reference server in memory".into(),
             Access::Processes(implementation, _) => implementation.label.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_reference::behaviour::Behaviour;
+    use pmi_reference::fault::{faults, variations};
+
+    use super::*;
+    use crate::generate::numbered;
+    use crate::generate::server::{Scope, Spoken};
+
+    /// The first thing that is found in so many cases of PMI-2.
+    fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
+        let suite = pmi_runner::suite::embedded().unwrap();
+        let config = Config { behaviour, ..Config::default() };
+        let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
+        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
+        (0..cases).find_map(|number| {
+            let run = server.play(&numbered(&scope, 1, number), Pace::Fast).unwrap();
+            assert_eq!(run.seen.unjudged, None, "{number}");
+            run.failures.into_iter().next().map(|failure| (number, failure))
+        })
+    }
+
+    #[test]
+    fn nothing_is_found_in_a_server_of_pmi2_however_lawfully_unusual() {
+        assert_eq!(found(Behaviour::default(), 150, true), None);
+        for variation in variations() {
+            assert_eq!(found(variation.behaviour(), 8, true), None, "{}", variation.name);
+        }
+    }
+
+    #[test]
+    fn faults_of_pmi2_are_found_for_their_reason() {
+        for name in [
+            "frame-length-too-short",
+            "jobid-differs",
+            "kvs-put-lost",
+            "kvs-get-limit-1000",
+            "kvs-get-believes-hint",
+            "kvs-fence-never-second",
+            "nodeattr-wait-at-once",
+            "name-other-port",
+        ] {
+            let fault = faults().find(|fault| fault.name == name).unwrap();
+            let (_, failure) = found(fault.behaviour(), 120, false).unwrap_or_else(|| panic!("{name}"));
+            let broken = failure.requirement.unwrap_or_default();
+            assert!(fault.breaks.contains(&&*broken), "{name}: {broken}");
         }
     }
 }

@@ -1,0 +1,195 @@
+//! Frames of PMI-2 and both directions of a connection, and the parsers of bodies over any bytes.
+//!
+//! Input: a byte for the longest message and for which of the two, one for how the stream is cut, and the stream; or records of
+//! a byte that names the direction, what is said, and 0xff.
+
+use pmi_wire::pmi2::{Body, BodyError, Request, Response, Semicolons};
+use pmi_wire::{Connection, Direction, Framer};
+
+use crate::{input, memory, planted};
+
+const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
+const HEADER: usize = 6;
+const READINGS: [Semicolons; 2] = [Semicolons::Doubled, Semicolons::Plain];
+
+/// However a stream is cut, the framer gives the bodies that the lengths tell, and holds no more than the longest; a body that is
+/// a message is the same one after it was printed. Both directions of a connection say the same however they are cut.
+pub fn run(data: &[u8]) {
+    let [limit, cuts, stream @ ..] = data else { return };
+    let of_connection = limit & 0x80 != 0;
+    let limit = LIMITS[usize::from(limit % 8)];
+    if of_connection { connection(limit, stream) } else { frames(limit, *cuts, stream) }
+}
+
+fn frames(limit: usize, cuts: u8, stream: &[u8]) {
+    let before = memory::live();
+    let mut framer = Framer::new(limit);
+    let mut expected = Expected { stream, at: 0, limit, lost: false };
+    let (mut pushed, mut cut) = (0, cuts);
+    while pushed < stream.len() {
+        let length = if cuts == 0 { stream.len() } else { usize::from(cut % 32) + 1 };
+        cut = cut.wrapping_mul(5).wrapping_add(cuts | 1);
+        let chunk = &stream[pushed..(pushed + length).min(stream.len())];
+        pushed += chunk.len();
+        framer.push(if planted::is("frame-byte-at-a-seam-lost") && chunk.len() == 7 && chunk[0] == b';' {
+            &chunk[1..]
+        } else {
+            chunk
+        });
+        while let Some(body) = framer.next_frame() {
+            let body = body.ok();
+            assert_eq!(body, expected.next(pushed), "the next frame of a stream cut at {pushed}");
+            if let Some(body) = body {
+                READINGS.into_iter().for_each(|reading| check_body(body, reading));
+            }
+        }
+        assert_eq!(framer.partial_frame(), expected.partial(pushed), "what has begun");
+    }
+    assert!(expected.is_done(pushed), "the framer kept a frame back");
+    // What is kept doubles as it grows.
+    let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
+    memory::check(before, 2 * held + 1024, "a framer");
+}
+
+/// The bodies of a stream by the definition: six bytes of length, and so many bytes.
+struct Expected<'a> {
+    stream: &'a [u8],
+    at: usize,
+    limit: usize,
+    /// Something was no length.
+    lost: bool,
+}
+
+/// What a header says, looked at byte by byte: digits between blanks.
+fn length_of(header: &[u8]) -> Option<usize> {
+    let text: Vec<u8> = header.iter().copied().skip_while(|b| *b == b' ').collect();
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let blanks = text[digits..].iter().all(|b| *b == b' ');
+    (digits > 0 && blanks).then(|| {
+        text[..digits].iter().fold(0, |number, digit| number * 10 + usize::from(*digit) - usize::from(b'0'))
+    })
+}
+
+impl<'a> Expected<'a> {
+    /// The next body, or `None` where there is none to be read; the framer has seen the first bytes up to `pushed`.
+    fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
+        let header = &self.stream[self.at..self.at + HEADER];
+        assert!(!self.lost && self.at + HEADER <= pushed, "a frame before its header");
+        let Some(length) = length_of(header) else {
+            self.lost = true;
+            return None;
+        };
+        let body = self.at + HEADER;
+        self.at = body + length;
+        if length > self.limit {
+            return None;
+        }
+        assert!(self.at <= pushed, "a frame before its end");
+        Some(&self.stream[body..self.at])
+    }
+
+    /// What has begun and is kept.
+    fn partial(&self, pushed: usize) -> &'a [u8] {
+        if self.lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
+    }
+
+    /// Whether only the beginning of a frame is left.
+    fn is_done(&self, pushed: usize) -> bool {
+        let rest = self.partial(pushed);
+        let whole = || length_of(&rest[..HEADER]).is_none_or(|length| length > self.limit || length <= rest.len() - HEADER);
+        rest.len() < HEADER || !whole()
+    }
+}
+
+/// The tuples of a body, found byte by byte: key and value as they stand there.
+fn tuples(body: &[u8], doubled: bool) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut all = Vec::new();
+    let mut tuple = Vec::new();
+    let mut at = 0;
+    while at < body.len() {
+        let byte = body[at];
+        at += 1;
+        if byte != b';' {
+            tuple.push(byte);
+        } else if doubled && body.get(at) == Some(&b';') {
+            tuple.extend(*b";;");
+            at += 1;
+        } else {
+            let equals = tuple.iter().position(|b| *b == b'=').filter(|at| *at > 0)?;
+            let value = tuple.split_off(equals + 1);
+            tuple.pop();
+            all.push((std::mem::take(&mut tuple), value));
+        }
+    }
+    (tuple.is_empty() && !body.is_empty()).then_some(all)
+}
+
+fn check_body(bytes: &[u8], reading: Semicolons) {
+    let expected = tuples(bytes, reading == Semicolons::Doubled);
+    let body = match Body::parse(bytes, reading) {
+        Ok(body) => body,
+        Err(error) => {
+            assert_eq!(expected, None, "{error}");
+            assert_eq!(error == BodyError::Empty, bytes.is_empty());
+            return;
+        }
+    };
+    let found: Vec<_> = body.tuples().map(|t| (t.key.to_vec(), t.value.to_vec())).collect();
+    assert_eq!(Some(found), expected);
+    if let Ok(request) = Request::parse(bytes, reading) {
+        let thrid = Request::thrid(bytes, reading);
+        // What is printed is in the words of the draft.
+        let mut out = Vec::with_capacity(bytes.len() + 64);
+        request.write_to(thrid.as_deref(), &mut out);
+        assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(&request), "after it was printed");
+        assert_eq!(Request::thrid(&out, Semicolons::Doubled), thrid);
+    }
+    if let Ok(response) = Response::parse(bytes, reading) {
+        let expected = expected_of(bytes, reading, b"rc");
+        let text = expected.expect("a response has rc");
+        let number: Option<i64> = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+        assert_eq!(number, Some(response.rc), "{}", text.escape_ascii());
+        assert_eq!(response.is_success(), response.rc == 0);
+        assert!(response.is_found() != Some(true) || response.is_success(), "found, and an error");
+    }
+}
+
+fn expected_of(bytes: &[u8], reading: Semicolons, key: &[u8]) -> Option<Vec<u8>> {
+    tuples(bytes, reading == Semicolons::Doubled)?.into_iter().find(|(k, _)| k == key).map(|(_, value)| value)
+}
+
+/// What a connection gives for what is pushed: each message with its direction, or that there is none.
+fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
+    for direction in [Direction::FromServer, Direction::ToServer] {
+        while let Some(message) = connection.next(direction) {
+            let text = message.ok().map(|message| message.text.to_vec());
+            all.push((direction == Direction::ToServer, text));
+        }
+    }
+}
+
+fn connection(limit: usize, stream: &[u8]) {
+    let before = memory::live();
+    let (mut whole, mut bytewise) = (Connection::new(limit), Connection::new(limit));
+    let mut records = stream;
+    while let Some((&[direction], text)) = input::record(&mut records) {
+        let direction = if direction & 1 == 0 { Direction::ToServer } else { Direction::FromServer };
+        let (mut at_once, mut one_by_one) = (Vec::new(), Vec::new());
+        whole.push(direction, text);
+        taken(&mut whole, &mut at_once);
+        for byte in text {
+            bytewise.push(direction, &[*byte]);
+            taken(&mut bytewise, &mut one_by_one);
+        }
+        // What one direction says may let the other be read on; within a direction the order stays.
+        at_once.sort_by_key(|(to_server, _)| *to_server);
+        one_by_one.sort_by_key(|(to_server, _)| *to_server);
+        assert_eq!(at_once, one_by_one, "at once, and byte by byte");
+        assert_eq!(whole.framing(), bytewise.framing());
+        for direction in [Direction::ToServer, Direction::FromServer] {
+            assert_eq!(whole.partial(direction), bytewise.partial(direction));
+        }
+    }
+    // A client may say much before its offer is answered, and all of it is kept.
+    memory::check(before, 8 * (limit.min(stream.len()) + stream.len()) + 4096, "two connections");
+}

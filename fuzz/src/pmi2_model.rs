@@ -1,0 +1,453 @@
+//! What the reference server of PMI-2 must do, thought out a second time from the draft and the choices that the server's
+//! documentation names. Shares no code with the server; holds indices where the server holds bytes.
+
+use crate::pmi2_ops::{ATTRIBUTES, KEYS, LONG, NAMES, Op, PORTS, SPAWN_MAX, VALUES};
+
+/// A process: group and rank.
+pub(crate) type Who = (u32, u32);
+
+/// What the server must do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// Send this: the whole text if it is `ok` or a line, else a body that begins so.
+    Send { to: Who, ok: bool, line: bool, text: String },
+    /// Abort the group, with this exit status.
+    Abort { by: Who, status: i64 },
+    /// Start a group of this many processes.
+    Spawn { group: u32, by: Who, size: u32 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    New,
+    /// The offer is taken.
+    Offered,
+    Joined,
+    Left,
+    Closed,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    Fence,
+    Attribute(u8),
+    Spawn(u32),
+}
+
+#[derive(Debug, Clone)]
+struct Process {
+    phase: Phase,
+    waits: Vec<(Option<u8>, Waits)>,
+    connected: Vec<u8>,
+}
+
+/// A value in the keyval space: one of ours, or what the request for the group brought.
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Put(u8),
+    Preput,
+}
+
+#[derive(Debug)]
+struct Group {
+    processes: Vec<Process>,
+    /// Processes of the first of its programs.
+    first: u32,
+    spawner: Option<u32>,
+    kvs: [Option<Value>; KEYS.len()],
+    /// By node and key.
+    attributes: [[Option<u8>; KEYS.len()]; 4],
+    dead: bool,
+}
+
+/// The server as it should be.
+#[derive(Debug)]
+pub(crate) struct Model {
+    nodes: u32,
+    groups: Vec<Group>,
+    names: [Option<u8>; NAMES.len()],
+    spawns: Vec<(u32, Who)>,
+    /// What is due, in order.
+    pub(crate) due: Vec<Expected>,
+}
+
+fn text_of(value: u8) -> String {
+    if VALUES[usize::from(value)] == "long" { "x".repeat(LONG) } else { VALUES[usize::from(value)].to_owned() }
+}
+
+/// Whether a pair is within the limits of the draft.
+fn fits(key: u8, value: u8) -> bool {
+    KEYS[usize::from(key)].len() <= 64 && text_of(value).len() <= 1024
+}
+
+fn doubled(text: &str) -> String {
+    text.replace(';', ";;")
+}
+
+impl Model {
+    pub(crate) fn new(size: u32, nodes: u32) -> Self {
+        let mut model =
+            Self { nodes, groups: Vec::new(), names: [None; NAMES.len()], spawns: Vec::new(), due: Vec::new() };
+        model.add(size, size, None);
+        model
+    }
+
+    fn add(&mut self, size: u32, first: u32, spawner: Option<u32>) {
+        let process = Process { phase: Phase::New, waits: Vec::new(), connected: Vec::new() };
+        self.groups.push(Group {
+            processes: vec![process; size as usize],
+            first,
+            spawner,
+            kvs: [None; KEYS.len()],
+            attributes: [[None; KEYS.len()]; 4],
+            dead: false,
+        });
+    }
+
+    pub(crate) fn groups(&self) -> u32 {
+        self.groups.len() as u32
+    }
+
+    pub(crate) fn size(&self, group: u32) -> u32 {
+        self.groups[group as usize].processes.len() as u32
+    }
+
+    fn is_gone(&self, who: Who) -> bool {
+        self.groups[who.0 as usize].dead || self.process(who).phase == Phase::Closed
+    }
+
+    fn process(&self, who: Who) -> &Process {
+        &self.groups[who.0 as usize].processes[who.1 as usize]
+    }
+
+    fn process_mut(&mut self, who: Who) -> &mut Process {
+        &mut self.groups[who.0 as usize].processes[who.1 as usize]
+    }
+
+    /// The state around a process as a small number, for coverage.
+    pub(crate) fn state(&self, who: Who) -> u32 {
+        let group = &self.groups[who.0 as usize];
+        let process = self.process(who);
+        let others = group.processes.iter();
+        let parts = [
+            process.phase as u32,
+            process.waits.len().min(3) as u32,
+            process.connected.len().min(2) as u32,
+            others.clone().any(|p| p.waits.iter().any(|(_, waits)| *waits == Waits::Fence)).into(),
+            others.clone().any(|p| matches!(p.phase, Phase::Left | Phase::Closed)).into(),
+            group.dead.into(),
+            u32::from(who.0 > 0),
+            group.kvs.iter().flatten().count().min(2) as u32,
+        ];
+        parts.into_iter().fold(0, |hash, part| hash * 5 + part)
+    }
+
+    /// The node of a process: ranks in even blocks, larger ones first.
+    fn node(&self, who: Who) -> usize {
+        let size = self.size(who.0);
+        let nodes = self.nodes.min(size);
+        let (each, more) = (size / nodes, size % nodes);
+        let mut rank = who.1;
+        for node in 0..nodes {
+            let here = each + u32::from(node < more);
+            if rank < here {
+                return node as usize;
+            }
+            rank -= here;
+        }
+        0
+    }
+
+    fn answer(&mut self, to: Who, thrid: Option<u8>, name: &str, fields: &str) {
+        let text = format!("cmd={name}-response;{}{fields}rc=0;", told(thrid));
+        self.due.push(Expected::Send { to, ok: true, line: false, text });
+    }
+
+    fn refuse(&mut self, to: Who, thrid: Option<u8>, name: &str, rc: u32) {
+        let text = format!("cmd={name}-response;{}rc={rc};errmsg=", told(thrid));
+        self.due.push(Expected::Send { to, ok: false, line: false, text });
+    }
+
+    fn found(&mut self, to: Who, thrid: Option<u8>, name: &str, value: Option<String>) {
+        let fields = match value {
+            Some(value) => format!("found=TRUE;value={};", doubled(&value)),
+            None => "found=FALSE;".to_owned(),
+        };
+        self.answer(to, thrid, name, &fields);
+    }
+
+    fn abort(&mut self, by: Who, status: i64) {
+        self.groups[by.0 as usize].dead = true;
+        self.due.push(Expected::Abort { by, status });
+    }
+
+    /// Whether the process has said nothing: then it makes its offer, since a frame would be the beginning of a line.
+    pub(crate) fn is_new(&self, who: Who) -> bool {
+        self.process(who).phase == Phase::New
+    }
+
+    /// A request has arrived.
+    pub(crate) fn request(&mut self, who: Who, op: Op, thrid: Option<u8>) {
+        if self.is_gone(who) {
+            return;
+        }
+        let phase = self.process(who).phase;
+        if phase == Phase::New {
+            self.process_mut(who).phase = Phase::Offered;
+            let text = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0".to_owned();
+            return self.due.push(Expected::Send { to: who, ok: true, line: true, text });
+        }
+        match op {
+            // A line where a frame is due: its first six bytes are no length.
+            Op::Offer => return self.abort(who, 1),
+            // What is no request is told from one whose command is not known before anything else.
+            Op::Junk(0) => return self.refuse(who, None, "bogus", 2),
+            Op::Junk(_) => return self.abort(who, 1),
+            _ => {}
+        }
+        let waits = self.process(who).waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
+        let joined = matches!(phase, Phase::Joined);
+        match op {
+            Op::Abort(code) if matches!(phase, Phase::Joined | Phase::Offered) => {
+                return self.abort(who, code.map_or(1, i64::from));
+            }
+            _ if waits && phase != Phase::Left => return self.abort(who, 1),
+            Op::Fullinit if phase == Phase::Offered => {}
+            Op::Fullinit => return self.abort(who, 1),
+            _ if joined => {}
+            _ => return self.abort(who, 1),
+        }
+        self.serve(who, op, thrid);
+    }
+
+    fn serve(&mut self, who: Who, op: Op, thrid: Option<u8>) {
+        let group = who.0 as usize;
+        match op {
+            Op::Fullinit => {
+                self.process_mut(who).phase = Phase::Joined;
+                let of = &self.groups[group];
+                let spawner = of.spawner.map_or(String::new(), |id| format!("spawner-jobid=kvs-{id};"));
+                let fields = format!(
+                    "pmi-version=2;pmi-subversion=0;rank={};size={};appnum={};{spawner}debugged=FALSE;pmiverbose=FALSE;",
+                    who.1,
+                    of.processes.len(),
+                    u32::from(who.1 >= of.first)
+                );
+                self.answer(who, thrid, "fullinit", &fields);
+            }
+            Op::Finalize => {
+                self.process_mut(who).phase = Phase::Left;
+                self.answer(who, thrid, "finalize", "");
+                self.fail_fence(who.0);
+            }
+            Op::JobGetid => self.answer(who, thrid, "job-getid", &format!("jobid=kvs-{group};")),
+            Op::Connect(job) => {
+                if self.groups.get(usize::from(job)).is_some_and(|group| !group.dead) {
+                    let connected = &mut self.process_mut(who).connected;
+                    connected.retain(|id| *id != job);
+                    connected.push(job);
+                    self.answer(who, thrid, "job-connect", "kvscopy=no;");
+                } else {
+                    self.refuse(who, thrid, "job-connect", 1);
+                }
+            }
+            Op::Disconnect(job) => {
+                let connected = &mut self.process_mut(who).connected;
+                let before = connected.len();
+                connected.retain(|id| *id != job);
+                match connected.len() < before {
+                    true => self.answer(who, thrid, "job-disconnect", ""),
+                    false => self.refuse(who, thrid, "job-disconnect", 1),
+                }
+            }
+            Op::Put { key, value } => {
+                let slot = &mut self.groups[group].kvs[usize::from(key)];
+                if fits(key, value) && slot.is_none() {
+                    *slot = Some(Value::Put(value));
+                    self.answer(who, thrid, "kvs-put", "");
+                } else {
+                    self.refuse(who, thrid, "kvs-put", 1);
+                }
+            }
+            Op::Get { key, job } => {
+                let own = job.is_none_or(|job| usize::from(job) == group);
+                let other = job.filter(|job| {
+                    self.process(who).connected.contains(job)
+                        && self.groups.get(usize::from(*job)).is_some_and(|group| !group.dead)
+                });
+                let of = if own { Some(group) } else { other.map(usize::from) };
+                let Some(of) = of else { return self.refuse(who, thrid, "kvs-get", 1) };
+                let value = self.groups[of].kvs[usize::from(key)].map(|value| match value {
+                    Value::Put(value) => text_of(value),
+                    Value::Preput => "pre".to_owned(),
+                });
+                self.found(who, thrid, "kvs-get", value);
+            }
+            Op::Fence => {
+                self.process_mut(who).waits.push((thrid, Waits::Fence));
+                self.fence(who.0);
+            }
+            Op::PutNode { key, value } => {
+                if !fits(key, value) {
+                    return self.refuse(who, thrid, "info-putnodeattr", 1);
+                }
+                let node = self.node(who);
+                self.groups[group].attributes[node][usize::from(key)] = Some(value);
+                self.answer(who, thrid, "info-putnodeattr", "");
+                self.release(who.0, node, key, value);
+            }
+            Op::GetNode { key, wait } => {
+                let value = self.groups[group].attributes[self.node(who)][usize::from(key)];
+                if wait && value.is_none() {
+                    self.process_mut(who).waits.push((thrid, Waits::Attribute(key)));
+                } else {
+                    self.found(who, thrid, "info-getnodeattr", value.map(text_of));
+                }
+            }
+            Op::JobAttribute(key) => {
+                let value = match ATTRIBUTES[usize::from(key)] {
+                    "PMI_process_mapping" => Some(self.mapping(who.0)),
+                    "universeSize" => Some(self.size(who.0).to_string()),
+                    "hasNameServ" => Some("YES".to_owned()),
+                    _ => None,
+                };
+                self.found(who, thrid, "info-getjobattr", value);
+            }
+            Op::Publish { name, port } => match &mut self.names[usize::from(name)] {
+                Some(_) => self.refuse(who, thrid, "name-publish", 1),
+                slot => {
+                    *slot = Some(port);
+                    self.answer(who, thrid, "name-publish", "");
+                }
+            },
+            Op::Lookup(name) => {
+                let port = self.names[usize::from(name)].map(|port| PORTS[usize::from(port)].to_owned());
+                self.found(who, thrid, "name-lookup", port);
+            }
+            Op::Unpublish(name) => match self.names[usize::from(name)].take() {
+                Some(_) => self.answer(who, thrid, "name-unpublish", ""),
+                None => self.refuse(who, thrid, "name-unpublish", 1),
+            },
+            Op::Spawn { first, second, key } => {
+                let size = u32::from(first) + second.map_or(0, u32::from);
+                if size == 0 || u64::from(size) > SPAWN_MAX {
+                    return self.refuse(who, thrid, "spawn", 1);
+                }
+                let id = self.groups();
+                self.add(size, u32::from(first), Some(who.0));
+                if let Some(key) = key {
+                    self.groups[id as usize].kvs[usize::from(key)] = Some(Value::Preput);
+                }
+                self.process_mut(who).waits.push((thrid, Waits::Spawn(id)));
+                self.spawns.push((id, who));
+                self.due.push(Expected::Spawn { group: id, by: who, size });
+            }
+            Op::Offer | Op::Abort(_) | Op::Junk(_) => {}
+        }
+    }
+
+    fn mapping(&self, group: u32) -> String {
+        let size = self.size(group);
+        let nodes = self.nodes.min(size);
+        let (each, more) = (size / nodes, size % nodes);
+        match more {
+            0 => format!("(vector,(0,{nodes},{each}))"),
+            _ => format!("(vector,(0,{more},{}),({more},{},{each}))", each + 1, nodes - more),
+        }
+    }
+
+    /// Who waits on the node for what was put there.
+    fn release(&mut self, group: u32, node: usize, key: u8, value: u8) {
+        for rank in 0..self.size(group) {
+            let to = (group, rank);
+            if self.node(to) != node {
+                continue;
+            }
+            let (released, rest): (Vec<_>, Vec<_>) =
+                self.process(to).waits.iter().partition(|(_, waits)| *waits == Waits::Attribute(key));
+            self.process_mut(to).waits = rest;
+            for (thrid, _) in released {
+                self.found(to, thrid, "info-getnodeattr", Some(text_of(value)));
+            }
+        }
+    }
+
+    fn in_fence(process: &Process) -> bool {
+        process.waits.iter().any(|(_, waits)| *waits == Waits::Fence)
+    }
+
+    fn fence(&mut self, group: u32) {
+        if self.groups[group as usize].processes.iter().all(Self::in_fence) {
+            self.leave_fence(group, true);
+        } else {
+            self.fail_fence(group);
+        }
+    }
+
+    /// Who has left will never enter.
+    fn fail_fence(&mut self, group: u32) {
+        let left = |p: &Process| matches!(p.phase, Phase::Left | Phase::Closed);
+        if self.groups[group as usize].processes.iter().any(left) {
+            self.leave_fence(group, false);
+        }
+    }
+
+    /// One fence of each process that is in one.
+    fn leave_fence(&mut self, group: u32, ok: bool) {
+        for rank in 0..self.size(group) {
+            let to = (group, rank);
+            let waits = &mut self.process_mut(to).waits;
+            let Some(at) = waits.iter().position(|(_, waits)| *waits == Waits::Fence) else { continue };
+            let (thrid, _) = waits.remove(at);
+            match ok {
+                true => self.answer(to, thrid, "kvs-fence", ""),
+                false => self.refuse(to, thrid, "kvs-fence", 1),
+            }
+        }
+    }
+
+    /// The processes of the spawn that waits longest are there, or not: which group that is, and its size.
+    pub(crate) fn spawned(&mut self, good: bool) -> Option<(u32, u32)> {
+        if self.spawns.is_empty() {
+            return None;
+        }
+        let (group, by) = self.spawns.remove(0);
+        let size = self.size(group);
+        if self.is_gone(by) {
+            self.groups[group as usize].dead |= !good;
+            return Some((group, size));
+        }
+        let waits = &mut self.process_mut(by).waits;
+        let at = waits.iter().position(|(_, waits)| *waits == Waits::Spawn(group))?;
+        let (thrid, _) = waits.remove(at);
+        let codes = |first: u32| -> String {
+            (0..size).map(|i| format!("err{i}={};", if i == 0 { first } else { 0 })).collect()
+        };
+        if good {
+            self.answer(by, thrid, "spawn", &format!("jobid=kvs-{group};nerrs={size};{}", codes(0)));
+        } else {
+            self.groups[group as usize].dead = true;
+            let text =
+                format!("cmd=spawn-response;{}nerrs={size};{}rc=1;errmsg=", told(thrid), codes(1));
+            self.due.push(Expected::Send { to: by, ok: false, line: false, text });
+        }
+        Some((group, size))
+    }
+
+    /// The process closed its connection.
+    pub(crate) fn closed(&mut self, who: Who) {
+        if self.is_gone(who) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.process_mut(who).phase, Phase::Closed);
+        match before {
+            Phase::Joined | Phase::Offered => self.abort(who, 1),
+            Phase::New | Phase::Left | Phase::Closed => self.fail_fence(who.0),
+        }
+    }
+}
+
+fn told(thrid: Option<u8>) -> String {
+    thrid.map_or(String::new(), |thrid| format!("thrid={thrid};"))
+}

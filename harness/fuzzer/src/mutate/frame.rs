@@ -1,0 +1,109 @@
+//! What is done to the frames of PMI-2.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Encoding, Piece, Template};
+use pmi_wire::frame_header;
+
+use super::message::{Bytes, any_length, positions};
+use super::values::{BODIES, HEADERS, NO_FRAMES};
+use crate::case::{known_length, literal, push, template, tidy};
+use crate::decisions::pick;
+use crate::fields::{Draft, text};
+
+/// A frame whose body is no message, or what is no frame.
+pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
+    Ok(match u.int_in_range(0..=4)? {
+        0 => (Encoding::Body, text(u.bytes_or_zeros(1..=39)?)),
+        1 => (Encoding::Body, template(vec![any_length(u)?])),
+        2 | 3 => (Encoding::Body, text(pick(u, BODIES)?)),
+        _ => (Encoding::Bytes, text(pick(u, NO_FRAMES)?)),
+    })
+}
+
+/// A body with this header.
+fn with_header(header: &[u8], body: &Template) -> Template {
+    let mut whole = text(header);
+    body.pieces.iter().for_each(|piece| push(&mut whole, piece.clone()));
+    whole
+}
+
+/// A frame byte by byte, where it is known how long it is.
+pub(crate) fn whole(body: &Template) -> Option<Template> {
+    Some(with_header(&frame_header(known_length(body)?)?, body))
+}
+
+/// Frames with a length that is another, or is none, or without their end; `None` where the length is not known.
+pub(super) fn misframed(draft: &Draft, u: &mut Unstructured<'_>) -> Result<Option<Draft>> {
+    let mut lines = draft.lines();
+    let at = u.choose_index(lines.len())?;
+    let Some(length) = known_length(&lines[at]).filter(|_| draft.encoding() == Encoding::Body) else {
+        return Ok(None);
+    };
+    let Some(whole): Option<Vec<Template>> = lines.iter().map(whole).collect() else { return Ok(None) };
+    let body = std::mem::take(&mut lines[at]);
+    let header = |length: usize| frame_header(length).unwrap_or(*b"999999");
+    let mut frames = whole;
+    frames[at] = match u.int_in_range(0..=6)? {
+        0 => with_header(pick(u, HEADERS)?, &body),
+        // One more or less, a few more or less, half, twice.
+        1 => with_header(&header(length.saturating_sub(1)), &body),
+        2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),
+        3 => with_header(
+            &header(pick(u, &[length / 2, length * 2, length.saturating_sub(5), length + 1024])?),
+            &body,
+        ),
+        // As other implementations write it, which is lawful.
+        4 => match u.arbitrary()? {
+            true => with_header(format!("{length:<6}").as_bytes(), &body),
+            false => with_header(format!("{length:06}").as_bytes(), &body),
+        },
+        5 => {
+            let body = without_end(&body);
+            with_header(&header(length.saturating_sub(1)), &body)
+        }
+        _ => {
+            let mut body = body;
+            let semicolons = if u.arbitrary()? { ";" } else { ";;;;" };
+            push(&mut body, literal(semicolons));
+            with_header(&header(length + semicolons.len()), &body)
+        }
+    };
+    Ok(Some(Draft::Lines(Encoding::Bytes, frames)))
+}
+
+/// A body without the semicolon at its end.
+fn without_end(body: &Template) -> Template {
+    let mut body = body.clone();
+    if let Some(Piece::Literal { bytes, .. }) = body.pieces.last_mut() {
+        bytes.pop();
+    }
+    tidy(&mut body);
+    body
+}
+
+/// A frame in two halves: bytes with its header where its length is known, else a body that is cut in two writes.
+pub(crate) enum Halves {
+    /// Two writes of bytes.
+    Bytes(Template, Template),
+    /// One frame, with a cut in it.
+    Cut(Template),
+}
+
+/// Cuts a frame in two, in its header or its body.
+pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves> {
+    if let Some(whole) = whole(body) {
+        if u.ratio(1, 4)? {
+            let places = positions(&whole, |_| true);
+            let at = u.int_in_range(1..=5usize)?;
+            if let Some((first, second)) = places.get(at).map(|place| super::message::cut(&whole, *place)) {
+                return Ok(Halves::Bytes(first, second));
+            }
+        }
+        let (first, second) = super::message::split(&whole, u)?;
+        return Ok(Halves::Bytes(first, second));
+    }
+    let (mut first, second) = super::message::split(body, u)?;
+    first.pieces.push(Piece::Cut);
+    second.pieces.into_iter().for_each(|piece| first.pieces.push(piece));
+    Ok(Halves::Cut(first))
+}

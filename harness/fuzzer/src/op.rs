@@ -1,0 +1,68 @@
+//! What a request asks for, in the words of its protocol.
+
+use std::fmt;
+
+use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// A request of PMI-1, with which a connection of PMI-2 begins, too.
+    Pmi1(Operation),
+    /// A request of PMI-2.
+    Pmi2(Command),
+}
+
+impl Op {
+    /// What a request is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pmi1(op) => op.request_cmd(),
+            Self::Pmi2(command) => command.name(),
+        }
+    }
+
+    /// The command of its response, if it has one.
+    pub(crate) fn response_name(self) -> Option<&'static str> {
+        match self {
+            Self::Pmi1(op) => op.response_cmd(),
+            Self::Pmi2(command) => command.response_name(),
+        }
+    }
+
+    /// Which request a response answers. No name is one of both protocols.
+    pub(crate) fn of_response(name: &[u8]) -> Option<Self> {
+        Operation::from_response_cmd(name)
+            .map(Self::Pmi1)
+            .or_else(|| Command::from_response_name(name).map(Self::Pmi2))
+    }
+
+    /// Whether it ends the program, so that answers need not come.
+    pub(crate) fn is_abort(self) -> bool {
+        matches!(self, Self::Pmi1(Operation::Abort) | Self::Pmi2(Command::Abort))
+    }
+
+    /// Whether it starts processes.
+    pub(crate) fn is_spawn(self) -> bool {
+        matches!(self, Self::Pmi1(Operation::Spawn) | Self::Pmi2(Command::Spawn))
+    }
+}
+
+impl From<Operation> for Op {
+    fn from(op: Operation) -> Self {
+        Self::Pmi1(op)
+    }
+}
+
+impl From<Command> for Op {
+    fn from(command: Command) -> Self {
+        Self::Pmi2(command)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

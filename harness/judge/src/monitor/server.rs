@@ -21,7 +21,7 @@ const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 /// Only the newline ends a message, however it is spread over writes.
 const IN_PIECES: &str = "rfc13.wire.newline";
 
-/// What is as long as the limits allow is taken, and comes back as it was.
+/// What is as long as the limits allow is taken, and is there.
 const FULL: &str = "rfc13.maxes.honoured";
 
 /// `rfc13.abnf.s-get` and so on.
@@ -407,11 +407,7 @@ impl Monitor {
             }
             Expected::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
-                    let id = match (ambiguous, full) {
-                        (true, _) => "rfc13.value.blank",
-                        (false, true) => FULL,
-                        (false, false) => "rfc13.get.value",
-                    };
+                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
                     self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
                 }
             }
@@ -639,7 +635,7 @@ impl Monitor {
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys are what is special about the barrier: it is by then that a manager passes them on.
             "rfc13.abnf.word".to_owned()
-        } else if op == Operation::Barrier && self.group(p.group).puts_full {
+        } else if matches!(op, Operation::Put | Operation::Barrier) && self.puts_full(p) {
             FULL.to_owned()
         } else if closed && duty == self::duty(op) {
             // The server did not take it for a request.
@@ -654,6 +650,16 @@ impl Monitor {
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
         let expected = format!("an answer to {}", op.request_cmd());
         self.find(Side::Server, p, &id, at_most, expected, how.into());
+    }
+
+    /// Whether the put that a process waits for, or one of its group since the last barrier, is as long as the limits allow: a
+    /// server that has not read it whole takes the rest for the beginning of the next request.
+    fn puts_full(&mut self, p: Proc) -> bool {
+        let asked = match self.rank(p).pending.front() {
+            Some(Pending::Put { key, value, .. }) => Some((key.clone(), value.clone())),
+            _ => None,
+        };
+        self.group(p.group).puts_full || asked.is_some_and(|(key, value)| self.is_full(p, &key, &value))
     }
 
     /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.

@@ -15,12 +15,13 @@ use pmi_runner::party::library::Library;
 use pmi_runner::party::server::Implementation;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::Scenario;
+use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::requirement::{Binds, Level};
 use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
-    CRASHING_LIBRARY, FAULTY_LIBRARY, LIBRARY_OF_ANOTHER_NAME, LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM,
-    LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS, peers,
+    CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
+    LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM, LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS,
+    PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
 };
 
 /// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
@@ -136,8 +137,84 @@ const FAULTS: &[Fault] = &[
 const LAWFUL: &[&str] =
     &["none", "lawful-put-late", "lawful-clique-reversed", "lawful-slow", "lawful-for-ever-initialized"];
 
+/// Faults of the faulty PMI-2 library.
+const PMI2_FAULTS: &[Fault] = &[
+    ("frame-for-the-offer", &["pmi2.common.first-line"]),
+    ("init-never-fails", &["pmi2.common.api.errors"]),
+    ("size-off", &["pmi2.common.api.init"]),
+    ("rank-off", &["pmi2.common.api.init"]),
+    ("appnum-off", &["pmi2.common.api.init"]),
+    ("appnum-not-set", &["pmi2.common.api.init"]),
+    ("spawned-always", &["pmi2.common.api.init.spawned"]),
+    ("spawned-never", &["pmi2.common.api.init.spawned"]),
+    ("finalize-silent", &["pmi2.common.api.finalize"]),
+    ("finalize-never-fails", &["pmi2.common.api.errors"]),
+    ("initialized-always", &["pmi2.common.api.initialized"]),
+    ("initialized-never", &["pmi2.common.api.initialized"]),
+    ("abort-returns", &["pmi2.common.api.abort"]),
+    ("abort-silent", &["pmi2.common.api.abort"]),
+    ("abort-for-all", &["pmi2.common.api.abort"]),
+    ("spawn-lost", &["pmi2.common.api.spawn"]),
+    ("spawn-first-command", &["pmi2.common.api.spawn"]),
+    ("spawn-no-arguments", &["pmi2.common.api.spawn"]),
+    ("spawn-one-process", &["pmi2.common.api.spawn"]),
+    ("spawn-no-infos", &["pmi2.common.api.spawn"]),
+    ("spawn-no-preput", &["pmi2.common.api.spawn"]),
+    ("spawn-no-id", &["pmi2.common.api.spawn"]),
+    ("spawn-never-fails", &["pmi2.common.api.errors"]),
+    ("buffers-ignored", &["pmi2.common.api.buffers"]),
+    ("id-other", &["pmi2.common.api.job-getid"]),
+    ("id-never-fails", &["pmi2.common.api.errors"]),
+    ("job-rank-off", &["pmi2.common.api.job-getrank"]),
+    ("local-size-off", &["pmi2.mpich.api.info-getsize"]),
+    ("connect-lost", &["pmi2.common.api.job-connect"]),
+    ("put-lost", &["pmi2.common.api.kvs-put"]),
+    ("put-wears-out", &["pmi2.common.api.kvs-get", "pmi2.common.api.kvs-put"]),
+    ("put-up-to-equals-sign", &["pmi2.common.api.kvs-put"]),
+    ("put-never-fails", &["pmi2.common.api.errors"]),
+    ("fence-silent", &["pmi2.common.api.kvs-fence"]),
+    ("fence-once", &["pmi2.common.fence.visible", "pmi2.common.api.kvs-fence", "pmi2.common.api.kvs-get"]),
+    ("fence-for-ever", &["pmi2.common.api.kvs-fence"]),
+    ("fence-never-fails", &["pmi2.common.api.errors"]),
+    ("reads-one-form-only", &["pmi2.common.api.reading"]),
+    ("get-without-hint", &["pmi2.common.api.kvs-get"]),
+    ("get-misses-are-empty", &["pmi2.common.api.kvs-get.miss"]),
+    ("get-length-positive", &["pmi2.common.api.kvs-get.length"]),
+    ("get-length-off", &["pmi2.common.api.kvs-get"]),
+    ("get-first-word", &["pmi2.common.api.kvs-get"]),
+    ("get-up-to-256", &["pmi2.common.api.kvs-get"]),
+    ("get-other", &["pmi2.common.api.kvs-get"]),
+    ("array-one-short", &["pmi2.common.api.array-length", "pmi2.common.api.nodeattr"]),
+    ("array-behind", &["pmi2.common.api.buffers"]),
+    ("array-sign-lost", &["pmi2.common.api.jobattr"]),
+    ("node-never-waits", &["pmi2.common.api.nodeattr"]),
+    ("node-always-waits", &["pmi2.common.api.nodeattr"]),
+    ("node-other", &["pmi2.common.api.nodeattr"]),
+    ("node-always-found", &["pmi2.common.api.nodeattr.miss"]),
+    ("node-never-found", &["pmi2.common.api.nodeattr"]),
+    ("node-miss-fails", &["pmi2.common.api.nodeattr.miss"]),
+    ("node-never-fails", &["pmi2.common.api.errors"]),
+    ("node-put-lost", &["pmi2.common.api.nodeattr"]),
+    ("node-put-never-fails", &["pmi2.common.api.errors"]),
+    ("job-other", &["pmi2.common.api.jobattr"]),
+    ("job-always-found", &["pmi2.common.api.jobattr.miss"]),
+    ("job-never-found", &["pmi2.common.api.jobattr"]),
+    ("job-miss-fails", &["pmi2.common.api.jobattr.miss"]),
+    ("job-never-fails", &["pmi2.common.api.errors"]),
+    ("publish-lost", &["pmi2.common.api.names"]),
+    ("publish-never-fails", &["pmi2.common.api.errors"]),
+    ("lookup-other", &["pmi2.common.api.names"]),
+    ("lookup-never-fails", &["pmi2.common.api.names.miss"]),
+    ("unpublish-lost", &["pmi2.common.api.names"]),
+    ("unpublish-never-fails", &["pmi2.common.api.errors"]),
+];
+
+/// What the header of PMI-2 allows.
+const PMI2_LAWFUL: &[&str] = &["none", "lawful-abort-core"];
+
 /// Faults of the file itself.
 const FILES: &[Fault] = &[
+    (PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, &["pmi2.common.api.functions"]),
     (LIBRARY_WITH_MORE_FUNCTIONS, &["rfc13.api.no-other-functions"]),
     (
         LIBRARY_WITH_FEWER_FUNCTIONS,
@@ -165,36 +242,44 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Our own library, as `cargo build` makes it: no test can depend on a library that is for C.
-static GOOD: LazyLock<PathBuf> = LazyLock::new(|| {
+/// Our own libraries, of PMI-1 and PMI-2, as `cargo build` makes them: no test can depend on a library that is for C.
+static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target folder");
     let out = Command::new(env!("CARGO"))
-        .args(["build", "--offline", "--quiet", "-p", "libpmi", "--message-format=json", "--target-dir"])
+        .args(["build", "--offline", "--quiet", "-p", "libpmi", "-p", "libpmi2", "--message-format=json"])
+        .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let built = String::from_utf8_lossy(&out.stdout)
+    let messages: Vec<serde_json::Value> = String::from_utf8_lossy(&out.stdout)
         .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "pmi")
-        .find_map(|message| {
-            message["filenames"]
-                .as_array()?
-                .iter()
-                .filter_map(|f| f.as_str())
-                .find(|f| f.ends_with(".so"))
-                .map(PathBuf::from)
-        })
-        .expect("cargo tells where the library is");
-    // By the name that programs look for.
-    let good = folder().join("libpmi.so.0");
-    let part = folder().join(format!("libpmi.so.0.{}", std::process::id()));
-    std::fs::copy(built, &part).unwrap();
-    std::fs::rename(part, &good).unwrap();
-    good
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    ["pmi", "pmi2"].map(|target| {
+        let built = messages.iter().filter(|message| message["target"]["name"] == target);
+        let files = built.flat_map(|message| message["filenames"].as_array()).flatten();
+        let mut files = files.filter_map(|file| file.as_str());
+        let built = files.find(|f| f.ends_with(".so")).expect("cargo tells where the library is");
+        // By the name that programs look for.
+        let own = folder().join(format!("lib{target}.so.0"));
+        let part = folder().join(format!("lib{target}.so.0.{}", std::process::id()));
+        std::fs::copy(built, &part).unwrap();
+        std::fs::rename(part, &own).unwrap();
+        own
+    })
 });
+
+/// Our own library of a dialect.
+fn own(dialect: Dialect) -> &'static Path {
+    &OWN[usize::from(dialect == Dialect::Pmi2)]
+}
+
+/// All scenarios for libraries of a dialect.
+fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
+    suite.testing(UnderTest::Library).filter(|s| s.dialect == dialect).cloned().collect()
+}
 
 /// Judges every scenario again, by its events alone: it comes to the same.
 struct Again<'a> {
@@ -235,9 +320,10 @@ fn judge_under(
     fault: &str,
     server: Option<Box<Implementation>>,
 ) -> Vec<ScenarioResult> {
+    let dialect = selected.first().map_or(Dialect::Pmi1, |scenario| scenario.dialect);
     let env = BTreeMap::from([
         ("LIBRARY_FAULT".to_owned(), fault.to_owned()),
-        ("GOOD_LIBRARY".to_owned(), GOOD.display().to_string()),
+        ("GOOD_LIBRARY".to_owned(), own(dialect).display().to_string()),
     ]);
     let library =
         Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env, server };
@@ -264,20 +350,24 @@ fn clean(results: &[ScenarioResult]) {
 }
 
 #[test]
-fn our_own_library_is_clean_and_so_are_lawful_ones() {
+fn our_own_libraries_are_clean_and_so_are_lawful_ones() {
     let suite = pmi_runner::suite::embedded().unwrap();
-    let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
-    assert!(all.len() >= 60, "{}", all.len());
-    clean(&judge(&suite, &all, &GOOD, ""));
-    // The rows of a table differ in what a library may be told, and these in what they make of their calls: one row shows it.
-    let mut tables = BTreeSet::new();
-    let one_of_each: Vec<_> = all
-        .iter()
-        .filter(|scenario| tables.insert(scenario.name.split('[').next().map(str::to_owned)))
-        .cloned()
-        .collect();
-    for name in LAWFUL {
-        clean(&judge(&suite, &one_of_each, FAULTY_LIBRARY.as_ref(), name));
+    for (dialect, library, lawful) in
+        [(Dialect::Pmi1, FAULTY_LIBRARY, LAWFUL), (Dialect::Pmi2, FAULTY_PMI2_LIBRARY, PMI2_LAWFUL)]
+    {
+        let all = all(&suite, dialect);
+        assert!(all.len() >= 60, "{}", all.len());
+        clean(&judge(&suite, &all, own(dialect), ""));
+        // The rows of a table differ in what a library may be told, and these in what they make of their calls: one row shows it.
+        let mut tables = BTreeSet::new();
+        let one_of_each: Vec<_> = all
+            .iter()
+            .filter(|scenario| tables.insert(scenario.name.split('[').next().map(str::to_owned)))
+            .cloned()
+            .collect();
+        for name in lawful {
+            clean(&judge(&suite, &one_of_each, library.as_ref(), name));
+        }
     }
 }
 
@@ -288,7 +378,11 @@ fn each_fault_is_found_for_its_reason() {
     let mut shown: BTreeSet<&str> = BTreeSet::new();
     let mut try_one = |name: &str, path: &Path, breaks: &[&'static str]| {
         let (mut results, mut cited) = (Vec::new(), BTreeSet::new());
-        for scenarios in testing(&suite, breaks).chunks(AT_ONCE) {
+        // What the fault is called after comes first: it is likely to show it.
+        let word = name.split('-').next().unwrap_or(name);
+        let mut likely = testing(&suite, breaks);
+        likely.sort_by_key(|scenario| !scenario.name.contains(word));
+        for scenarios in likely.chunks(AT_ONCE) {
             let played = judge(&suite, scenarios, path, name);
             cited.extend(played.iter().flat_map(|r| &r.findings).map(|f| f.finding.requirement.clone()));
             results.extend(played);
@@ -308,6 +402,9 @@ fn each_fault_is_found_for_its_reason() {
     }
     for (library, breaks) in FILES {
         try_one("none", library.as_ref(), breaks);
+    }
+    for (name, breaks) in PMI2_FAULTS {
+        try_one(name, FAULTY_PMI2_LIBRARY.as_ref(), breaks);
     }
     assert!(survivors.is_empty(), "survive:\n{}", survivors.join("\n"));
     let without: Vec<&str> = suite
@@ -373,25 +470,26 @@ fn a_crash_at_an_odd_environment_is_found() {
 #[test]
 fn a_library_is_judged_under_a_process_manager_of_its_own() {
     let suite = pmi_runner::suite::embedded().unwrap();
-    let all: Vec<_> = suite.testing(UnderTest::Library).cloned().collect();
-    let under_serve = |path: &Path, fault: &str| {
+    let under_serve = |dialect: Dialect, path: &Path, fault: &str| {
         let binary = env!("CARGO_BIN_EXE_pmi-conform");
         let server =
             Implementation::from_argument(&format!("{binary} serve -n {{ranks}} {{agent}}")).unwrap();
-        judge_under(&suite, &all, path, fault, Some(Box::new(server)))
+        judge_under(&suite, &all(&suite, dialect), path, fault, Some(Box::new(server)))
     };
-    let results = under_serve(&GOOD, "");
-    let passed = results.iter().filter(|r| r.verdict == Verdict::Pass).count();
-    let apply = results.iter().filter(|r| r.verdict != Verdict::NotApplicable).count();
-    assert!(passed >= 50, "{passed}");
-    assert_eq!(passed, apply);
+    for (dialect, least) in [(Dialect::Pmi1, 50), (Dialect::Pmi2, 10)] {
+        let results = under_serve(dialect, own(dialect), "");
+        let passed = results.iter().filter(|r| r.verdict == Verdict::Pass).count();
+        let apply = results.iter().filter(|r| r.verdict != Verdict::NotApplicable).count();
+        assert!(passed >= least, "{passed}");
+        assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
+    }
     // Two that only show between ranks, and one that only shows in what is left of a process.
     for (fault, id) in [
         ("barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         ("put-second-lost", "rfc13.put.visible-after-barrier"),
         ("abort-mute", "rfc13.abort.stderr"),
     ] {
-        let results = under_serve(FAULTY_LIBRARY.as_ref(), fault);
+        let results = under_serve(Dialect::Pmi1, FAULTY_LIBRARY.as_ref(), fault);
         assert!(results.iter().flat_map(|r| &r.findings).any(|f| f.finding.requirement == id), "{fault}");
     }
 }
@@ -412,6 +510,11 @@ fn a_program_in_c_runs_under_serve() {
     let serve = ["serve", "-n", "3"];
     says_what_it_should(
         Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(LIBRARY_PROGRAM),
+        &folder(),
+    );
+    let serve = ["serve", "-n", "3"];
+    says_what_it_should(
+        Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(PMI2_LIBRARY_PROGRAM),
         &folder(),
     );
 }
@@ -448,7 +551,7 @@ fn a_campaign_finds_a_fault_and_plays_it_again() {
             .args(["fuzz", "--library", FAULTY_LIBRARY])
             .args(more)
             .env("LIBRARY_FAULT", fault)
-            .env("GOOD_LIBRARY", GOOD.as_os_str())
+            .env("GOOD_LIBRARY", own(Dialect::Pmi1))
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .output()

@@ -1,8 +1,9 @@
 //! What C passes, and what it gets back.
 #![expect(unsafe_code, reason = "reads and writes through the pointers of C callers")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
+use pmi_c_api::{strings, text};
 use pmi_wire::SpawnProgram;
 
 use crate::code::Code;
@@ -19,48 +20,6 @@ pub struct Keyval {
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// A string, `None` for NULL.
-///
-/// # Safety
-///
-/// NUL-terminated and alive as long as it is used, or NULL.
-pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: as for this function.
-    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_bytes())
-}
-
-/// Sets an integer.
-///
-/// # Safety
-///
-/// Writable, or NULL.
-pub(crate) unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
-    if pointer.is_null() {
-        return Err(Code::InvalidArg);
-    }
-    // SAFETY: as for this function, and not NULL.
-    unsafe { pointer.write(value) };
-    Ok(())
-}
-
-/// Writes a string with its NUL, if `length` bytes have room for it.
-///
-/// # Safety
-///
-/// `buffer` has `length` bytes, if that is more than 0.
-pub(crate) unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
-    if usize::try_from(length).is_ok_and(|length| text.len() < length) {
-        // SAFETY: the text and its NUL fit.
-        unsafe {
-            buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
-            buffer.add(text.len()).write(0);
-        }
-        Ok(())
-    } else {
-        Err(Code::InvalidLength)
-    }
-}
 
 /// The arguments of `PMI_Spawn_multiple`.
 pub(crate) struct Programs {
@@ -113,19 +72,6 @@ impl Programs {
             })
             .collect()
     }
-}
-
-/// A list that ends with NULL; an empty one for NULL.
-///
-/// # Safety
-///
-/// As it says, of NUL-terminated strings.
-unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
-    if list.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: as for this function: NULL is found before the list's end.
-    (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
 }
 
 /// Keys and values of a vector.

@@ -10,8 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use pmi_reference::client::{Answer, Client};
 
 pub use arguments::Keyval;
-use arguments::{Programs, copy_out, set, text};
+use arguments::Programs;
 use code::Code;
+use pmi_c_api::text;
 use session::Session;
 
 /// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not made for threads, but two that call
@@ -31,6 +32,26 @@ fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
 /// Runs a function that wants PMI to be initialized.
 fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
     api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
+}
+
+/// Sets an integer.
+///
+/// # Safety
+///
+/// Writable, or NULL.
+unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
+    // SAFETY: as for this function.
+    unsafe { pmi_c_api::set(pointer, value) }.ok_or(Code::InvalidArg)
+}
+
+/// Writes a string with its NUL, if `length` bytes have room for it.
+///
+/// # Safety
+///
+/// `buffer` has `length` bytes, if that is more than 0.
+unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
+    // SAFETY: as for this function.
+    unsafe { pmi_c_api::copy_out(text, buffer, length) }.ok_or(Code::InvalidLength)
 }
 
 /// As C has it.

@@ -1,11 +1,9 @@
 //! A process's use of PMI between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-
+use pmi_c_api::{Connection, number};
 use pmi_reference::client::{Answer, Client, Misuse};
 use pmi_wire::{MappingForm, Maxes, SpawnProgram};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 use crate::code::Code;
 
@@ -16,17 +14,12 @@ const MAPPING: &[u8] = b"PMI_process_mapping";
 pub(crate) struct Session {
     client: Client,
     /// `None` once the process manager has broken the protocol.
-    connection: Option<OwnedFd>,
+    connection: Option<Connection>,
     pub(crate) rank: i32,
     pub(crate) size: i32,
     pub(crate) spawned: bool,
     pub(crate) maxes: Maxes,
     pub(crate) kvsname: Vec<u8>,
-}
-
-/// A number from the environment.
-fn number(name: &str) -> Option<i32> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 /// The code that a refused request comes to; `bad` where it is the arguments that are wrong.
@@ -41,22 +34,12 @@ fn refused(misuse: &Misuse, bad: Code) -> Code {
 impl Session {
     /// Connects by PMI_FD, and learns what the process manager has to say about this process.
     pub(crate) fn start() -> Result<Self, Code> {
-        let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0).ok_or(Code::Fail)?;
         let (rank, size) = (number("PMI_RANK"), number("PMI_SIZE"));
         let (Some(rank), Some(size)) = (rank, size) else { return Err(Code::Fail) };
         if !(0..size).contains(&rank) {
             return Err(Code::Fail);
         }
-        #[expect(
-            unsafe_code,
-            reason = "the descriptor is inherited, and its number comes from the environment"
-        )]
-        // SAFETY: only looked at, to see whether it is open.
-        let open = rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
-        open.map_err(|_| Code::Fail)?;
-        #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: it is open, and RFC 13 gives it to the process for PMI, so that this library owns it.
-        let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+        let connection = Connection::from_environment().ok_or(Code::Fail)?;
         let mut session = Self {
             client: Client::tolerant(),
             connection: Some(connection),
@@ -88,13 +71,9 @@ impl Session {
         self.write(&bytes).map_err(|e| self.broken(&e.to_string()))?;
         let mut buffer = [0; 4096];
         loop {
-            let read = match &self.connection {
-                Some(connection) => rustix::io::read(connection, &mut buffer),
-                None => return Err(Code::Fail),
-            };
-            let answer = match read {
-                Err(Errno::INTR) => continue,
-                Ok(n) if n > 0 => self.client.receive(&buffer[..n]),
+            let connection = self.connection.as_ref().ok_or(Code::Fail)?;
+            let answer = match connection.read(&mut buffer) {
+                Ok(bytes) if !bytes.is_empty() => self.client.receive(bytes),
                 Ok(_) | Err(_) => {
                     let error = self.client.closed().err();
                     return Err(self.broken(&error.map_or("the end".to_owned(), |e| e.to_string())));
@@ -109,21 +88,8 @@ impl Session {
         }
     }
 
-    /// Writes everything. A process manager that is gone must not end the program by SIGPIPE.
-    fn write(&mut self, mut bytes: &[u8]) -> rustix::io::Result<()> {
-        let connection = self.connection.as_ref().ok_or(Errno::BADF)?;
-        while !bytes.is_empty() {
-            let written = match rustix::net::send(connection.as_fd(), bytes, SendFlags::NOSIGNAL) {
-                Err(Errno::NOTSOCK) => rustix::io::write(connection, bytes),
-                other => other,
-            };
-            match written {
-                Ok(n) => bytes = &bytes[n..],
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn write(&self, bytes: &[u8]) -> rustix::io::Result<()> {
+        self.connection.as_ref().ok_or(Errno::BADF)?.write(bytes)
     }
 
     /// RFC 13, Error Handling: close the connection, which has the process manager abort the program, and log why.

@@ -304,6 +304,12 @@ fn play_scenario(
     {
         return Err((Verdict::NotApplicable, why.clone()));
     }
+    if let Target::Library(library, ..) = target
+        && library.server.is_some()
+        && scenario.nodes > 1
+    {
+        return Err((Verdict::NotApplicable, "its process manager is asked for one node only".to_owned()));
+    }
     let start = Instant::now();
     let fragment = |name: &str| suite.fragment(name);
     let outcome = match target {

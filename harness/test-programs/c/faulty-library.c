@@ -1,44 +1,9 @@
-/* A PMI library with faults: a shim around a good one, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault; names that
- * begin with "lawful-" are of what RFC 13 allows.
+/* A PMI library with faults.
  *
  * With -DMORE_FUNCTIONS it exports a function that RFC 13 does not have, with -DFEWER_FUNCTIONS it lacks some. */
 
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "faults.h"
 #include "pmi.h"
-
-static int is(const char *fault)
-{
-    const char *name = getenv("LIBRARY_FAULT");
-    return name && strcmp(name, fault) == 0;
-}
-
-static void *good(const char *name)
-{
-    static void *library;
-    if (!library)
-        library = dlopen(getenv("GOOD_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
-    void *function = library ? dlsym(library, name) : NULL;
-    if (!function)
-        _exit(99);
-    return function;
-}
-
-#define GOOD(name) ((__typeof__(&name))(uintptr_t)good(#name))
-
-/* Says something that nobody has asked it to say. */
-static void blurt(const char *text)
-{
-    if (write(atoi(getenv("PMI_FD")), text, strlen(text)) < 0)
-        _exit(98);
-}
 
 static int once_initialized;
 

@@ -31,6 +31,8 @@ const LIBRARIES: &[(&str, &str, &str, &str)] = &[
     ("libfewer.so", "faulty-library.c", "libpmi.so.0", "FEWER_FUNCTIONS"),
     ("libversion.so", "faulty-library.c", "libpmi.so.1", "PLAIN"),
     ("libname.so", "faulty-library.c", "libpm.so.0", "PLAIN"),
+    ("libfaulty2.so", "faulty-pmi2-library.c", "libpmi2.so.0", "PLAIN"),
+    ("libfewer2.so", "faulty-pmi2-library.c", "libpmi2.so.0", "FEWER_FUNCTIONS"),
     ("libcrashing.so", "crashing-library.c", "libpmi.so.0", "PLAIN"),
 ];
 
@@ -48,6 +50,7 @@ fn build(own: &Path) {
     println!("cargo::rerun-if-changed=programs");
     println!("cargo::rerun-if-changed=c");
     println!("cargo::rerun-if-changed=../libpmi/include");
+    println!("cargo::rerun-if-changed=../libpmi/libpmi2/include");
     for (name, _) in PROGRAMS {
         // A program that still runs can be replaced and not be written to.
         let part = out.join(format!("{name}.part"));
@@ -65,12 +68,13 @@ fn build(own: &Path) {
     }
     // Any library has the functions that are wanted here. Which one the program gets is up to LD_LIBRARY_PATH.
     cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);
+    cc("pmi2-library-program.c", &out.join("pmi2-library-program"), &[out.join("libfaulty2.so").as_ref()]);
 }
 
 /// Compiles a file of `c/`. Cargo needs this compiler as well, to link.
 fn cc(source: &str, to: &Path, args: &[&Path]) {
     let mut cc = Command::new("cc");
-    cc.args(["-I", "../libpmi/include", "-o"])
+    cc.args(["-I", "../libpmi/include", "-I", "../libpmi/libpmi2/include", "-I", "c", "-o"])
         .arg(to)
         .arg(Path::new("c").join(source))
         .args(args)

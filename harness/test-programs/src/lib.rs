@@ -46,6 +46,15 @@ pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
 /// A PMI library that dies in `PMI_Init`.
 pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
 
+/// A PMI-2 library that has the fault which LIBRARY_FAULT names, and does all else by means of the one that GOOD_LIBRARY names.
+pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
+
+/// The same without a function.
+pub const PMI2_LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer2.so");
+
+/// A small parallel program in C that takes whatever `libpmi2.so.0` it finds in LD_LIBRARY_PATH.
+pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
+
 /// A small parallel program in C that takes whatever `libpmi.so.0` it finds in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 

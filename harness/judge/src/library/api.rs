@@ -163,7 +163,8 @@ pub(crate) fn returned(call: &Call, returned: &Returned) -> Vec<Breach> {
     }
     for name in &returned.overrun {
         let expected = format!("nothing is written outside of {name}");
-        all.push(breach(function.does, expected, "memory around it was changed"));
+        let id = if function.dialect == Dialect::Pmi2 { "pmi2.common.api.buffers" } else { function.does };
+        all.push(breach(id, expected, "memory around it was changed"));
     }
     let result = returned.result;
     if function.is_flag {

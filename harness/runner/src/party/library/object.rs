@@ -1,7 +1,9 @@
 //! Reads what a shared library shows without being run: its name, and the functions that it has.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use object::read::ReadCache;
 use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader};
 use object::{Endianness, FileKind, Object, ObjectSymbol, SymbolKind, elf};
 
@@ -28,15 +30,17 @@ enum Unreadable {
 /// Reads what there is to know of a library's file.
 pub(super) fn read(path: &Path) -> Result<What, UnreadableLibrary> {
     let at = |why| UnreadableLibrary { path: path.to_owned(), why };
-    let bytes = std::fs::read(path).map_err(|e| at(Unreadable::File(e)))?;
-    let (soname, functions) = match FileKind::parse(&*bytes).map_err(|e| at(Unreadable::Object(e)))? {
+    let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;
+    // Most of a library with debug information is never looked at.
+    let bytes = &ReadCache::new(bytes);
+    let (soname, functions) = match FileKind::parse(bytes).map_err(|e| at(Unreadable::Object(e)))? {
         FileKind::Elf64 => {
-            let file = ElfFile64::<Endianness>::parse(&*bytes).map_err(|e| at(Unreadable::Object(e)))?;
-            (soname(file.elf_header(), &bytes), functions(&file))
+            let file = ElfFile64::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
+            (soname(file.elf_header(), bytes), functions(&file))
         }
         FileKind::Elf32 => {
-            let file = ElfFile32::<Endianness>::parse(&*bytes).map_err(|e| at(Unreadable::Object(e)))?;
-            (soname(file.elf_header(), &bytes), functions(&file))
+            let file = ElfFile32::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
+            (soname(file.elf_header(), bytes), functions(&file))
         }
         kind => return Err(at(Unreadable::Kind(kind))),
     };
@@ -57,7 +61,7 @@ fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {
 }
 
 /// The name that a program which was linked with the library looks for.
-fn soname<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &[u8]) -> Option<String> {
+fn soname<'a, H: FileHeader<Endian = Endianness>>(header: &H, bytes: &'a ReadCache<File>) -> Option<String> {
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, bytes).ok()?;
     let (entries, strings) = sections.dynamic(endian, bytes).ok()??;

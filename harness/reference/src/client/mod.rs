@@ -4,6 +4,8 @@
 //! comes out of it. The client keeps to what RFC 13 asks of clients and refuses ([`Misuse`]) what would break it; a
 //! server that breaks it is found out ([`ServerError`]), after which the connection is of no use any more.
 
+pub mod pmi2;
+
 use std::collections::HashSet;
 
 use pmi_wire::grammar::{is_string, is_word};

@@ -1,0 +1,51 @@
+//! What C passes, and what it gets back.
+#![expect(unsafe_code, reason = "reads and writes through the pointers of C callers")]
+
+use std::ffi::{CStr, c_char, c_int};
+
+/// A string, `None` for NULL.
+///
+/// # Safety
+///
+/// NUL-terminated and alive as long as it is used, or NULL.
+pub unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: as for this function.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_bytes())
+}
+
+/// A list that ends with NULL; an empty one for NULL.
+///
+/// # Safety
+///
+/// As it says, of NUL-terminated strings.
+pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
+    if list.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as for this function: NULL is found before the list's end.
+    (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
+}
+
+/// Sets an integer; `None` for NULL.
+///
+/// # Safety
+///
+/// Writable, or NULL.
+pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Option<()> {
+    // SAFETY: as for this function, and not NULL.
+    (!pointer.is_null()).then(|| unsafe { pointer.write(value) })
+}
+
+/// Writes a string with its NUL, if `length` bytes have room for it.
+///
+/// # Safety
+///
+/// `buffer` has `length` bytes, if that is more than 0.
+pub unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Option<()> {
+    let fits = usize::try_from(length).is_ok_and(|length| text.len() < length);
+    // SAFETY: the text and its NUL fit.
+    fits.then(|| unsafe {
+        buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        buffer.add(text.len()).write(0);
+    })
+}

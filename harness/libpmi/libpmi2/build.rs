@@ -1,0 +1,8 @@
+//! Gives the shared library the name that programs look for.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpmi2.so.0");
+    }
+}

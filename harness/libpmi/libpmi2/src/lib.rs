@@ -1,0 +1,413 @@
+#![doc = include_str!("../README.md")]
+mod code;
+mod programs;
+mod session;
+
+use std::borrow::Cow;
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use pmi_c_api::{copy_out, set, text};
+use pmi_wire::pmi2::Request;
+
+use code::Code;
+pub use programs::Info;
+use programs::{Programs, preput};
+use session::Session;
+
+/// The process's use of PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Threads that call at once wait for each other.
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+
+/// Runs a function of the API. A panic must not reach C.
+fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
+    let run = || body(&mut SESSION.lock().unwrap_or_else(PoisonError::into_inner));
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Code::Success as c_int,
+        Ok(Err(code)) => code as c_int,
+        Err(_) => Code::Fail as c_int,
+    }
+}
+
+/// Runs a function that wants PMI-2 to be initialized.
+fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
+    api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
+}
+
+/// A string of the caller's.
+///
+/// # Safety
+///
+/// A NUL-terminated string or NULL.
+unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u8]>, Code> {
+    // SAFETY: as for this function.
+    unsafe { text(pointer) }.map(Cow::Borrowed).ok_or(otherwise)
+}
+
+/// What is found, for the out arguments of the functions that ask for attributes.
+///
+/// # Safety
+///
+/// `found` is writable or NULL, as is what `fill` writes to.
+unsafe fn attribute(
+    found: *mut c_int,
+    request: &Request<'_>,
+    fill: impl FnOnce(&[u8]) -> Result<(), Code>,
+) -> c_int {
+    joined(|session| {
+        let value = session.find(request)?;
+        if let Some(value) = &value {
+            fill(value)?;
+        }
+        // SAFETY: as for this function.
+        unsafe { set(found, c_int::from(value.is_some())) }.ok_or(Code::InvalidArg)
+    })
+}
+
+/// Writes integers as far as there is room, and how many.
+///
+/// # Safety
+///
+/// `array` has room for `length` integers, if that is more than 0; `outlen` is writable or NULL.
+unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut c_int) -> Result<(), Code> {
+    let numbers = value.split(|b| *b == b',').map(|number| {
+        let number = pmi_wire::grammar::parse_int(number)?;
+        c_int::try_from(number).ok()
+    });
+    let numbers: Vec<c_int> = numbers.collect::<Option<_>>().ok_or(Code::Fail)?;
+    let room = usize::try_from(length).unwrap_or(0);
+    if array.is_null() && room > 0 {
+        return Err(Code::InvalidArg);
+    }
+    for (slot, number) in numbers.iter().take(room).enumerate() {
+        // SAFETY: within the caller's array of `length`.
+        unsafe { array.add(slot).write(*number) };
+    }
+    let told = c_int::try_from(numbers.len().min(room)).unwrap_or(0);
+    // SAFETY: as for this function.
+    unsafe { set(outlen, told) }.ok_or(Code::InvalidArg)
+}
+
+/// Defines functions of the API. All of them are called from C, with pointers as pmi2.h describes them.
+macro_rules! api {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL or as pmi2.h describes them.
+        #[expect(unsafe_code, reason = "a function of the C API")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
+    )*};
+}
+
+// ----- The job
+
+api! {
+    /// Initializes the library.
+    fn PMI2_Init(spawned: *mut c_int, size: *mut c_int, rank: *mut c_int, appnum: *mut c_int) {
+        api(|session| {
+            if [spawned, size, rank, appnum].iter().any(|pointer| pointer.is_null()) {
+                return Err(Code::InvalidArg);
+            }
+            if session.is_some() {
+                return Err(Code::Fail);
+            }
+            let started = Session::start()?;
+            let told = [
+                (spawned, c_int::from(started.spawned)),
+                (size, started.size),
+                (rank, started.rank),
+                (appnum, started.appnum),
+            ];
+            *session = Some(started);
+            // SAFETY: the caller's.
+            let all = told.into_iter().map(|(pointer, value)| unsafe { set(pointer, value) });
+            all.collect::<Option<()>>().ok_or(Code::InvalidArg)
+        })
+    }
+
+    /// Leaves PMI-2.
+    fn PMI2_Finalize() {
+        api(|session| {
+            // Whatever the process manager says, nothing more is said to it.
+            let mut session = session.take().ok_or(Code::ErrInit)?;
+            session.tell(&Request::Finalize)
+        })
+    }
+
+    /// Whether `PMI2_Init` has succeeded: not a return code.
+    fn PMI2_Initialized() {
+        let held = |session: &Option<Session>| c_int::from(session.is_some());
+        held(&SESSION.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends this process, and asks for the end of the job where the flag is not 0.
+    fn PMI2_Abort(flag: c_int, msg: *const c_char) {
+        // SAFETY: the caller's.
+        let message = unsafe { text(msg) }.unwrap_or_default();
+        eprintln!("{}", String::from_utf8_lossy(message));
+        api(|session| {
+            if let Some(session) = session {
+                session.abort(flag != 0, message);
+            }
+            Ok(())
+        });
+        std::process::exit(1)
+    }
+
+    /// Starts programs as one new job.
+    fn PMI2_Job_Spawn(
+        count: c_int,
+        cmds: *const *const c_char,
+        argcs: *const c_int,
+        argvs: *const *const *const c_char,
+        maxprocs: *const c_int,
+        info_keyval_sizes: *const c_int,
+        info_keyval_vectors: *const *const Info,
+        preput_keyval_size: c_int,
+        preput_keyval_vector: *const *const Info,
+        jobid: *mut c_char,
+        jobid_size: c_int,
+        errors: *mut c_int,
+    ) {
+        joined(|session| {
+            let arrays = Programs { count, cmds, argcs, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors };
+            // SAFETY: the caller's.
+            let programs = unsafe { arrays.read() }?;
+            let preput = unsafe { preput(preput_keyval_vector, preput_keyval_size) }?;
+            let request = Request::Spawn { preput, programs };
+            let id = session.ask(&request, |response| Some(response.get("jobid").unwrap_or_default().into_owned()))?;
+            if !jobid.is_null() {
+                // SAFETY: the caller's.
+                unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)?;
+            }
+            if !errors.is_null() {
+                for command in 0..usize::try_from(count).unwrap_or(0) {
+                    // SAFETY: the caller's: there is an element for each command.
+                    unsafe { errors.add(command).write(0) };
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The id of the own job.
+    fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) {
+        joined(|session| {
+            if jobid.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            let id = session.ask(&Request::JobGetid, |response| response.get("jobid").map(Cow::into_owned))?;
+            // SAFETY: the caller's.
+            unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
+        })
+    }
+
+    /// The rank of this process.
+    fn PMI2_Job_GetRank(rank: *mut c_int) {
+        // SAFETY: the caller's.
+        joined(|session| unsafe { set(rank, session.rank) }.ok_or(Code::InvalidArg))
+    }
+
+    /// How many processes of the job are on this node.
+    fn PMI2_Info_GetSize(size: *mut c_int) {
+        joined(|session| {
+            let here = session.local_size()?;
+            // SAFETY: the caller's.
+            unsafe { set(size, here) }.ok_or(Code::InvalidArg)
+        })
+    }
+
+    /// Connects to another job. A keyval space that would have to be copied by us is not.
+    fn PMI2_Job_Connect(jobid: *const c_char, conn: *mut c_void) {
+        let _ = conn;
+        joined(|session| {
+            // SAFETY: the caller's.
+            let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
+            let copies = |copy: Cow<'_, [u8]>| copy.eq_ignore_ascii_case(b"yes") || copy.eq_ignore_ascii_case(b"true");
+            session.ask(&Request::JobConnect { jobid }, |response| {
+                (!response.get("kvscopy").is_some_and(copies)).then_some(())
+            })
+        })
+    }
+
+    /// Disconnects from another job.
+    fn PMI2_Job_Disconnect(jobid: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's.
+            let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
+            session.tell(&Request::JobDisconnect { jobid })
+        })
+    }
+}
+
+// ----- The keyval space
+
+api! {
+    /// Puts a pair.
+    fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's, twice.
+            let key = unsafe { need(key, Code::InvalidKey) }?;
+            let value = unsafe { need(value, Code::InvalidVal) }?;
+            session.tell(&Request::KvsPut { key, value })
+        })
+    }
+
+    /// Makes what was put visible to all.
+    fn PMI2_KVS_Fence() {
+        joined(|session| session.tell(&Request::KvsFence))
+    }
+
+    /// Gets a value, cut where it does not fit; then its length is told as a negative number.
+    fn PMI2_KVS_Get(
+        jobid: *const c_char,
+        src_pmi_id: c_int,
+        key: *const c_char,
+        value: *mut c_char,
+        maxvalue: c_int,
+        vallen: *mut c_int,
+    ) {
+        joined(|session| {
+            if value.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            // SAFETY: the caller's, twice.
+            let key = unsafe { need(key, Code::InvalidKey) }?;
+            let jobid = unsafe { text(jobid) }.map(Cow::Borrowed);
+            let srcid = (src_pmi_id >= 0).then_some(i64::from(src_pmi_id));
+            let found = session.find(&Request::KvsGet { jobid, srcid, key })?.ok_or(Code::Fail)?;
+            let length = c_int::try_from(found.len()).map_err(|_| Code::Fail)?;
+            let fits = length < maxvalue;
+            if maxvalue > 0 {
+                let room = usize::try_from(maxvalue - 1).unwrap_or(0).min(found.len());
+                // SAFETY: the caller's.
+                unsafe { copy_out(&found[..room], value, maxvalue) }.ok_or(Code::InvalidLength)?;
+            }
+            // SAFETY: the caller's.
+            unsafe { set(vallen, if fits { length } else { -length }) }.ok_or(Code::InvalidArg)
+        })
+    }
+}
+
+// ----- Attributes
+
+api! {
+    /// An attribute of this node; waits for it where the flag is not 0.
+    fn PMI2_Info_GetNodeAttr(
+        name: *const c_char,
+        value: *mut c_char,
+        valuelen: c_int,
+        found: *mut c_int,
+        waitfor: c_int,
+    ) {
+        // SAFETY: the caller's, in all of this.
+        unsafe {
+            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
+            let request = Request::InfoGetnodeattr { key, wait: waitfor != 0 };
+            attribute(found, &request, |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+        }
+    }
+
+    /// An attribute of this node that is a list of integers.
+    fn PMI2_Info_GetNodeAttrIntArray(
+        name: *const c_char,
+        array: *mut c_int,
+        arraylen: c_int,
+        outlen: *mut c_int,
+        found: *mut c_int,
+    ) {
+        // SAFETY: the caller's, in all of this.
+        unsafe {
+            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
+            let request = Request::InfoGetnodeattr { key, wait: false };
+            attribute(found, &request, |told| integers(told, array, arraylen, outlen))
+        }
+    }
+
+    /// Puts an attribute of this node.
+    fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) {
+        joined(|session| {
+            // SAFETY: the caller's, twice.
+            let key = unsafe { need(name, Code::InvalidKey) }?;
+            let value = unsafe { need(value, Code::InvalidVal) }?;
+            session.tell(&Request::InfoPutnodeattr { key, value })
+        })
+    }
+
+    /// An attribute of the job.
+    fn PMI2_Info_GetJobAttr(name: *const c_char, value: *mut c_char, valuelen: c_int, found: *mut c_int) {
+        // SAFETY: the caller's, in all of this.
+        unsafe {
+            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
+            let request = Request::InfoGetjobattr { key };
+            attribute(found, &request, |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+        }
+    }
+
+    /// An attribute of the job that is a list of integers.
+    fn PMI2_Info_GetJobAttrIntArray(
+        name: *const c_char,
+        array: *mut c_int,
+        arraylen: c_int,
+        outlen: *mut c_int,
+        found: *mut c_int,
+    ) {
+        // SAFETY: the caller's, in all of this.
+        unsafe {
+            let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
+            let request = Request::InfoGetjobattr { key };
+            attribute(found, &request, |told| integers(told, array, arraylen, outlen))
+        }
+    }
+}
+
+// ----- Names
+
+api! {
+    /// Publishes a port. What the info holds is ignored, as by all known servers.
+    fn PMI2_Nameserv_publish(service_name: *const c_char, info_ptr: *const Info, port: *const c_char) {
+        let _ = info_ptr;
+        joined(|session| {
+            // SAFETY: the caller's, twice.
+            let name = unsafe { need(service_name, Code::InvalidArg) }?;
+            let port = unsafe { need(port, Code::InvalidArg) }?;
+            session.tell(&Request::NamePublish { name, port })
+        })
+    }
+
+    /// Finds the port of a name.
+    fn PMI2_Nameserv_lookup(
+        service_name: *const c_char,
+        info_ptr: *const Info,
+        port: *mut c_char,
+        port_len: c_int,
+    ) {
+        let _ = info_ptr;
+        joined(|session| {
+            if port.is_null() {
+                return Err(Code::InvalidArg);
+            }
+            // SAFETY: the caller's.
+            let name = unsafe { need(service_name, Code::InvalidArg) }?;
+            let found = session.ask(&Request::NameLookup { name }, |response| {
+                let told = response.get("value").or_else(|| response.get("port"))?.into_owned();
+                (response.is_found() != Some(false)).then_some(told)
+            })?;
+            // SAFETY: the caller's.
+            unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
+        })
+    }
+
+    /// Withdraws a name.
+    fn PMI2_Nameserv_unpublish(service_name: *const c_char, info_ptr: *const Info) {
+        let _ = info_ptr;
+        joined(|session| {
+            // SAFETY: the caller's.
+            let name = unsafe { need(service_name, Code::InvalidArg) }?;
+            session.tell(&Request::NameUnpublish { name })
+        })
+    }
+}

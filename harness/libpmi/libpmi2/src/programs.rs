@@ -1,0 +1,112 @@
+//! The arguments of `PMI2_Job_Spawn`.
+#![expect(unsafe_code, reason = "reads through the pointers of C callers")]
+
+use std::ffi::{c_char, c_int, c_void};
+
+use pmi_c_api::text;
+use pmi_wire::pmi2::Program;
+
+use crate::code::Code;
+
+/// `MPID_Info`: a pair; of the other members nothing is read.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Info {
+    handle: c_int,
+    pobj_mutex: c_int,
+    ref_count: c_int,
+    next: *mut c_void,
+    key: *const c_char,
+    value: *const c_char,
+}
+
+/// A key and its value.
+type Pair = (Vec<u8>, Vec<u8>);
+
+impl Info {
+    /// # Safety
+    ///
+    /// Its strings are NUL-terminated or NULL.
+    unsafe fn pair(&self) -> Result<Pair, Code> {
+        // SAFETY: as for this function.
+        let (key, value) = unsafe { (text(self.key), text(self.value)) };
+        Ok((key.ok_or(Code::InvalidArg)?.to_vec(), value.ok_or(Code::InvalidArg)?.to_vec()))
+    }
+}
+
+/// What to start: arrays with an element for each command.
+pub(crate) struct Programs {
+    pub(crate) count: c_int,
+    pub(crate) cmds: *const *const c_char,
+    pub(crate) argcs: *const c_int,
+    pub(crate) argvs: *const *const *const c_char,
+    pub(crate) maxprocs: *const c_int,
+    pub(crate) info_keyval_sizes: *const c_int,
+    pub(crate) info_keyval_vectors: *const *const Info,
+}
+
+/// The element of an array that may be NULL.
+///
+/// # Safety
+///
+/// The array has so many elements, or is NULL.
+unsafe fn element<T: Copy>(array: *const T, index: usize) -> Option<T> {
+    // SAFETY: as for this function.
+    (!array.is_null()).then(|| unsafe { *array.add(index) })
+}
+
+/// A size as C has it.
+fn size(number: Option<c_int>) -> Result<usize, Code> {
+    usize::try_from(number.unwrap_or(0)).map_err(|_| Code::InvalidArg)
+}
+
+impl Programs {
+    /// Copies them. No arguments and no infos may also be said by NULL.
+    ///
+    /// # Safety
+    ///
+    /// The arrays are as long as `count` and the sizes say, and strings end with a NUL.
+    pub(crate) unsafe fn read(&self) -> Result<Vec<Program>, Code> {
+        let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
+        (0..count)
+            .map(|i| {
+                // SAFETY: `i` is below `count`, which the arrays have elements for.
+                unsafe {
+                    let command = element(self.cmds, i).and_then(|c| text(c)).ok_or(Code::InvalidArg)?;
+                    let maxprocs = element(self.maxprocs, i).and_then(|n| u64::try_from(n).ok());
+                    let argv = element(self.argvs, i).filter(|list| !list.is_null());
+                    let argc = if argv.is_some() { size(element(self.argcs, i))? } else { 0 };
+                    let info = element(self.info_keyval_vectors, i).filter(|list| !list.is_null());
+                    let pairs = if info.is_some() { size(element(self.info_keyval_sizes, i))? } else { 0 };
+                    let arg = |at| argv.and_then(|list| text(*list.add(at))).map(<[u8]>::to_vec);
+                    Ok(Program {
+                        command: command.to_vec(),
+                        maxprocs: maxprocs.ok_or(Code::InvalidArg)?,
+                        argv: (0..argc).map(arg).collect::<Option<_>>().ok_or(Code::InvalidArg)?,
+                        info: (0..pairs)
+                            .filter_map(|at| info.map(|list| (*list.add(at)).pair()))
+                            .collect::<Result<_, _>>()?,
+                    })
+                }
+            })
+            .collect()
+    }
+}
+
+/// What is put into the keyval space of the new job: an array of pointers to pairs.
+///
+/// # Safety
+///
+/// The array has so many pointers to pairs, or is NULL.
+pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<Pair>, Code> {
+    let length = size(Some(length))?;
+    (0..length)
+        .map(|i| {
+            // SAFETY: as for this function.
+            unsafe {
+                let info = element(array, i).filter(|info| !info.is_null()).ok_or(Code::InvalidArg)?;
+                (*info).pair()
+            }
+        })
+        .collect()
+}

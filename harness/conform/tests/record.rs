@@ -171,6 +171,39 @@ fn who_gives_up_on_an_answer_is_shown_behind_it() {
     }
 }
 
+/// Who can talk to whom is seen from logs of each, and from nothing else.
+#[test]
+fn two_halves_are_compared_by_their_logs() {
+    let folder = TempDir::new().unwrap();
+    for (name, vary) in [("works", &[][..]), ("fails", &["--vary", "short-fullinit"][..])] {
+        let serve = [&["record", "-o", name, "--", BIN, "serve", "-n", "2"], vary].concat();
+        conform(folder.path(), &[&serve[..], &["--", "{tap}", PMI2_CLIENT, "strict"]].concat());
+        let server = [&[BIN, "serve", "-n", "{ranks}"], vary, &["--", "{agent}"]].concat().join(" ");
+        let report = format!("ndjson={name}.ndjson");
+        let judge = ["--server", &server, "--dialect", "pmi-2", "--filter", "pmi2/init", "--report", &report];
+        conform(folder.path(), &judge);
+    }
+    let (works, fails) = ("works/session.ndjson", "fails/session.ndjson");
+    let compare = |client: &[&str], server: &str, rest: &[&str]| {
+        let client: Vec<&str> = client.iter().flat_map(|log| ["--client", log]).collect();
+        conform(folder.path(), &[&["compatibility"], &client[..], &["--server", server], rest].concat())
+    };
+    let ran = compare(&[works, fails], "fails.ndjson", &[]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    let told = "BREAKS   pmi-2  answer to fullinit: ";
+    assert!(ran.out.contains(told), "{}", ran.whole());
+    // What was only seen to work is not known to be needed.
+    let ran = compare(&[works], "fails.ndjson", &["--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let answer = rows.iter().find(|row| row["command"] == "fullinit" && row["sender"] == "server").unwrap();
+    assert_eq!(answer["fit"], "unknown");
+    assert!(answer["fields"].as_array().unwrap().contains(&"pmi-version".into()), "{answer}");
+    let ran = compare(&[works, fails], "works.ndjson", &[]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}
+
 #[test]
 fn processes_spawned_in_frames_are_recorded() {
     let folder = TempDir::new().unwrap();

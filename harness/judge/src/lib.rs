@@ -3,6 +3,7 @@
 
 pub mod again;
 mod bytes;
+pub mod compatibility;
 mod conversation;
 pub mod crash;
 pub mod deviations;

@@ -30,6 +30,13 @@ Exit codes:
   2    usage error
   3    nothing was recorded, or not all";
 
+const COMPATIBILITY_HELP: &str = "\
+Nothing is run: what the server sends in its logs is held against what the client went on from in its own, and the
+client's requests against what the server accepted. Where answers lack a field on purpose, as in a run against
+programs or libraries, it shows what is needed; a recording shows what was there when it worked.
+
+Exit codes: 0 nothing is known to break, 1 a message is not understood, 3 no message is known to be.";
+
 const INTEROP_HELP: &str = "\
 Exit codes:
   0    every job ended with status 0 and neither side broke a MUST
@@ -104,6 +111,8 @@ pub(super) enum Command {
     Report(Report),
     /// Show what changed between two runs; exit 1 if something did
     Compare(Compare),
+    /// Show whether a client and a server can talk to each other, by logs of each; exit 1 if a message is not understood
+    Compatibility(Compatibility),
     /// Print the JSON schema of a line of the log
     Schema,
     /// Print a completion script
@@ -486,12 +495,26 @@ pub(super) struct Compare {
     pub(super) json: bool,
 }
 
-/// What `--dialect` takes.
+#[derive(Args)]
+#[command(after_help = COMPATIBILITY_HELP)]
+pub(super) struct Compatibility {
+    /// A log of a program or a library, or a recording of one. Several add up
+    #[arg(long, value_name = "LOG", required = true)]
+    pub(super) client: Vec<PathBuf>,
+    /// A log of a process manager, or a recording of one. Several add up
+    #[arg(long, value_name = "LOG", required = true)]
+    pub(super) server: Vec<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
 /// Sets of requirements that nobody is judged by unless the user asks for it.
 fn advisory_sets() -> PossibleValuesParser {
     PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
 }
 
+/// What `--dialect` takes.
 fn dialects() -> PossibleValuesParser {
     PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name).into_iter().chain(["all"]))
 }

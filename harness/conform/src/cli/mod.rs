@@ -9,13 +9,14 @@ mod mutants;
 mod record;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::report::{Comparison, Format, Run, read_log, render};
+use crate::report::{Comparison, Format, Run, read_log, render, write_compatibility};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::again;
+use pmi_judge::compatibility::{self, Fit, Observations};
 use pmi_judge::deviations::{Deviations, Version};
 use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
@@ -24,7 +25,7 @@ use pmi_runner::serve::{self, ServeOptions};
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::{Suite, SuiteError};
 
-use args::{Again, Cli, Command, Compare, HydraUpstream, Report, Serve};
+use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Report, Serve};
 
 /// Usage errors and mistakes in scenarios.
 const USAGE: u8 = 2;
@@ -54,6 +55,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Judge(again)) => judge_again(&again),
         Some(Command::Report(report)) => run_report(&report),
         Some(Command::Compare(compare)) => run_compare(&compare),
+        Some(Command::Compatibility(args)) => run_compatibility(&args),
         Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
@@ -196,6 +198,30 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     }
     say(&String::from_utf8_lossy(&text))?;
     Ok(u8::from(!comparison.is_same()))
+}
+
+fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
+    let observed = |logs: &[PathBuf]| -> anyhow::Result<Observations> {
+        let mut observations = Observations::default();
+        for log in logs {
+            read_run(log, true)?.events.values().for_each(|events| observations.read(events));
+        }
+        Ok(observations)
+    };
+    let compatibility = compatibility::Compatibility::of(&observed(&args.client)?, &observed(&args.server)?);
+    let mut text = Vec::new();
+    if args.json {
+        serde_json::to_writer_pretty(&mut text, &compatibility)?;
+        text.push(b'\n');
+    } else {
+        write_compatibility(&compatibility, &mut text)?;
+    }
+    say(&String::from_utf8_lossy(&text))?;
+    Ok(match [Fit::Breaks, Fit::Fits].map(|fit| compatibility.count(fit)) {
+        [0, 0] => UNJUDGED,
+        [0, _] => 0,
+        _ => 1,
+    })
 }
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {

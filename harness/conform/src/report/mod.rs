@@ -5,6 +5,7 @@
 
 mod block;
 mod compare;
+mod compatibility;
 mod junit;
 mod log;
 mod markdown;
@@ -25,6 +26,7 @@ use pmi_judge::result::end_at;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
 
 pub(crate) use compare::Comparison;
+pub(crate) use compatibility::write_compatibility;
 pub(crate) use log::{LogWriter, read_log};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 

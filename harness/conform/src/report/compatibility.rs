@@ -1,0 +1,36 @@
+//! Who can talk to whom, for people.
+
+use std::io::{self, Write};
+
+use super::text;
+use pmi_judge::compatibility::{Compatibility, Fit, Sender};
+
+/// Writes it: the messages that are not understood, those of which it is not known, and the names of the others.
+///
+/// # Errors
+///
+/// Those of writing.
+pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) -> io::Result<()> {
+    for (fit, grade) in [(Fit::Breaks, "BREAKS"), (Fit::Unknown, "unknown")] {
+        for row in this.rows.iter().filter(|row| row.fit == fit) {
+            let message = match row.sender {
+                Sender::Client => text::clean(&row.command),
+                Sender::Server => format!("answer to {}", text::clean(&row.command)),
+            };
+            writeln!(out, "{grade:7}  {}  {message}: {}", row.dialect, text::clean(&row.why))?;
+        }
+    }
+    let fits = this.rows.iter().filter(|row| row.fit == Fit::Fits && row.sender == Sender::Client);
+    let mut names: Vec<String> = fits.map(|row| text::clean(&row.command)).collect();
+    names.dedup();
+    if !names.is_empty() {
+        writeln!(out, "fits     {}", names.join(", "))?;
+    }
+    writeln!(
+        out,
+        "\n{} not understood, {} unknown, {} fit",
+        this.count(Fit::Breaks),
+        this.count(Fit::Unknown),
+        this.count(Fit::Fits)
+    )
+}

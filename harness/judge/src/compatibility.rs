@@ -1,0 +1,728 @@
+//! Who can talk to whom: what a client relied on against what a server sent, by message, without running the two together.
+//!
+//! Both halves are read from logs, whatever they are logs of, and nothing else is known. A field of an answer is *needed* where the
+//! client did not go on from an answer that differs by it, and *was there* where it was in every answer from which the client went
+//! on; a field of a request is *demanded* where the server refused a request that differs by it. The judge of a library or a program
+//! leaves fields out on purpose, and so shows what is needed; a recording shows what was there when it worked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pmi_scenario::ast::Dialect;
+use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::{Connection, Direction, Framing, Message, Proc, SpawnAssembler, ValueReading, grammar};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::LINE_LIMIT;
+use crate::crash::Cause;
+use crate::event::{Event, Exit, What};
+
+/// Names of the fields of a message, without those that are numbered.
+type Fields = BTreeSet<String>;
+
+/// The field of fullinit that the draft has only where the environment tells it.
+const JOBID: &str = "pmijobid";
+
+/// What an answer comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// It is one of success.
+    Success,
+    /// Nothing was found, which is told by a flag.
+    Miss,
+    /// It is one of failure.
+    Failure,
+}
+
+/// How often something went well, and how often it did not.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    well: usize,
+    badly: usize,
+    /// Of a request: it has been made by a process that was told the id of its job.
+    told_job: bool,
+}
+
+impl Tally {
+    fn count(&mut self, well: bool) {
+        *(if well { &mut self.well } else { &mut self.badly }) += 1;
+    }
+}
+
+/// The form of an answer, and whether its request had a `thrid`, without which it has none to echo.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Form {
+    threaded: bool,
+    outcome: Outcome,
+    fields: Fields,
+}
+
+/// What was seen of one command.
+#[derive(Debug, Clone, Default)]
+struct Exchanges {
+    /// Requests by their fields: how often they were accepted or refused.
+    requests: BTreeMap<Fields, Tally>,
+    /// Answers by their form: how often the client went on from them or did not. Those of which that is unknown are there as well.
+    answers: BTreeMap<Form, Tally>,
+}
+
+/// What the logs of one half show.
+#[derive(Debug, Clone, Default)]
+pub struct Observations {
+    commands: BTreeMap<(Dialect, String), Exchanges>,
+    /// Versions by offer, `None` where it was refused.
+    versions: BTreeMap<String, BTreeSet<Option<String>>>,
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+struct Pending {
+    dialect: Dialect,
+    command: String,
+    fields: Fields,
+    /// The version that it offers.
+    offer: Option<String>,
+    /// The process was told the id of its job, which it may tell again.
+    told_job: bool,
+}
+
+/// A connection.
+struct Link {
+    connection: Connection,
+    pending: VecDeque<Pending>,
+    /// The last answer, of which it is not known whether the client goes on from it.
+    read: Option<((Dialect, String), Form)>,
+    /// Within a spawn request of several lines.
+    in_block: bool,
+    /// It has PMI_JOBID in its environment.
+    told_job: bool,
+}
+
+/// A message of either dialect.
+struct Read {
+    command: String,
+    fields: Fields,
+    rc: Option<i64>,
+    found: bool,
+    version: Option<String>,
+}
+
+fn read(framing: Framing, text: &[u8]) -> Option<Read> {
+    let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let pairs: Vec<(String, &[u8])> = match framing {
+        Framing::Lines => {
+            let message = Message::parse(text, ValueReading::ToEndOfLine).ok()?;
+            message.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect()
+        }
+        Framing::Frames => {
+            let body = Body::parse(text, Semicolons::Doubled).ok()?;
+            body.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect()
+        }
+    };
+    let get = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
+    let flag = get("found").or_else(|| get("flag"));
+    let version = get("pmi_version").zip(get("pmi_subversion"));
+    Some(Read {
+        command: shown(get("cmd")?),
+        rc: get("rc").map(|rc| grammar::parse_int(rc).unwrap_or(-1)),
+        found: flag.is_none_or(|flag| !flag.eq_ignore_ascii_case(b"false")),
+        version: version.map(|(major, minor)| format!("{}.{}", shown(major), shown(minor))),
+        fields: pairs
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| name != "cmd" && !name.ends_with(|c: char| c.is_ascii_digit()))
+            .collect(),
+    })
+}
+
+impl Link {
+    fn new() -> Self {
+        let connection = Connection::new(LINE_LIMIT);
+        Self { connection, pending: VecDeque::new(), read: None, in_block: false, told_job: false }
+    }
+
+    /// The request that a line or a frame is, if it is one.
+    fn request(&mut self, framing: Framing, text: &[u8]) -> Option<Pending> {
+        if framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
+            self.in_block = text != b"endcmd";
+            let pending = Pending {
+                dialect: Dialect::Pmi1,
+                command: "spawn".to_owned(),
+                fields: Fields::new(),
+                offer: None,
+                told_job: self.told_job,
+            };
+            return (!self.in_block).then_some(pending);
+        }
+        let read = read(framing, text)?;
+        let dialect = dialect(framing);
+        let offer = read.version.filter(|_| read.command == "init");
+        Some(Pending { dialect, command: read.command, fields: read.fields, offer, told_job: self.told_job })
+    }
+}
+
+fn dialect(framing: Framing) -> Dialect {
+    match framing {
+        Framing::Lines => Dialect::Pmi1,
+        Framing::Frames => Dialect::Pmi2,
+    }
+}
+
+impl Observations {
+    /// Reads the events of a scenario or of a recorded session.
+    pub fn read(&mut self, events: &[Event]) {
+        let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
+        for event in events {
+            let (proc, said) = match &event.what {
+                What::ToServer { proc, bytes } => (proc, Some((Direction::ToServer, &bytes.0))),
+                What::FromServer { proc, bytes } => (proc, Some((Direction::FromServer, &bytes.0))),
+                What::ClosedByServer { proc } | What::NoAnswer { proc, .. } => (proc, None),
+                What::Returned { proc, returned, .. } => {
+                    let went_on = returned.result == 0;
+                    self.goes_on(links.entry(*proc).or_insert_with(Link::new), Some(went_on));
+                    continue;
+                }
+                What::Started { proc, env, .. } => {
+                    links.entry(*proc).or_insert_with(Link::new).told_job = env.contains_key("PMI_JOBID");
+                    continue;
+                }
+                What::Exited { proc, exit } => {
+                    let link = links.entry(*proc).or_insert_with(Link::new);
+                    // Nothing comes behind finalize.
+                    let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
+                    let went_on = match exit {
+                        Exit::Code(0) => finalized.then_some(true),
+                        Exit::Code(_) => Some(false),
+                        Exit::Signal(signal) => (!Cause::of(*signal).is_from_outside()).then_some(false),
+                    };
+                    self.goes_on(link, went_on);
+                    continue;
+                }
+                _ => continue,
+            };
+            if proc.group == Proc::PROXIES {
+                continue;
+            }
+            let link = links.entry(*proc).or_insert_with(Link::new);
+            match said {
+                Some((direction, bytes)) => {
+                    link.connection.push(direction, bytes);
+                    // The server's messages tell how to read what the client has sent ahead.
+                    for direction in [Direction::FromServer, Direction::ToServer] {
+                        self.said(link, direction);
+                    }
+                }
+                // Of several it cannot be told which one the server has not liked.
+                None => {
+                    if let [request] = link.pending.make_contiguous() {
+                        self.request(request, false);
+                    }
+                    link.pending.clear();
+                }
+            }
+        }
+    }
+
+    fn said(&mut self, link: &mut Link, direction: Direction) {
+        let mut messages = Vec::new();
+        while let Some(message) = link.connection.next(direction) {
+            messages.extend(message.ok().map(|message| (message.framing, message.text.to_vec())));
+        }
+        for (framing, text) in messages {
+            if direction == Direction::ToServer {
+                let Some(request) = link.request(framing, &text) else { continue };
+                self.goes_on(link, Some(request.command != "abort"));
+                // Nothing answers it.
+                if request.command != "abort" {
+                    link.pending.push_back(request);
+                }
+            } else if let Some(read) = read(framing, &text) {
+                self.answer(link, framing, read);
+            }
+        }
+    }
+
+    fn answer(&mut self, link: &mut Link, framing: Framing, read: Read) {
+        let place = match framing {
+            // Answers come in order, and are not always called like their requests.
+            Framing::Lines => (!link.pending.is_empty()).then_some(0),
+            Framing::Frames => link
+                .pending
+                .iter()
+                .position(|asked| read.command.strip_suffix("-response") == Some(asked.command.as_str())),
+        };
+        let Some(asked) = place.and_then(|place| link.pending.remove(place)) else { return };
+        let outcome = match read.rc {
+            Some(rc) if rc != 0 => Outcome::Failure,
+            _ if !read.found => Outcome::Miss,
+            _ => Outcome::Success,
+        };
+        self.request(&asked, outcome != Outcome::Failure);
+        if let Some(offer) = &asked.offer {
+            let version = read.version.filter(|_| outcome == Outcome::Success);
+            self.versions.entry(offer.clone()).or_default().insert(version);
+        }
+        let mut fields = read.fields;
+        let threaded = asked.fields.contains("thrid");
+        if !threaded {
+            fields.remove("thrid");
+        }
+        let (command, form) = ((asked.dialect, asked.command), Form { threaded, outcome, fields });
+        self.commands.entry(command.clone()).or_default().answers.entry(form.clone()).or_default();
+        self.goes_on(link, None);
+        link.read = Some((command, form));
+    }
+
+    fn request(&mut self, asked: &Pending, accepted: bool) {
+        let command = (asked.dialect, asked.command.clone());
+        let requests = &mut self.commands.entry(command).or_default().requests;
+        let tally = requests.entry(asked.fields.clone()).or_default();
+        tally.count(accepted);
+        tally.told_job |= asked.told_job;
+    }
+
+    /// The client has gone on from what it read last, or has not; or that stays unknown.
+    fn goes_on(&mut self, link: &mut Link, went_on: Option<bool>) {
+        if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
+            self.commands.entry(command).or_default().answers.entry(form).or_default().count(went_on);
+        }
+    }
+}
+
+/// Whether a message can be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// What is sent was not understood, or leaves out what the other half was seen not to do without.
+    Breaks,
+    /// The logs do not tell.
+    Unknown,
+    /// The other half was seen to understand what is sent.
+    Fits,
+}
+
+/// Who sends a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Sender {
+    /// A request.
+    Client,
+    /// An answer.
+    Server,
+}
+
+/// One message of one half, and what the other half makes of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// Whether it can be understood.
+    pub fit: Fit,
+    /// What it is said in.
+    pub dialect: Dialect,
+    /// The command, of the request also for an answer.
+    pub command: String,
+    /// Who sends it.
+    pub sender: Sender,
+    /// The fields that it is about.
+    pub fields: Vec<String>,
+    /// In words: what was seen of the one half, and what of the other.
+    pub why: String,
+}
+
+/// What two halves come to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Compatibility {
+    /// By message, the worst first.
+    pub rows: Vec<Row>,
+}
+
+impl Compatibility {
+    /// Compares what was seen of a client with what was seen of a server.
+    pub fn of(client: &Observations, server: &Observations) -> Self {
+        let mut rows = versions(client, server);
+        for ((dialect, command), asks) in &client.commands {
+            if command == "init" || command == "initack" {
+                continue;
+            }
+            let row = |sender, (fit, fields, why): Weighed| Row {
+                fit,
+                dialect: *dialect,
+                command: command.clone(),
+                sender,
+                fields: fields.into_iter().collect(),
+                why,
+            };
+            let Some(serves) = server.commands.get(&(*dialect, command.clone())) else {
+                let why = "the server was not asked for this in its log";
+                rows.push(row(Sender::Client, (Fit::Unknown, Fields::new(), why.to_owned())));
+                continue;
+            };
+            rows.push(row(Sender::Client, requests(asks, serves)));
+            rows.extend(answers(asks, serves).map(|weighed| row(Sender::Server, weighed)));
+            rows.extend(misses(asks, serves).map(|weighed| row(Sender::Server, weighed)));
+        }
+        rows.sort_by_key(|row| (row.fit, row.dialect, row.sender));
+        Self { rows }
+    }
+
+    /// Number of messages that come to this.
+    pub fn count(&self, fit: Fit) -> usize {
+        self.rows.iter().filter(|row| row.fit == fit).count()
+    }
+}
+
+type Weighed = (Fit, Fields, String);
+
+fn listed(fields: &Fields) -> String {
+    if fields.is_empty() {
+        "no fields".to_owned()
+    } else {
+        fields.iter().cloned().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What all of these have.
+fn common<'a>(sets: impl Iterator<Item = &'a Fields>) -> Option<Fields> {
+    sets.fold(None, |all: Option<Fields>, set| {
+        Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
+    })
+}
+
+/// What is missing from those that went badly, of what all have that went well: somebody does not do without one of each group. Of
+/// two groups, the smaller one says more.
+fn groups<'a>(well: &[&'a Fields], badly: &[&'a Fields]) -> Vec<Fields> {
+    let Some(all) = common(well.iter().copied()) else { return Vec::new() };
+    let missing: Vec<Fields> = badly
+        .iter()
+        .map(|fields| all.difference(fields).cloned().collect::<Fields>())
+        .filter(|missing| !missing.is_empty())
+        .collect();
+    let smallest =
+        |group: &&Fields| !missing.iter().any(|other| other.is_subset(group) && other.len() < group.len());
+    let mut groups: Vec<Fields> = missing.iter().filter(smallest).cloned().collect();
+    groups.sort();
+    groups.dedup();
+    groups
+}
+
+fn versions(client: &Observations, server: &Observations) -> Vec<Row> {
+    let row = |offer: &str, fit, why| Row {
+        fit,
+        dialect: if offer.starts_with('2') { Dialect::Pmi2 } else { Dialect::Pmi1 },
+        command: "init".to_owned(),
+        sender: Sender::Client,
+        fields: Vec::new(),
+        why,
+    };
+    let of_offer = |(offer, taken): (&String, &BTreeSet<Option<String>>)| {
+        let Some(answers) = server.versions.get(offer) else {
+            let why = format!("the client offers {offer}, which the server was not offered in its log");
+            return row(offer, Fit::Unknown, why);
+        };
+        let told: Vec<&str> =
+            answers.iter().map(|version| version.as_deref().unwrap_or("a refusal")).collect();
+        let fit = if !answers.is_disjoint(taken) {
+            Fit::Fits
+        } else if answers.iter().all(Option::is_none) {
+            Fit::Breaks
+        } else {
+            Fit::Unknown
+        };
+        row(offer, fit, format!("the client offers {offer}, the server answers {}", told.join(" or ")))
+    };
+    client.versions.iter().map(of_offer).collect()
+}
+
+/// The client's requests at a server that has accepted some and refused some.
+fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
+    let with = |well: bool| -> Vec<&Fields> {
+        let fits = |tally: &Tally| if well { tally.well > 0 } else { tally.well == 0 && tally.badly > 0 };
+        serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
+    };
+    // A refused lookup has found nothing, whatever it was asked with.
+    let finds =
+        serves.answers.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
+    let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
+    let demands = groups(&accepted, &refused);
+    let weigh = |sent: &Fields, tally: &Tally| -> Weighed {
+        let broken: Fields =
+            demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
+        if broken.contains(JOBID) && !tally.told_job {
+            let why = "the client was told no PMI_JOBID in its log, without which it has no pmijobid to send";
+            return (Fit::Unknown, broken, why.to_owned());
+        }
+        if !broken.is_empty() {
+            let why = format!(
+                "the client sends {}; the server has refused requests without {}",
+                listed(sent),
+                listed(&broken)
+            );
+            return (Fit::Breaks, broken, why);
+        }
+        if accepted.iter().any(|fields| fields.is_subset(sent)) {
+            return (Fit::Fits, Fields::new(), "the server has accepted what the client sends".to_owned());
+        }
+        let all = common(accepted.iter().copied()).unwrap_or_default();
+        let lacking: Fields = all.difference(sent).cloned().collect();
+        let why = format!(
+            "the client sends {}; all requests that the server has accepted had {}",
+            listed(sent),
+            listed(&all)
+        );
+        (Fit::Unknown, lacking, why)
+    };
+    // The client was itself refused some requests, which are no more than attempts.
+    let sent = asks.requests.iter().filter(|(_, tally)| tally.well > 0 || asks.requests.len() == 1);
+    // A process that was told no id of its job shows nothing that one does not that was told it.
+    let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
+    let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
+    let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
+    worst.unwrap_or_else(|| (Fit::Unknown, Fields::new(), "the client was refused in its own log".to_owned()))
+}
+
+/// The server's answers of success at a client that has gone on from some and not from others.
+fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
+    let threaded = asks.requests.keys().any(|fields| fields.contains("thrid"));
+    let success = |form: &&Form| form.outcome == Outcome::Success;
+    let known: Vec<(&Fields, Tally)> = asks
+        .answers
+        .iter()
+        .filter(|(form, _)| success(form))
+        .map(|(form, tally)| (&form.fields, *tally))
+        .collect();
+    let accepted: Vec<&Fields> =
+        known.iter().filter(|(_, tally)| tally.well > 0).map(|known| known.0).collect();
+    let refused: Vec<&Fields> =
+        known.iter().filter(|(_, tally)| tally.well == 0 && tally.badly > 0).map(|known| known.0).collect();
+    let needs = groups(&accepted, &refused);
+    let weigh = |sent: &Fields| -> Weighed {
+        let broken: Fields =
+            needs.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
+        if !broken.is_empty() {
+            let why = format!(
+                "the server sends {}; the client has not gone on from an answer without {}",
+                listed(sent),
+                listed(&broken)
+            );
+            return (Fit::Breaks, broken, why);
+        }
+        if accepted.iter().any(|fields| fields.is_subset(sent)) {
+            return (
+                Fit::Fits,
+                Fields::new(),
+                "the client has gone on from what the server sends".to_owned(),
+            );
+        }
+        if refused.contains(&sent) {
+            let why = format!("the server sends {}; the client has not gone on from just that", listed(sent));
+            return (Fit::Breaks, Fields::new(), why);
+        }
+        let all = common(accepted.iter().copied());
+        let lacking: Fields = all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
+        let why = match &all {
+            Some(_) => format!(
+                "the server sends {}; {} was there in every answer from which the client went on",
+                listed(sent),
+                listed(&lacking)
+            ),
+            None => "the client's log has no answer from which it went on".to_owned(),
+        };
+        (Fit::Unknown, lacking, why)
+    };
+    let sent: Vec<&Form> = serves.answers.keys().filter(success).collect();
+    // A server that never was asked with a thrid may echo it or not.
+    let alike: Vec<&&Form> = sent.iter().filter(|form| form.threaded == threaded).collect();
+    if alike.is_empty() && !sent.is_empty() {
+        let why = match threaded {
+            true => "the client sends thrid, with which the server was not asked in its log",
+            false => "the server was asked with a thrid only, which the client does not send",
+        };
+        return Some((Fit::Unknown, Fields::from(["thrid".to_owned()]), why.to_owned()));
+    }
+    alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
+}
+
+/// The ways in which the server tells that there is nothing, of those that the client was told.
+fn misses(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
+    let finds = |form: &Form| form.fields.contains("value") || form.fields.contains("port");
+    if !serves.answers.keys().any(finds) && !asks.answers.keys().any(finds) {
+        return None;
+    }
+    let forms = |exchanges: &Exchanges| -> BTreeSet<Outcome> {
+        exchanges.answers.keys().map(|form| form.outcome).filter(|o| *o != Outcome::Success).collect()
+    };
+    let (told, tells) = (forms(asks), forms(serves));
+    let other: Vec<&str> = tells
+        .difference(&told)
+        .map(|outcome| match outcome {
+            Outcome::Miss => "a flag and rc=0",
+            _ => "an rc that is not 0",
+        })
+        .collect();
+    match &other[..] {
+        _ if tells.is_empty() => None,
+        [] => {
+            Some((Fit::Fits, Fields::new(), "the client was told a miss as the server tells it".to_owned()))
+        }
+        other => {
+            let why = format!(
+                "the server tells a miss by {}, by which the client was told none",
+                other.join(" or ")
+            );
+            Some((Fit::Unknown, Fields::new(), why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    /// Requests with their answers, and the status with which the process ends behind them.
+    type Session<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
+
+    /// What is seen of processes that are told the id of their job.
+    fn seen(sessions: &[Session<'_>]) -> Observations {
+        seen_where(true, sessions)
+    }
+
+    /// What is seen of requests and their answers, and of whether the process ends with a status behind them.
+    fn seen_where(told_job: bool, sessions: &[Session<'_>]) -> Observations {
+        let proc = Proc { group: 0, rank: 0 };
+        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
+        let mut observations = Observations::default();
+        for (exchanges, status) in sessions {
+            let job = told_job.then(|| ("PMI_JOBID".to_owned(), "1".to_owned()));
+            let env = job.into_iter().collect();
+            let mut whats = vec![
+                What::Started { proc, env, args: Vec::new(), bad_fd: None },
+                What::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()) },
+                What::FromServer {
+                    proc,
+                    bytes: Bytes(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec()),
+                },
+            ];
+            for (request, answer) in *exchanges {
+                whats.push(What::ToServer { proc, bytes: framed(request) });
+                whats.push(match *answer {
+                    "" => What::ClosedByServer { proc },
+                    answer => What::FromServer { proc, bytes: framed(answer) },
+                });
+            }
+            whats.extend(status.map(|status| What::Exited { proc, exit: Exit::Code(status) }));
+            let events: Vec<Event> =
+                whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            observations.read(&events);
+        }
+        observations
+    }
+
+    fn row(
+        client: &Observations,
+        server: &Observations,
+        command: &str,
+        sender: Sender,
+    ) -> (Fit, Vec<String>) {
+        let compatibility = Compatibility::of(client, server);
+        let mut fitting =
+            compatibility.rows.iter().filter(|row| row.command == command && row.sender == sender);
+        let found = fitting.next().unwrap_or_else(|| panic!("{command}: {compatibility:?}"));
+        (found.fit, found.fields.clone())
+    }
+
+    // The measured example: libpmi2, Hydra before and since 4.1, Slurm, and MPICH's client since 4.1.
+    const LIBPMI2: &str = "cmd=fullinit;pmijobid=1;pmirank=0;threaded=FALSE;";
+    const MPICH: &str = "cmd=fullinit;pmirank=0;";
+    const HYDRA_4_0: &str = "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;debugged=FALSE;pmiverbose=FALSE;rc=0;";
+    const HYDRA_4_1: &str = "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;pmiverbose=0;";
+    const DONE: (&str, &str) = ("cmd=finalize;", "cmd=finalize-response;rc=0;");
+
+    #[test]
+    fn what_a_client_does_not_do_without_breaks() {
+        let works: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_0), DONE];
+        // It goes on without debugged, so that this is not what it misses.
+        let shorter = HYDRA_4_0.replace("debugged=FALSE;", "");
+        let without: &[(&str, &str)] = &[(LIBPMI2, &shorter), DONE];
+        let fails: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_1)];
+        let hydra = seen(&[(&[(MPICH, HYDRA_4_1), DONE], None)]);
+        let version = vec!["pmi-subversion".to_owned(), "pmi-version".to_owned()];
+        let answer = |client: &Observations| row(client, &hydra, "fullinit", Sender::Server);
+        let judged = seen(&[(works, Some(0)), (without, Some(0)), (fails, Some(3))]);
+        assert_eq!(answer(&judged), (Fit::Breaks, version.clone()));
+        // A recording of what works tells no more than what was there.
+        let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
+        assert_eq!(answer(&recorded), (Fit::Unknown, version));
+        // Who has gone on from less takes more.
+        let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
+        assert_eq!(answer(&modest).0, Fit::Fits);
+        assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, Fit::Fits);
+    }
+
+    #[test]
+    fn what_a_server_demands_breaks_who_does_not_send_it() {
+        let refused = |request: &str, answer: &str| {
+            seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None), (&[(request, answer)], None)])
+        };
+        let mpich = seen(&[(&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
+        for answer in ["cmd=fullinit-response;rc=1;", ""] {
+            let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", answer);
+            let asked = row(&mpich, &slurm, "fullinit", Sender::Client);
+            assert_eq!(asked, (Fit::Breaks, vec!["pmijobid".to_owned()]));
+            let libpmi2 = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], Some(0))]);
+            assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, Fit::Fits);
+        }
+        // Without an environment that tells it, nobody knows.
+        let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", "");
+        let untold =
+            seen_where(false, &[(&[("cmd=fullinit;pmirank=0;threaded=FALSE;", HYDRA_4_0), DONE], Some(0))]);
+        assert_eq!(
+            row(&untold, &slurm, "fullinit", Sender::Client),
+            (Fit::Unknown, vec!["pmijobid".to_owned()])
+        );
+        // Nothing was refused: it may do without or not.
+        let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
+        let lacking = vec!["pmijobid".to_owned(), "threaded".to_owned()];
+        assert_eq!(row(&mpich, &slurm, "fullinit", Sender::Client), (Fit::Unknown, lacking));
+    }
+
+    #[test]
+    fn names_misses_and_threads_are_told_in_several_ways() {
+        let look = "cmd=name-lookup;name=n;";
+        let client = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer), DONE], Some(0))]);
+        let server = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer)], None)]);
+        let (port, value) =
+            ("cmd=name-lookup-response;rc=0;port=p;", "cmd=name-lookup-response;rc=0;value=p;");
+        let answer =
+            |client: &Observations, server: &Observations| row(client, server, "name-lookup", Sender::Server);
+        assert_eq!(answer(&client(value), &server(port)), (Fit::Unknown, vec!["value".to_owned()]));
+        assert_eq!(answer(&client(value), &server(value)).0, Fit::Fits);
+        let get = "cmd=kvs-get;thrid=7;key=k;";
+        let echoed = "cmd=kvs-get-response;thrid=7;rc=0;found=TRUE;value=v;";
+        let plain = "cmd=kvs-get-response;rc=0;found=TRUE;value=v;";
+        let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), DONE], Some(0))]);
+        let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, plain)], None)]);
+        assert_eq!(row(&client, &slurm, "kvs-get", Sender::Server), (Fit::Unknown, vec!["thrid".to_owned()]));
+        let (by_rc, by_flag) = ("cmd=kvs-get-response;rc=1;", "cmd=kvs-get-response;found=FALSE;rc=0;");
+        let misses = |server: &[(&str, &str)]| {
+            let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag), DONE], Some(0))]);
+            let compatibility = Compatibility::of(&client, &seen(&[(server, None)]));
+            let told = |row: &&Row| row.command == "kvs-get" && row.why.contains("a miss");
+            compatibility.rows.iter().find(told).map(|row| row.fit)
+        };
+        assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]), Some(Fit::Unknown));
+        assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag)]), Some(Fit::Fits));
+    }
+
+    #[test]
+    fn what_was_never_asked_is_unknown() {
+        let client = seen(&[(
+            &[(LIBPMI2, HYDRA_4_0), ("cmd=ring;count=1;left=a;right=b;", "cmd=ring-response;rc=0;"), DONE],
+            Some(0),
+        )]);
+        let server = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
+        assert_eq!(row(&client, &server, "ring", Sender::Client).0, Fit::Unknown);
+        assert_eq!(row(&client, &server, "init", Sender::Client).0, Fit::Fits);
+        assert_eq!(row(&client, &server, "finalize", Sender::Server).0, Fit::Fits);
+        assert_eq!(Compatibility::of(&client, &server).count(Fit::Breaks), 0);
+    }
+}

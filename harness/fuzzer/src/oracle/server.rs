@@ -1,8 +1,9 @@
 //! What is wrong with what a server did.
 
 use pmi_judge::crash::{BROKEN_MEMORY, Cause};
-use pmi_judge::event::{SilenceProof, What};
+use pmi_judge::event::{Event, SilenceProof, What};
 use pmi_judge::{Finding, SeenKind, Severity};
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::Proc;
 
@@ -191,6 +192,11 @@ fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
     before.iter().rposition(|e| matches!(e.what, What::ToServer { proc, .. } if finding.proc == Some(proc)))
 }
 
+/// Whether a process has written this; any, if none is named.
+fn is_of(event: &Event, proc: Option<Proc>) -> bool {
+    matches!(event.what, What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
+}
+
 /// The last request of a process before an event.
 fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
@@ -208,6 +214,10 @@ fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
             _ => {}
         }
     }
+    // One of several that were under way may have been answered meanwhile.
+    let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
+    let of_threads = seen.dialect == Dialect::Pmi2;
+    let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));
     if requests > 1 { After::Pipelined } else { last.map_or(After::Start, After::Message) }
 }
 
@@ -215,7 +225,7 @@ fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
 mod tests {
     use super::*;
     use pmi_judge::Monitor;
-    use pmi_judge::event::{Bytes, Event};
+    use pmi_judge::event::Bytes;
 
     #[test]
     fn who_asked_first_is_named_where_the_program_is_ended() {

@@ -1,7 +1,7 @@
 //! What a client writes: requests, their order, and how it leaves.
 
 use pmi_wire::{
-    Connection, Direction, Framing, FramingError, MessageError, Operation, Request, RequestError,
+    Connection, Direction, Framing, FramingError, HEADER, MessageError, Operation, Request, RequestError,
     SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading, frame_length,
 };
 
@@ -41,6 +41,12 @@ impl Monitor {
         let told = partial.first_chunk().filter(|_| connection.framing() == Framing::Frames);
         let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         self.group(p.group).may_abort |= length > LONG_REQUEST;
+        // A frame whose length is none, before anything was negotiated: a server may take it for what it seems to be.
+        if connection.framing() == Framing::Lines
+            && partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="))
+        {
+            self.lose_correlation(p);
+        }
         self.rank(p).connection = connection;
     }
 

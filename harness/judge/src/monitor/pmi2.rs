@@ -4,7 +4,7 @@
 use pmi_wire::pmi2::{
     Body, BodyError, Command, Request, RequestError, Response, ResponseError, Semicolons, is_key,
 };
-use pmi_wire::{FrameError, FramingError, Proc, place};
+use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
 
 use super::pmi2_state::{Detail, PREPUT, Pending, Put};
 use super::state::{LONG_REQUEST, Monitor, RESERVED, Rank};
@@ -38,6 +38,10 @@ fn values_rule<'a>(
 ) -> &'static str {
     let mut rules = values.into_iter().map(|value| pair_rule(key, value, common));
     rules.find(|rule| *rule != common).unwrap_or(common)
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }
 
 fn shown(bytes: &[u8]) -> Seen {
@@ -110,10 +114,29 @@ impl Monitor {
             );
         }
         self.pmi2_order(p, command, thrid.as_deref(), body);
+        if let Request::KvsPut { key, .. }
+        | Request::KvsGet { key, .. }
+        | Request::InfoPutnodeattr { key, .. }
+        | Request::InfoGetnodeattr { key, .. }
+        | Request::NamePublish { name: key, .. }
+        | Request::NameLookup { name: key }
+        | Request::NameUnpublish { name: key } = &request
+            && key.contains(&b';')
+        {
+            // Who does not undo the doubling has read another key.
+            self.group(p.group).state_unknown = true;
+        }
+        // No known server has these; one that takes them for nonsense may end the job.
+        if matches!(command, Command::JobConnect | Command::JobDisconnect | Command::Ring) {
+            self.group(p.group).may_abort = true;
+        }
         let what = match &request {
             Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
                 self.pmi2(p).asked_in = true;
-                Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
+                let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
+                // A server may believe it.
+                let misled = pmirank.is_some_and(|rank| rank != u64::from(p.rank));
+                Detail::Fullinit { bare, misled }
             }
             Request::Abort { .. } => {
                 self.group(p.group).may_abort = true;
@@ -174,7 +197,8 @@ impl Monitor {
             }
             _ => Detail::Plain,
         };
-        self.pmi2(p).pending.push(Pending { command, thrid, what });
+        let ordinary = !contains(body, b"=;") && !contains(body, b";;");
+        self.pmi2(p).pending.push(Pending { command, thrid, ordinary, what });
     }
 
     fn bad_pmi2_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
@@ -386,7 +410,7 @@ impl Monitor {
                 }
             }
             Detail::Lookup { name } => self.pmi2_lookup(p, &name, response, body),
-            Detail::Fullinit { bare } => self.pmi2_joined(p, bare, response, body),
+            Detail::Fullinit { bare, misled } => self.pmi2_joined(p, bare, misled, response, body),
             Detail::Plain => self.pmi2_plain(p, pending.command, response, body),
         }
     }
@@ -413,7 +437,7 @@ impl Monitor {
         }
     }
 
-    fn pmi2_joined(&mut self, p: Proc, bare: bool, response: &Response<'_>, body: &[u8]) {
+    fn pmi2_joined(&mut self, p: Proc, bare: bool, misled: bool, response: &Response<'_>, body: &[u8]) {
         if !response.is_success() {
             if !self.may_abort(p) {
                 let id = if bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
@@ -428,6 +452,9 @@ impl Monitor {
             ("rank", i64::from(p.rank), "pmi2.common.fullinit.rank"),
             ("size", i64::from(size), "pmi2.common.fullinit.size"),
         ] {
+            if misled && key == "rank" {
+                continue;
+            }
             // Nobody knows how large a group is that was asked for in other words.
             if (key == "rank" || size > 0) && number(key) != Some(is) {
                 self.server_error(p, requirement, format!("{key}={is}"), shown(body));
@@ -618,7 +645,9 @@ impl Monitor {
 
     /// Reports that an answer which was waited for did not come, or that the connection ended before it.
     pub(super) fn pmi2_unanswered(&mut self, p: Proc, how: SeenKind) {
-        if self.may_abort(p) {
+        // A server may wait for the end of what it has begun to read.
+        let mid_request = !self.rank(p).connection.partial(Direction::ToServer).is_empty();
+        if self.may_abort(p) || (mid_request && how == SeenKind::Silence) {
             return;
         }
         let count = self.pmi2(p).pending.len();
@@ -628,14 +657,14 @@ impl Monitor {
         let refused = self.pmi2(p).refused;
         let pending = &self.pmi2(p).pending[late];
         let requirement = match (&pending.what, pending.command) {
-            // How a message is cut into writes means nothing.
-            _ if split => "pmi2.common.any-fragmentation",
-            _ if refused => "pmi2.common.usable-after-error",
+            // How a message is cut into writes means nothing. What is special about an empty value is that.
+            _ if split && pending.ordinary => "pmi2.common.any-fragmentation",
+            _ if refused && pending.ordinary => "pmi2.common.usable-after-error",
             _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
             (Detail::Fence(1), _) => "pmi2.common.fence",
             (Detail::Fence(_), _) => "pmi2.common.fence.again",
             (Detail::GetNode { wait: true, .. }, _) => "pmi2.common.nodeattr.wait",
-            (Detail::Fullinit { bare: true }, _) => "pmi2.draft.fullinit.optional-keys",
+            (Detail::Fullinit { bare: true, .. }, _) => "pmi2.draft.fullinit.optional-keys",
             (Detail::Get { jobid: true, .. }, _) => "pmi2.draft.get.jobid",
             (_, Command::Finalize) => "pmi2.common.finalize",
             _ if finalized => "pmi2.common.finalize-alone",
@@ -781,6 +810,21 @@ mod tests {
         let fence = [(0, false, "cmd=kvs-fence;"), (0, true, "cmd=kvs-fence-response;rc=1;")];
         assert!(found(2, &[left, fence].concat()).is_empty());
         assert_eq!(found(1, &fence), ["pmi2.common.fence"]);
+        // It has told another rank, and may be believed.
+        let again = [
+            (0, false, "cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;"),
+            (0, true, "cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;"),
+        ];
+        assert_eq!(found(1, &again), ["pmi2.draft.fullinit.version"]);
+        let key = [
+            (0, false, "cmd=kvs-put;key=k;value=v;"),
+            (0, true, "cmd=kvs-put-response;rc=0;"),
+            (0, false, "cmd=kvs-get;key=k;;;"),
+            (0, true, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;"),
+        ];
+        assert!(found(1, &key).is_empty());
+        // Nobody has it.
+        assert!(found(1, &[(0, false, "cmd=ring;count=1;left=a;right=b;"), (0, true, "close")]).is_empty());
         // Nobody need read so much.
         let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
         assert!(

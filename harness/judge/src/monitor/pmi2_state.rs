@@ -12,6 +12,8 @@ pub(super) const PREPUT: u32 = u32::MAX;
 pub(super) struct Pending {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
+    /// It has neither an empty value nor a semicolon in one, which many a server takes for the end.
+    pub(super) ordinary: bool,
     pub(super) what: Detail,
 }
 
@@ -53,8 +55,11 @@ pub(super) enum Detail {
     },
     Fence(u64),
     /// `bare` if one of the keys is not there that some servers want.
+    ///
+    /// `misled` if it tells of another rank.
     Fullinit {
         bare: bool,
+        misled: bool,
     },
     Plain,
     /// It may have been answered already: an answer came that fits several.

@@ -136,9 +136,9 @@ impl Monitor {
                 }
                 Err(error) => self.framing_error(p, Side::Server, error),
             }
+            // What was asked behind an offer of PMI-2 can be read once that is answered.
+            self.requests(p, &mut connection, false);
         }
-        // What was asked behind an offer of PMI-2 can be read once that is answered.
-        self.requests(p, &mut connection, false);
         self.rank(p).connection = connection;
     }
 

@@ -28,6 +28,11 @@ options() {
         stream) fixed_runs=1500000 options+=(-max_len=96 -entropic=0 -use_counters=0) ;;
         # A finding is played again many times before it is told.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;
+        frames) fixed_runs=300000 options+=(-max_len=512) ;;
+        pmi2_messages) fixed_runs=200000 options+=(-max_len=512) ;;
+        # Steps are of four bytes.
+        pmi2_ops) fixed_runs=100000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
+        pmi2_bytes) fixed_runs=50000 options+=(-max_len=2048) ;;
         messages) fixed_runs=400000 options+=(-max_len=512) ;;
         mapping) fixed_runs=250000 options+=(-max_len=512) ;;
         hydra) fixed_runs=400000 options+=(-max_len=2048) ;;

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use pmi_scenario::vocabulary;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature;
+use pmi_wire::pmi2;
 use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
 
 /// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
@@ -28,6 +30,14 @@ pub fn of(target: &str) -> Option<String> {
             words.extend(requests());
             words.extend(spawn());
             words.extend(["kvs-0", "kvs-1"].map(|name| name.as_bytes().to_vec()));
+        }
+        "frames" | "pmi2_bytes" => {
+            words.extend(frames());
+            words.extend(
+                ["cmd=init pmi_version=2 pmi_subversion=0\n", "kvs-0", ";;", "TRUE"]
+                    .map(|w| w.as_bytes().to_vec()),
+            );
+            words.insert(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec());
         }
         "client_bytes" => {
             words.extend(responses());
@@ -165,7 +175,59 @@ fn mapping() -> Vec<Vec<u8>> {
     words
 }
 
+/// Frames of PMI-2 and their tuples: requests as they are printed, and the beginnings and keys of responses.
+fn frames() -> Vec<Vec<u8>> {
+    let text = |text: &str| text.as_bytes().to_vec();
+    let value = |text: &'static str| text.as_bytes().into();
+    let program = pmi2::Program {
+        command: text("x"),
+        maxprocs: 1,
+        argv: vec![text("y")],
+        info: vec![(text("k"), text("v"))],
+    };
+    let all = [
+        pmi2::Request::Fullinit {
+            pmijobid: Some(value("j")),
+            pmirank: Some(0),
+            threaded: Some(true),
+            authtype: Some(value("a")),
+        },
+        pmi2::Request::Finalize,
+        pmi2::Request::Abort { isworld: Some(true), exitcode: Some(1), message: Some(value("m")) },
+        pmi2::Request::JobGetid,
+        pmi2::Request::JobConnect { jobid: value("kvs-1") },
+        pmi2::Request::JobDisconnect { jobid: value("kvs-1") },
+        pmi2::Request::KvsPut { key: value("k"), value: value("v") },
+        pmi2::Request::KvsGet { jobid: Some(value("kvs-0")), srcid: Some(-1), key: value("k") },
+        pmi2::Request::KvsFence,
+        pmi2::Request::InfoPutnodeattr { key: value("k"), value: value("v") },
+        pmi2::Request::InfoGetnodeattr { key: value("k"), wait: true },
+        pmi2::Request::InfoGetjobattr { key: value("universeSize") },
+        pmi2::Request::NamePublish { name: value("s"), port: value("p") },
+        pmi2::Request::NameLookup { name: value("s") },
+        pmi2::Request::NameUnpublish { name: value("s") },
+        pmi2::Request::Ring { left: value("l"), right: value("r") },
+        pmi2::Request::Spawn { preput: vec![(text("k"), text("v"))], programs: vec![program] },
+    ];
+    let mut words = Vec::new();
+    for request in all {
+        let mut body = Vec::new();
+        request.write_to(Some(b"1"), &mut body);
+        words.push([format!("{:>6}", body.len()).as_bytes(), &body].concat());
+        words.extend(body.split_inclusive(|b| *b == b';').map(<[u8]>::to_vec));
+    }
+    for command in pmi2::Command::ALL {
+        words.extend(command.response_name().map(|name| format!("cmd={name};").into_bytes()));
+        words.extend(command.response_keys().iter().map(|key| format!("{key}=").into_bytes()));
+    }
+    words
+}
+
 fn language() -> Vec<Vec<u8>> {
-    let names = vocabulary::FUNCTIONS.iter().chain(vocabulary::RESULTS).map(|name| name.as_bytes().to_vec());
-    names.collect()
+    let of_dialect = |(_, dialect)| {
+        let functions =
+            signature::functions(dialect).iter().map(|function| function.name.as_bytes().to_vec());
+        functions.chain(signature::results(dialect).into_iter().map(String::into_bytes)).collect::<Vec<_>>()
+    };
+    Dialect::NAMES.into_iter().flat_map(of_dialect).collect()
 }

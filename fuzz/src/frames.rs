@@ -96,7 +96,10 @@ impl<'a> Expected<'a> {
     /// Whether only the beginning of a frame is left.
     fn is_done(&self, pushed: usize) -> bool {
         let rest = self.partial(pushed);
-        let whole = || length_of(&rest[..HEADER]).is_none_or(|length| length > self.limit || length <= rest.len() - HEADER);
+        let whole = || {
+            length_of(&rest[..HEADER])
+                .is_none_or(|length| length > self.limit || length <= rest.len() - HEADER)
+        };
         rest.len() < HEADER || !whole()
     }
 }

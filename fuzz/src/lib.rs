@@ -3,11 +3,15 @@
 pub mod client_bytes;
 pub mod dictionary;
 pub mod external;
+pub mod frames;
 pub mod hashes;
 pub mod hydra;
 pub mod judge;
 pub mod mapping;
 pub mod messages;
+pub mod pmi2_bytes;
+pub mod pmi2_messages;
+pub mod pmi2_ops;
 pub mod scenario;
 pub mod server_bytes;
 pub mod server_ops;
@@ -20,6 +24,7 @@ mod memory;
 mod model;
 mod ops;
 mod planted;
+mod pmi2_model;
 
 #[cfg(test)]
 mod replay;
@@ -31,10 +36,14 @@ pub type Body = fn(&[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("client_bytes", client_bytes::run),
     ("external", external::run),
+    ("frames", frames::run),
     ("hydra", hydra::run),
     ("judge", judge::run),
     ("mapping", mapping::run),
     ("messages", messages::run),
+    ("pmi2_bytes", pmi2_bytes::run),
+    ("pmi2_messages", pmi2_messages::run),
+    ("pmi2_ops", pmi2_ops::run),
     ("scenario", scenario::run),
     ("server_bytes", server_bytes::run),
     ("server_ops", server_ops::run),

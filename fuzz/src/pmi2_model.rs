@@ -73,7 +73,11 @@ pub(crate) struct Model {
 }
 
 fn text_of(value: u8) -> String {
-    if VALUES[usize::from(value)] == "long" { "x".repeat(LONG) } else { VALUES[usize::from(value)].to_owned() }
+    if VALUES[usize::from(value)] == "long" {
+        "x".repeat(LONG)
+    } else {
+        VALUES[usize::from(value)].to_owned()
+    }
 }
 
 /// Whether a pair is within the limits of the draft.
@@ -87,8 +91,13 @@ fn doubled(text: &str) -> String {
 
 impl Model {
     pub(crate) fn new(size: u32, nodes: u32) -> Self {
-        let mut model =
-            Self { nodes, groups: Vec::new(), names: [None; NAMES.len()], spawns: Vec::new(), due: Vec::new() };
+        let mut model = Self {
+            nodes,
+            groups: Vec::new(),
+            names: [None; NAMES.len()],
+            spawns: Vec::new(),
+            due: Vec::new(),
+        };
         model.add(size, size, None);
         model
     }
@@ -428,8 +437,7 @@ impl Model {
             self.answer(by, thrid, "spawn", &format!("jobid=kvs-{group};nerrs={size};{}", codes(0)));
         } else {
             self.groups[group as usize].dead = true;
-            let text =
-                format!("cmd=spawn-response;{}nerrs={size};{}rc=1;errmsg=", told(thrid), codes(1));
+            let text = format!("cmd=spawn-response;{}nerrs={size};{}rc=1;errmsg=", told(thrid), codes(1));
             self.due.push(Expected::Send { to: by, ok: false, line: false, text });
         }
         Some((group, size))

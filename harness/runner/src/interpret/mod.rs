@@ -30,6 +30,10 @@ pub use watch::{Watched, Watcher, watch};
 /// How long an implementation that has hung gets to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How long nothing must happen before it is held against a launcher that it does not end: a daemon that it waits for may still
+/// come to it, by a connection that there is not yet.
+const STAYS: Duration = Duration::from_secs(1);
+
 /// Playing ends early. The judge knows why.
 struct Stop;
 
@@ -49,8 +53,9 @@ pub fn play(
     let _ = interpreter.run(fragments);
     // Who has just used up the time of a step will not use more of it well.
     let hung = interpreter.recorder.judge.is_hung();
-    let ending = if hung { limits.step.min(GRACE) } else { limits.step };
-    if let Some(proof) = interpreter.settle(ending, Duration::ZERO) {
+    let (ending, settled) =
+        if hung { (limits.step.min(GRACE), Duration::ZERO) } else { (limits.step, STAYS) };
+    if let Some(proof) = interpreter.settle(ending, settled) {
         interpreter.end_job(proof, ending);
     }
     let Recorder { events, judge, .. } = interpreter.recorder;

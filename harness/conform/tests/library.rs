@@ -21,7 +21,7 @@ use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
     CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
     LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM, LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS,
-    PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
+    PMI2_CLIENT, PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
 };
 
 /// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
@@ -517,6 +517,35 @@ fn a_program_in_c_runs_under_serve() {
         Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(PMI2_LIBRARY_PROGRAM),
         &folder(),
     );
+}
+
+/// Judges a program, which finds our own libraries; the exit status, and the scenarios that are not green with what each cites.
+fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<String>) {
+    LazyLock::force(&OWN);
+    let log = folder().join(format!("{name}.ndjson"));
+    let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+        .args(["--client", program, "--report", &format!("ndjson={}", log.display())])
+        .args(more)
+        .env("LD_LIBRARY_PATH", folder())
+        .output()
+        .unwrap();
+    let lines = std::fs::read_to_string(log).unwrap();
+    let results = lines.lines().filter_map(|line| serde_json::from_str::<ScenarioResult>(line).ok());
+    let red = results.filter(|result| !result.findings.is_empty()).map(|result| {
+        let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();
+        format!("{}: {}", result.scenario, cited.join(" "))
+    });
+    (out.status.code(), red.collect())
+}
+
+#[test]
+fn a_program_that_offers_version_2_is_judged_in_it() {
+    let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
+    assert_eq!((status, red), (Some(0), Vec::new()));
+    // It goes on in frames, whatever its offer is answered.
+    let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
+    assert_eq!(status, Some(1));
+    assert!(red.len() == 3 && red.iter().all(|line| line.contains("pmi2.common.first-line")), "{red:?}");
 }
 
 #[test]

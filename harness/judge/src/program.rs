@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
-use pmi_wire::{Proc, Response, ValueReading};
+use pmi_wire::{Connection, Direction, Proc, Response, ValueReading};
 
+use crate::bytes::LINE_LIMIT;
 use crate::conversation::Conversation;
 use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
@@ -17,7 +18,7 @@ use crate::{Finding, Side};
 pub(crate) const EXITS: &str = "de-facto.client.exits";
 
 /// Broken by a process that leaves without a word.
-const FINALIZE: &str = "rfc13.abnf.c-finalize";
+const FINALIZE: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
 
 /// Broken by whoever makes no sense of the names and limits that it was told.
 const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
@@ -38,8 +39,8 @@ struct Process {
     last_place: usize,
     /// A request of it has no answer.
     waits: bool,
-    /// What it has written since its last newline, how many requests it has made, and how many lines it was told.
-    writing: Vec<u8>,
+    /// What was said in both directions, how many requests it has made, and how many messages it was told.
+    connection: Option<Connection>,
     requests: usize,
     told: usize,
     /// It was told something that it had not asked for.
@@ -65,17 +66,19 @@ impl Process {
         }
     }
 
-    /// Counts its requests.
-    fn writes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            match byte {
-                b'\n' => {
-                    let line = std::mem::take(&mut self.writing);
-                    self.requests += usize::from(line.starts_with(b"cmd=") || line == b"endcmd");
-                }
-                byte => self.writing.push(*byte),
-            }
+    /// Counts its requests, or what it is told.
+    fn hears(&mut self, direction: Direction, bytes: &[u8]) {
+        let connection = self.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT));
+        connection.push(direction, bytes);
+        while connection.next(Direction::FromServer).is_some() {
+            self.told += 1;
         }
+        while let Some(message) = connection.next(Direction::ToServer) {
+            self.waits = true;
+            let request = |text: &[u8]| text.starts_with(b"cmd=") || text == b"endcmd";
+            self.requests += usize::from(message.is_ok_and(|message| request(message.text)));
+        }
+        self.waits &= direction == Direction::ToServer || !connection.partial(direction).is_empty();
     }
 
     fn ended_well(&self) -> bool {
@@ -162,16 +165,13 @@ impl ProgramState {
             What::Reached { proc } => self.process(*proc).reached += 1,
             What::ToServer { proc, bytes } => {
                 self.spoke = true;
-                let process = self.process(*proc);
-                process.waits |= bytes.0.contains(&b'\n');
-                process.writes(&bytes.0);
+                self.process(*proc).hears(Direction::ToServer, &bytes.0);
             }
             What::FromServer { proc, bytes } => {
                 let process = self.process(*proc);
-                process.told += bytes.0.iter().filter(|b| **b == b'\n').count();
+                process.hears(Direction::FromServer, &bytes.0);
                 process.told_unasked |= process.told > process.requests;
                 process.misnamed |= is_bad_name(&bytes.0);
-                process.waits &= !bytes.0.ends_with(b"\n");
             }
             What::Ended { proc, ours } => {
                 self.process(*proc).ended = Some(if *ours { End::Killed } else { End::Group });
@@ -257,7 +257,7 @@ impl ProgramState {
         let process = |p: Proc| self.processes.get(&p);
         // Who ends badly need not finalize: that is how a client aborts.
         let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
-        let leaves = finding.requirement == FINALIZE && finding.proc.is_none_or(badly);
+        let leaves = FINALIZE.contains(&finding.requirement.as_str()) && finding.proc.is_none_or(badly);
         // Whoever was told names, limits or answers that RFC 13 does not allow need not make sense of them.
         let holds = |what: fn(&Process) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
         let id = finding.requirement.as_str();

@@ -11,6 +11,7 @@ use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
+use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
@@ -43,7 +44,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         suite.catalogue.judge_by(set);
     }
     let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
-    let selected = select(&suite, args, &dialects(args, named.as_ref()))?;
+    let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
+    let client = client.transpose().context("--client")?;
+    let selected = select(&suite, args, &dialects(args, named.as_ref(), client.as_ref()))?;
     if args.list {
         let list: String =
             selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
@@ -65,8 +68,6 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let mut version = None;
     let mut strict = args.strict;
     let (mut setup, mut teardown) = (None, None);
-    let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
-    let client = client.transpose().context("--client")?;
     let target = match (client, implementation) {
         (Some(program), _) => Target::Client(Box::new(program)),
         (None, implementation) if args.library.is_some() => {
@@ -191,8 +192,9 @@ fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<V
 }
 
 /// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
-/// library is asked for what it exports, and whoever is named by `--server` for PMI-1, unless told otherwise.
-fn dialects(args: &Judge, server: Option<&Implementation>) -> Vec<Dialect> {
+/// library is asked for what it exports, a program for what it offers, and whoever is named by `--server` for PMI-1, unless told
+/// otherwise.
+fn dialects(args: &Judge, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
     match (args.dialect.as_deref(), &args.library) {
         (Some(word), _) => Dialect::NAMES
@@ -206,6 +208,10 @@ fn dialects(args: &Judge, server: Option<&Implementation>) -> Vec<Dialect> {
             apis if apis.is_empty() => vec![Dialect::Pmi1],
             apis => apis,
         },
+        (None, None) if let Some(program) = client.filter(|_| !args.list) => {
+            let limits = Limits { step: args.timeout, ..Limits::default() };
+            vec![offered(program, limits, &AtomicBool::new(false))]
+        }
         (None, None) => server.map_or_else(all, |server| vec![server.dialect.unwrap_or_default()]),
     }
 }

@@ -11,7 +11,8 @@ use crate::party::Limits;
 use crate::party::program::{Output, Over, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, What};
 use pmi_judge::{Judge, Outcome, Side};
-use pmi_scenario::ast::Scenario;
+use pmi_scenario::ast::{Dialect, Scenario};
+use pmi_wire::{Message, ValueReading};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -36,6 +37,22 @@ pub fn play(
     let Recorder { mut events, judge, .. } = recorder;
     events.shrink_to_fit();
     judge.finish(events)
+}
+
+/// Which dialect a program offers where it may choose: PMI-1 unless it offers version 2.
+pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
+    let mut offers_second = false;
+    let mut record = |_, what: What| {
+        if let What::ToServer { bytes, .. } = what
+            && bytes.0.starts_with(b"cmd=init")
+            && let Some(line) = bytes.0.split(|b| *b == b'\n').next()
+            && let Ok(offer) = Message::parse(line, ValueReading::ToBlank)
+        {
+            offers_second |= offer.get("pmi_version") == Some(b"2");
+        }
+    };
+    program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);
+    if offers_second { Dialect::Pmi2 } else { Dialect::Pmi1 }
 }
 
 /// How a program is run.

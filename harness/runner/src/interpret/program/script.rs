@@ -14,7 +14,8 @@ use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
 use pmi_scenario::ast::{
-    Action, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Source, Step, Template, Who,
+    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Source, Step, Template,
+    Who,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 
@@ -53,9 +54,9 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// No scenario: the reference server as it is.
+    /// No scenario: the reference server as it is, which speaks what it is offered.
     pub(super) fn plain() -> Self {
-        let config = Config { kvs_prefix: prefix(), ..Config::default() };
+        let config = Config { kvs_prefix: prefix(), pmi2: true, ..Config::default() };
         Self { config, delay: Duration::ZERO, places: Vec::new(), set_up: false }
     }
 
@@ -67,6 +68,7 @@ impl Script {
     pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, Mistake> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
+        script.config.pmi2 = scenario.dialect == Dialect::Pmi2;
         let serving = &scenario.serving;
         script.set_up = scenario.nodes > 1
             || serving.fault.is_some()

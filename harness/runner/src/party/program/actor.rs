@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use pmi_wire::{Framer, SpawnCollector};
+use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
 use super::{Act, Part, Rule};
 use crate::process::output::Lines;
@@ -40,14 +40,15 @@ pub(super) struct Actor {
     /// What the scenario has for it.
     pub(super) part: Part,
     pub(super) env: BTreeMap<String, String>,
-    pub(super) framer: Framer,
+    /// What was said in both directions.
+    pub(super) connection: Connection,
     /// The request to spawn that has begun, and its bytes.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
     /// Which rules have been played.
     played: Vec<bool>,
     /// How often.
     pub(super) fired: usize,
-    /// The server knows of its init, which the scenario answers.
+    /// The server knows of its init, or fullinit, which the scenario answers.
     pub(super) introduced: bool,
     /// What stands behind the right answer, and of which rule.
     pub(super) behind: Option<(usize, VecDeque<Act>)>,
@@ -78,7 +79,7 @@ impl Actor {
             played: vec![false; part.rules.len()],
             part,
             env: BTreeMap::new(),
-            framer: Framer::new(longest_message),
+            connection: Connection::new(longest_message),
             spawn: None,
             fired: 0,
             introduced: false,
@@ -96,6 +97,18 @@ impl Actor {
             output_cut: false,
             lines: Default::default(),
         }
+    }
+
+    /// The next message that it has sent.
+    pub(super) fn next_message(&mut self) -> Option<Result<(Framing, Vec<u8>), FramingError>> {
+        let message = self.connection.next(Direction::ToServer)?;
+        Some(message.map(|message| (message.framing, message.text.to_vec())))
+    }
+
+    /// It is told something, by which it may be settled how to read what it says.
+    pub(super) fn hears(&mut self, bytes: &[u8]) {
+        self.connection.push(Direction::FromServer, bytes);
+        while self.connection.next(Direction::FromServer).is_some() {}
     }
 
     /// Whether it must end by itself, also when its program is aborted.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::Proc;
-use pmi_wire::{Framer, Framing, SpawnAssembler, SpawnCollector, SpawnLimits};
+use pmi_wire::{Direction, Framing, FramingError, SpawnAssembler, SpawnCollector, SpawnLimits, frame_header};
 
 use super::actor::{Actor, Out, Why};
 use super::{Act, Mistake, Part, Record, Serving};
@@ -123,11 +123,37 @@ impl<'a> Stage<'a> {
 
     // ----- requests ------------------------------------------------------------------------------------------------
 
+    /// Takes in the messages that are complete; what is no message at all is the server's to judge, in the bytes that came last.
+    fn read(&mut self, from: Proc, chunk: &[u8]) {
+        while let Some(message) = self.actors.get_mut(&from).and_then(Actor::next_message) {
+            match message {
+                Ok((Framing::Lines, line)) => self.line(from, &line),
+                Ok((Framing::Frames, body)) => {
+                    // Every body that was read has a length that six digits can tell.
+                    let header = frame_header(body.len()).unwrap_or_default();
+                    let raw = [&header[..], &body].concat();
+                    self.request(from, &body, Framing::Frames, &raw);
+                }
+                // The server says what it thinks of a line that is too long.
+                Err(FramingError::Line(_)) => {
+                    let limit = self.serving.config().line_max;
+                    self.server.receive(from, &vec![b'x'; limit + 1]);
+                    self.server.receive(from, b"\n");
+                    self.drain();
+                }
+                Err(_) => {
+                    self.server.receive(from, chunk);
+                    self.drain();
+                }
+            }
+        }
+    }
+
     fn line(&mut self, p: Proc, line: &[u8]) {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         let raw = [line, b"\n"].concat();
         if actor.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
-            return self.request(p, line, &raw);
+            return self.request(p, line, Framing::Lines, &raw);
         }
         // A spawn request is many lines, and answered as a whole.
         let (collector, all) = actor
@@ -140,17 +166,17 @@ impl<'a> Stage<'a> {
         }
         if let Some(request) = actor.spawn.take() {
             let first = request.1.split(|b| *b == b'\n').next().unwrap_or_default();
-            self.request(p, first, &request.1);
+            self.request(p, first, Framing::Lines, &request.1);
         }
     }
 
-    /// A request as a whole; `line` is its first line.
-    fn request(&mut self, p: Proc, line: &[u8], raw: &[u8]) {
+    /// A request as a whole; `line` is its first line, or the body of its frame.
+    fn request(&mut self, p: Proc, line: &[u8], framing: Framing, raw: &[u8]) {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         actor.wants_abort |= line.starts_with(b"cmd=abort");
         let found = actor.part.rules.iter().enumerate().find_map(|(i, rule)| {
             let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
-            Some((i, wanted.fits(line, Framing::Lines).ok()?))
+            Some((i, wanted.fits(line, framing).ok()?))
         });
         let Some((i, captures)) = found else {
             self.server.receive(p, raw);
@@ -168,8 +194,11 @@ impl<'a> Stage<'a> {
             return self.drain();
         }
         // Whoever goes on after an init that the scenario answers is met as one that has said it.
-        let answered = line.starts_with(b"cmd=init") && !acts.iter().any(|act| matches!(act, Act::Right));
-        let introduces = |actor: &mut Actor| answered && !std::mem::replace(&mut actor.introduced, true);
+        let joins = line.starts_with(b"cmd=fullinit");
+        let answered =
+            (joins || line.starts_with(b"cmd=init")) && !acts.iter().any(|act| matches!(act, Act::Right));
+        let introduces =
+            |actor: &mut Actor| answered && (!std::mem::replace(&mut actor.introduced, true) || joins);
         if self.actors.get_mut(&p).is_some_and(introduces) {
             self.server.receive(p, raw);
             while self.server.next_action().is_some() {}
@@ -212,7 +241,8 @@ impl<'a> Stage<'a> {
         while let Some(action) = self.server.next_action() {
             match action {
                 Action::Send { to, bytes } => {
-                    let done = bytes.ends_with(b"\n");
+                    // A newline ends a line, a semicolon the body of a frame.
+                    let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
                     self.put(to, Out::Bytes(bytes));
                     let behind = self.actors.get_mut(&to).filter(|_| done).and_then(|a| a.behind.take());
                     if let Some((rule, acts)) = behind {
@@ -261,6 +291,7 @@ impl<'a> Stage<'a> {
         actor.released = Instant::now();
         let (what, action) = match out {
             Out::Bytes(bytes) => {
+                actor.hears(&bytes);
                 (What::FromServer { proc, bytes: Bytes(bytes.clone()) }, Action::Send { to: p, bytes })
             }
             Out::Close => {
@@ -373,23 +404,8 @@ impl Host for Stage<'_> {
         let Some(actor) = self.actors.get_mut(&from) else { return };
         actor.loose = true;
         actor.spoke = true;
-        let limit = self.serving.config().line_max;
-        let mut framer = std::mem::replace(&mut actor.framer, Framer::new(limit));
-        framer.push(bytes);
-        while let Some(line) = framer.next_line() {
-            match line {
-                Ok(line) => self.line(from, line),
-                // The server says what it thinks of a line that is too long.
-                Err(_) => {
-                    self.server.receive(from, &vec![b'x'; limit + 1]);
-                    self.server.receive(from, b"\n");
-                    self.drain();
-                }
-            }
-        }
-        if let Some(actor) = self.actors.get_mut(&from) {
-            actor.framer = framer;
-        }
+        actor.connection.push(Direction::ToServer, bytes);
+        self.read(from, bytes);
     }
 
     fn closed(&mut self, from: Proc) {
@@ -481,6 +497,10 @@ impl Host for Stage<'_> {
     fn tick(&mut self, job: &dyn View) -> Pace {
         if self.wrong || self.interrupted.load(Ordering::Relaxed) {
             return Pace::End;
+        }
+        // What was sent ahead of the answer to an offer could not be read before.
+        for p in self.actors.keys().copied().collect::<Vec<_>>() {
+            self.read(p, b"");
         }
         let now = Instant::now();
         let mut next: Option<Duration> = None;

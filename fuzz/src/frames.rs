@@ -18,7 +18,8 @@ pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;
     let limit = LIMITS[usize::from(limit % 8)];
-    if of_connection { connection(limit, stream) } else { frames(limit, *cuts, stream) }
+    // Which kind a message is shows in its first ten bytes.
+    if of_connection { connection(limit.max(16), stream) } else { frames(limit, *cuts, stream) }
 }
 
 fn frames(limit: usize, cuts: u8, stream: &[u8]) {

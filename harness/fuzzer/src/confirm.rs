@@ -90,8 +90,9 @@ impl Examiner<'_> {
         let again = self.again(case, key);
         let time = start.elapsed() / TRIES * SHRINKING as u32;
         let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
-        // Once may be the machine's doing where only the clock tells that nothing comes.
-        if again < if key.is_hang() { 2 } else { 1 } {
+        // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
+        let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
+        if again < if by_clock { 2 } else { 1 } {
             return None;
         }
         let mut best = self.smaller(case, key, again, 2, time);

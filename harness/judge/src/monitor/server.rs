@@ -652,14 +652,17 @@ impl Monitor {
         self.find(Side::Server, p, &id, at_most, expected, how.into());
     }
 
-    /// Whether the put that a process waits for, or one of its group since the last barrier, is as long as the limits allow: a
-    /// server that has not read it whole takes the rest for the beginning of the next request.
+    /// Whether the put that a process waits for is as long as the limits allow, or, where it waits for a barrier, one of its group
+    /// since the last: a server that has not read it whole takes the rest for the beginning of the next request.
     fn puts_full(&mut self, p: Proc) -> bool {
         let asked = match self.rank(p).pending.front() {
             Some(Pending::Put { key, value, .. }) => Some((key.clone(), value.clone())),
             _ => None,
         };
-        self.group(p.group).puts_full || asked.is_some_and(|(key, value)| self.is_full(p, &key, &value))
+        match asked {
+            Some((key, value)) => self.is_full(p, &key, &value),
+            None => self.group(p.group).puts_full,
+        }
     }
 
     /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.

@@ -55,6 +55,8 @@ struct Client {
     irregular: bool,
     /// It has sent lines that the proxy may read in another way than this monitor.
     illegible: bool,
+    /// It has negotiated PMI-2. What is passed on of that is not held against the requests of the clients.
+    speaks_frames: bool,
 }
 
 impl Default for Client {
@@ -70,6 +72,7 @@ impl Default for Client {
             passed: None,
             irregular: false,
             illegible: false,
+            speaks_frames: false,
         }
     }
 }
@@ -211,6 +214,9 @@ impl UpstreamMonitor {
 
     fn client_wrote(&mut self, proc: Proc, bytes: &[u8]) {
         let client = self.client(proc);
+        if client.speaks_frames {
+            return;
+        }
         client.to_server.push(bytes);
         let mut lines = Vec::new();
         while let Some(line) = client.to_server.next_line() {
@@ -224,11 +230,18 @@ impl UpstreamMonitor {
 
     fn server_wrote(&mut self, proc: Proc, bytes: &[u8]) {
         let client = self.client(proc);
+        if client.speaks_frames {
+            return;
+        }
         client.from_server.push(bytes);
         let mut lines = Vec::new();
         while let Some(line) = client.from_server.next_line() {
             lines.extend(line.ok().map(<[u8]>::to_vec));
         }
+        let takes = |line: &Vec<u8>| {
+            command(line) == b"response_to_init" && get(line, "pmi_version") == Some(b"2") && is_success(line)
+        };
+        client.speaks_frames = lines.iter().any(takes);
         for line in lines {
             self.answered(proc, &line);
         }
@@ -280,6 +293,9 @@ impl UpstreamMonitor {
     }
 
     fn passed_on(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
+        if self.clients.iter().any(|(proc, client)| proc.group == group && client.speaks_frames) {
+            return;
+        }
         match command(text) {
             b"mput" => self.flushed(group, proxy, text),
             b"barrier_in" => self.barrier(group, proxy, text),

@@ -376,15 +376,8 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
                 .to_owned(),
         );
     }
-    if upstream {
-        // What the proxy passes on would wait for us, and the proxy would be blamed for it.
-        let why =
-            "the upstream that we play to a bare proxy does not speak PMI-2; judge it with its launcher";
-        offers.unspoken.insert(Dialect::Pmi2, why.to_owned());
-    }
     let both = dialects(selected).len() > 1;
     if both
-        && !upstream
         && matches!(target, Target::Processes(..))
         && let Some(seen) = speaks_no_pmi2(suite, target, options)
     {

@@ -71,6 +71,15 @@ impl Address {
         }
     }
 
+    /// A PMI-2 message, its length before it, for the client that `route` names.
+    pub fn frame(self, route: i32, frame: &[u8]) -> Vec<u8> {
+        match self.family {
+            // Nobody has seen it carry PMI-2; it passes on texts as they are.
+            Family::Intel => intel::response(self.group, self.proxy, route, frame),
+            _ => mpich::message(self, route, 2, frame),
+        }
+    }
+
     /// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
     pub fn barrier_out(self, name: Option<&[u8]>) -> Vec<u8> {
         match self.family {

@@ -159,7 +159,12 @@ fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
 
 /// A PMI-1 message for the client that `route` names.
 pub(super) fn response(to: Address, route: i32, text: &[u8]) -> Vec<u8> {
-    let mut out = frame(to, down::PMI_RESPONSE, text.len(), 1, route);
+    message(to, route, 1, text)
+}
+
+/// A message of this version of PMI, whole, for the client that `route` names.
+pub(super) fn message(to: Address, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
+    let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);
     out
 }

@@ -3,17 +3,18 @@
 //! It is the reference server that knows and decides. A proxy answers most requests of its clients itself and passes
 //! on the rest, so that here each process group has one voice, its rank 0, by which everything is asked.
 
+use std::collections::HashSet;
+
 use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
-use pmi_wire::{Maxes, Proc};
-use pmi_wire::{Message, SpawnProgram, ValueReading};
+use pmi_wire::{Maxes, Message, Proc, SpawnProgram, ValueReading, frame_header};
 
 /// What came of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A line for the client.
+    /// A line for the client, or a frame.
     Reply(Vec<u8>),
     /// Start a process group, and tell by [`Store::spawned`] how that went.
-    Spawn { group: GroupId, programs: Vec<SpawnProgram> },
+    Spawn { group: GroupId, by: GroupId, programs: Vec<SpawnProgram> },
     /// End the job.
     Abort { status: i64, reason: String },
 }
@@ -21,6 +22,10 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Store {
     server: Server,
+    /// The same process groups, whose voices speak PMI-2. Keyval spaces have the same names, and each dialect its own pairs.
+    second: Server,
+    /// Groups that were asked for in PMI-2.
+    spawned_second: HashSet<GroupId>,
 }
 
 fn voice(group: GroupId) -> Proc {
@@ -33,12 +38,15 @@ impl Store {
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
-        Self { server: Server::new(Config { nodes, maxes, line_max: 1 << 21, ..config }) }
+        let config = Config { nodes, maxes, line_max: 1 << 21, ..config };
+        let second = Server::new(Config { pmi2: true, ..config.clone() });
+        Self { server: Server::new(config), second, spawned_second: HashSet::new() }
     }
 
     /// The first process group; others come by spawns.
     pub(super) fn add_group(&mut self, ranks: u32) -> GroupId {
         let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        self.second.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.join(group);
         group
     }
@@ -47,6 +55,9 @@ impl Store {
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.ask(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
+        self.second.receive(voice(group), b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        let replies = self.ask_second(group, b"cmd=fullinit;pmijobid=0;pmirank=0;threaded=TRUE;");
+        debug_assert_eq!(replies.len(), 2);
     }
 
     pub(super) fn size(&self, group: GroupId) -> u32 {
@@ -90,27 +101,58 @@ impl Store {
     pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<Answer> {
         self.server.receive(voice(group), text);
         self.server.receive(voice(group), b"\n");
-        self.answers()
+        let answers = answers(&mut self.server);
+        for answer in &answers {
+            if let Answer::Spawn { programs, .. } = answer {
+                self.second.add_group(of_programs(programs));
+            }
+        }
+        answers
+    }
+
+    /// Passes on a request of PMI-2, given as the body of its frame.
+    pub(super) fn ask_second(&mut self, group: GroupId, body: &[u8]) -> Vec<Answer> {
+        // A longer one could not have come in a frame either.
+        let Some(header) = frame_header(body.len()) else { return Vec::new() };
+        self.second.receive(voice(group), &header);
+        self.second.receive(voice(group), body);
+        let answers = answers(&mut self.second);
+        for answer in &answers {
+            if let Answer::Spawn { group, programs, .. } = answer {
+                self.server.add_group(of_programs(programs));
+                self.spawned_second.insert(*group);
+            }
+        }
+        answers
     }
 
     /// How the start of a spawned group went.
     pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<Answer> {
         let size = self.size(group) as usize;
-        self.server.spawned(group, &vec![i64::from(!started); size]);
-        self.answers()
+        let server = if self.spawned_second.contains(&group) { &mut self.second } else { &mut self.server };
+        server.spawned(group, &vec![i64::from(!started); size]);
+        answers(server)
     }
+}
 
-    fn answers(&mut self) -> Vec<Answer> {
-        std::iter::from_fn(|| self.server.next_action())
-            .filter_map(|action| match action {
-                Action::Send { bytes, .. } => Some(Answer::Reply(bytes)),
-                Action::Spawn { group, programs, .. } => Some(Answer::Spawn { group, programs }),
-                Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
-                // Ours has no faults.
-                Action::Close { .. } => None,
-            })
-            .collect()
-    }
+/// As many processes as these programs ask for.
+fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
+    let counts = programs.iter().map(|program| program.nprocs as u32).collect();
+    GroupSpec { programs: counts, spawned: true, ..GroupSpec::default() }
+}
+
+fn answers(server: &mut Server) -> Vec<Answer> {
+    std::iter::from_fn(|| server.next_action())
+        .filter_map(|action| match action {
+            Action::Send { bytes, .. } => Some(Answer::Reply(bytes)),
+            Action::Spawn { group, by, programs, .. } => {
+                Some(Answer::Spawn { group, by: by.group, programs })
+            }
+            Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
+            // Ours has no faults.
+            Action::Close { .. } => None,
+        })
+        .collect()
 }
 
 fn field(reply: &[u8], key: &str) -> Option<Vec<u8>> {

@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use pmi_reference::GroupId;
-use pmi_wire::SpawnProgram;
-use pmi_wire::place;
+use pmi_wire::pmi2::{self, Semicolons, write_tuple};
+use pmi_wire::{HEADER, SpawnProgram, frame_header, frame_length, place};
 
 use super::script::Command;
 use super::store::{Answer, Store};
@@ -77,6 +77,17 @@ struct Group {
     /// Pairs put since the last barrier, not told to the proxies yet.
     fresh: Vec<(Vec<u8>, Vec<u8>)>,
     barriers: Vec<Barrier>,
+    /// Who waits in a fence, in the order in which they came.
+    fenced: VecDeque<Fenced>,
+}
+
+/// A process in a fence of PMI-2.
+#[derive(Debug)]
+struct Fenced {
+    id: u64,
+    seat: usize,
+    route: i32,
+    thrid: Option<Vec<u8>>,
 }
 
 /// A barrier that somebody has entered.
@@ -95,12 +106,18 @@ struct Barrier {
 struct Asked {
     seat: usize,
     route: i32,
+    /// A line, or the body of a frame.
     text: Vec<u8>,
+    framed: bool,
 }
 
 impl Asked {
     /// Its name: `get`, `spawn` ...
     fn command(&self) -> &[u8] {
+        if self.framed {
+            let first = self.text.split(|b| *b == b';').next().unwrap_or_default();
+            return first.strip_prefix(b"cmd=").unwrap_or(first);
+        }
         let first = self.text.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
         let command = first.strip_prefix(b"m").unwrap_or(first);
         command.strip_prefix(b"cmd=").unwrap_or(first)
@@ -373,9 +390,14 @@ impl Upstream {
     }
 
     fn request(&mut self, seat: usize, route: i32, text: &[u8]) {
-        let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
-        let asked = Asked { seat, route, text: text[..end].to_vec() };
-        if matches!(asked.command(), b"put" | b"mput") {
+        let asked = match body(text) {
+            Some(text) => Asked { seat, route, text, framed: true },
+            None => {
+                let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
+                Asked { seat, route, text: text[..end].to_vec(), framed: false }
+            }
+        };
+        if !asked.framed && matches!(asked.command(), b"put" | b"mput") {
             let pairs = pairs(&asked.text);
             self.report_puts(seat, &pairs);
             return self.put(self.seats[seat].group, pairs);
@@ -407,8 +429,11 @@ impl Upstream {
 
     /// Answers a request as it should be.
     fn serve(&mut self, id: u64, asked: &Asked) {
-        let &Asked { seat, route, ref text } = asked;
+        let &Asked { seat, route, ref text, framed } = asked;
         let group = self.seats[seat].group;
+        if framed {
+            return self.serve_frame(id, asked);
+        }
         let mut words = text.split(|b| *b == b' ').filter(|word| !word.is_empty());
         match words.next().unwrap_or_default() {
             b"cmd=barrier_in" => {
@@ -421,25 +446,87 @@ impl Upstream {
             }
             cmd => {
                 let is_abort = cmd == b"cmd=abort";
-                let mut answers: VecDeque<Answer> = self.store.ask(group, text).into();
-                while let Some(answer) = answers.pop_front() {
-                    match answer {
-                        // What is aborted is not there to be answered.
-                        Answer::Reply(_) if is_abort => {}
-                        Answer::Reply(line) => {
-                            let bytes = self.address(seat).response(route, &line);
-                            self.tell(seat, Some(id), line, false);
-                            self.send(seat, bytes);
-                        }
-                        Answer::Spawn { group: child, programs } => {
-                            let started = self.spawn(group, child, programs);
-                            answers.extend(self.store.spawned(child, started));
-                        }
-                        Answer::Abort { status, reason } => self.aborted(status, reason),
+                let answers = self.store.ask(group, text);
+                self.answer(answers, |this, line| {
+                    // What is aborted is not there to be answered.
+                    if !is_abort {
+                        let bytes = this.address(seat).response(route, &line);
+                        this.tell(seat, Some(id), line, false);
+                        this.send(seat, bytes);
                     }
-                }
+                });
             }
         }
+    }
+
+    /// Answers a request of PMI-2 as it should be.
+    fn serve_frame(&mut self, id: u64, asked: &Asked) {
+        let &Asked { seat, route, ref text, .. } = asked;
+        let group = self.seats[seat].group;
+        match asked.command() {
+            // These are the voice's own, see [`Store`].
+            b"fullinit" | b"finalize" => {
+                self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
+            }
+            b"kvs-fence" => {
+                let thrid = pmi2::Request::thrid(text, Semicolons::Doubled).map(|thrid| thrid.into_owned());
+                self.groups[group as usize].fenced.push_back(Fenced { id, seat, route, thrid });
+                self.leave_fence(group);
+            }
+            _ => {
+                let answers = self.store.ask_second(group, text);
+                self.answer(answers, |this, frame| this.reply_frame(id, seat, route, &frame));
+            }
+        }
+    }
+
+    /// Does what the store says; answers go where `reply` sends them.
+    fn answer(&mut self, answers: Vec<Answer>, reply: impl Fn(&mut Self, Vec<u8>)) {
+        let mut answers = VecDeque::from(answers);
+        while let Some(answer) = answers.pop_front() {
+            match answer {
+                Answer::Reply(bytes) => reply(self, bytes),
+                Answer::Spawn { group, by, programs } => {
+                    let started = self.spawn(by, group, programs);
+                    answers.extend(self.store.spawned(group, started));
+                }
+                Answer::Abort { status, reason } => self.aborted(status, reason),
+            }
+        }
+    }
+
+    fn reply_frame(&mut self, id: u64, seat: usize, route: i32, frame: &[u8]) {
+        let bytes = self.address(seat).frame(route, frame);
+        self.tell(seat, Some(id), frame.get(HEADER..).unwrap_or_default().to_vec(), false);
+        self.send(seat, bytes);
+    }
+
+    /// Lets out who waits in a fence, once all are in it. As the draft has it: who is out finds what was put before.
+    fn leave_fence(&mut self, group: GroupId) {
+        let size = self.store.size(group) as usize;
+        let fenced = &mut self.groups[group as usize].fenced;
+        let in_it: BTreeSet<(usize, i32)> = fenced.iter().map(|f| (f.seat, f.route)).collect();
+        if in_it.len() < size {
+            return;
+        }
+        let (mut out, mut left) = (BTreeSet::new(), VecDeque::new());
+        for fenced in std::mem::take(fenced) {
+            if !out.insert((fenced.seat, fenced.route)) {
+                // It has entered the next one already.
+                left.push_back(fenced);
+                continue;
+            }
+            let mut frame = Vec::new();
+            write_tuple(&mut frame, "cmd", b"kvs-fence-response");
+            if let Some(thrid) = &fenced.thrid {
+                write_tuple(&mut frame, "thrid", thrid);
+            }
+            write_tuple(&mut frame, "rc", b"0");
+            let header = frame_header(frame.len()).unwrap_or_default();
+            let frame = [&header[..], &frame].concat();
+            self.reply_frame(fenced.id, fenced.seat, fenced.route, &frame);
+        }
+        self.groups[group as usize].fenced = left;
     }
 
     fn aborted(&mut self, status: i64, reason: String) {
@@ -557,6 +644,24 @@ impl Upstream {
             self.end(1, "processes wait in a barrier for others that have ended".into());
         }
     }
+}
+
+/// The body of a PMI-2 request, whatever the proxy has made of its frame: the generations leave out its length, its last semicolon or
+/// both, or write a NUL in the place of that.
+fn body(text: &[u8]) -> Option<Vec<u8>> {
+    let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
+    let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };
+    let name = body.split(|b| *b == b';').next().and_then(|tuple| tuple.strip_prefix(b"cmd="));
+    if length.is_none() && name.and_then(pmi2::Command::from_name).is_none() {
+        return None;
+    }
+    if body.last() == Some(&0) {
+        body.pop();
+    }
+    if body.last() != Some(&b';') || length == Some(body.len() + 1) {
+        body.push(b';');
+    }
+    Some(body)
 }
 
 /// The pairs of a put. What has no `=` continues the value before it, which held a blank.
@@ -734,6 +839,61 @@ mod tests {
         orders(&mut old);
         let told = say(&mut old, 0, 5, spawn("child").as_bytes());
         assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
+    }
+
+    /// What is sent to a client for a request of PMI-2, without the length before it.
+    fn frame_reply(link: usize, route: i32, body: &str) -> Order {
+        let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
+        Order::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }
+    }
+
+    #[test]
+    fn requests_of_pmi2_are_answered_whatever_the_generation_makes_of_them() {
+        let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
+        for (key, text) in [
+            // As rebuilt, with a NUL for the last semicolon, without it, and without the length.
+            ("a", &b"    34cmd=kvs-put;thrid=7;key=a;value=v;"[..]),
+            ("b", b"    34cmd=kvs-put;thrid=7;key=b;value=v\0"),
+            ("c", b"34    cmd=kvs-put;thrid=7;key=c;value=v"),
+            ("d", b"cmd=kvs-put;thrid=7;key=d;value=v"),
+        ] {
+            let mut upstream = started(2, 1);
+            assert_eq!(say(&mut upstream, 0, 5, text), [done(5)], "{key}");
+            let get = format!("cmd=kvs-get;jobid=kvs-0;key={key};");
+            let get = format!("{:>6}{get}", get.len());
+            let told = frame_reply(0, 6, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;");
+            assert_eq!(say(&mut upstream, 0, 6, get.as_bytes()), [told]);
+        }
+    }
+
+    #[test]
+    fn nobody_leaves_a_fence_before_all_are_in_it() {
+        let mut upstream = started(2, 2);
+        let fence = b"    14cmd=kvs-fence;";
+        assert_eq!(say(&mut upstream, 0, 5, fence), []);
+        // Once more does not make up for another process.
+        assert_eq!(say(&mut upstream, 0, 5, fence), []);
+        let out = |link, route| frame_reply(link, route, "cmd=kvs-fence-response;rc=0;");
+        assert_eq!(say(&mut upstream, 1, 5, fence), [out(0, 5), out(1, 5)]);
+        assert_eq!(say(&mut upstream, 1, 5, fence), [out(0, 5), out(1, 5)]);
+    }
+
+    #[test]
+    fn a_group_that_is_spawned_in_pmi2_is_started_too() {
+        let mut upstream = started(2, 1);
+        let spawn = "cmd=spawn;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;subcmd=child;maxprocs=2;argc=0;infokeycount=0;";
+        let told = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());
+        let [Order::Send { link: 0, bytes }, Order::Send { bytes: answer, .. }] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
+        assert!(String::from_utf8_lossy(answer).contains("cmd=spawn-response;"), "{told:?}");
+        // The new group finds what was put for it.
+        let get = b"    18cmd=kvs-get;key=k;";
+        upstream.receive(0, &frame(7, 1, 0, 9, get));
+        let told = orders(&mut upstream);
+        let [Order::Send { bytes, .. }] = &told[..] else { panic!("{told:?}") };
+        assert!(String::from_utf8_lossy(bytes).ends_with("found=TRUE;value=v;rc=0;"), "{told:?}");
     }
 
     #[test]

@@ -129,6 +129,9 @@ impl Connection {
             return None;
         }
         let framing = self.framing();
+        if framing == Framing::Lines {
+            self.framers[index].drop_overlong_line();
+        }
         if let Some(error) = other_kind(self.framers[index].rest(), framing) {
             self.lost[index] = true;
             return Some(Err(error));
@@ -262,6 +265,20 @@ mod tests {
             assert!(taken(&mut connection, ToServer).is_empty());
         }
         assert_eq!(connection.partial(ToServer), b"");
+    }
+
+    #[test]
+    fn a_frame_behind_a_line_that_is_too_long_is_noticed_however_it_is_cut() {
+        let text = [&[b'x'; 30][..], b"\n    14cmd=job-getid;"].concat();
+        for size in 1..=text.len() {
+            let mut connection = Connection::new(16);
+            let mut said = Vec::new();
+            for chunk in text.chunks(size) {
+                connection.push(ToServer, chunk);
+                said.extend(taken(&mut connection, ToServer));
+            }
+            assert_eq!(said, ["a message is longer than 16 bytes", "a frame where a line is due"], "{size}");
+        }
     }
 
     #[test]

@@ -145,6 +145,17 @@ impl Framer {
         Some(Ok(&self.buffer[body..end]))
     }
 
+    /// Drops the rest of a line that was too long, if its end is there, so that what comes next can be looked at.
+    pub(crate) fn drop_overlong_line(&mut self) {
+        if self.skipping
+            && let Some(offset) = memchr(b'\n', &self.buffer[self.searched..])
+        {
+            self.start = self.searched + offset + 1;
+            self.searched = self.start;
+            self.skipping = false;
+        }
+    }
+
     /// All bytes that are in no message yet, but for those that are to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }

@@ -61,7 +61,7 @@ fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {
 }
 
 /// The name that a program which was linked with the library looks for.
-fn soname<'a, H: FileHeader<Endian = Endianness>>(header: &H, bytes: &'a ReadCache<File>) -> Option<String> {
+fn soname<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File>) -> Option<String> {
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, bytes).ok()?;
     let (entries, strings) = sections.dynamic(endian, bytes).ok()??;

@@ -199,6 +199,17 @@ fn deviations() {
         snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
     }
 
+    // Of what is sensitive, nothing is told but the symptom.
+    let text = entry("rfc13.get.value", "wrong", "value=1").replace("reason", "sensitive = true\nreason");
+    fs::write(folder.path().join("sensitive.toml"), text).unwrap();
+    let args = ["--memory", "-v", "--deviations", "sensitive.toml", "--report", "ndjson=log", "wrong.pmi"];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    for text in [&ran.whole(), &log] {
+        assert!(text.contains("value=1") && !text.contains("cmd=put"), "{text}");
+    }
+
     // What is drafted covers what was found.
     let ran = conform(folder.path(), &["--memory", "-q", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);

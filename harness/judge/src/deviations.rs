@@ -47,6 +47,9 @@ struct Entry {
     /// It happens in some runs only; then it cannot be stale.
     #[serde(default)]
     sometimes: bool,
+    /// What brings it about is not to be published yet: reports show the symptom alone.
+    #[serde(default)]
+    sensitive: bool,
 }
 
 /// The deviations of an implementation.
@@ -105,6 +108,11 @@ impl Deviations {
             .collect();
         let none = vec![false; entries.len()];
         Ok(Self { path: path.to_owned(), happened: none.clone(), could_happen: none, entries })
+    }
+
+    /// Whether nothing but the symptom is to be told of what a scenario finds: its input belongs first to those whom it hurts.
+    pub fn are_sensitive_in(&self, scenario: &str) -> bool {
+        self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.fits(scenario))
     }
 
     /// Marks the findings that are known.

@@ -19,6 +19,9 @@ pub const LAST_EVENTS: usize = 40;
 /// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
 pub const OUTPUT_LINES: usize = 20;
 
+/// In the place of what a scenario is about whose findings are sensitive.
+const KEPT_BACK: &str = "What this scenario sends is kept back: a finding of it is recorded as sensitive.";
+
 /// Exit status where a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
 
@@ -97,7 +100,20 @@ pub fn of_scenario(
         result.last_events = last(outcome.events);
     }
     result.findings = findings;
+    if deviations.are_sensitive_in(&result.scenario) {
+        keep_back_input(&mut result);
+    }
     result.at(strict)
+}
+
+/// Leaves nothing in a result but what was seen: what was sent, and how to send it again, is not for everybody.
+fn keep_back_input(result: &mut ScenarioResult) {
+    KEPT_BACK.clone_into(&mut result.summary);
+    result.last_events.clear();
+    result.replay.clear();
+    for judged in &mut result.findings {
+        judged.finding.line = 0;
+    }
 }
 
 /// A crash in words by which it is told from others: who died of what, and the last that tells why.

@@ -200,6 +200,7 @@ pub fn run(
                     Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
                         skip(&selected[index], Verdict::Unjudged, not_tried(), options)
                     }
+                    Message::Event(index, _) if deviations.are_sensitive_in(&selected[index].name) => return,
                     Message::Event(index, event) => return observer.event(&selected[index].name, &event),
                     Message::Done(index, done) => {
                         let (outcome, time) = *done;

@@ -95,6 +95,9 @@ impl Display for Block<'_> {
         if let Some(exit) = result.exit {
             writeln!(f, "  job: {exit}")?;
         }
+        if result.replay.is_empty() {
+            return Ok(());
+        }
         writeln!(f, "  play it again: {}", text::clean(&result.replay))
     }
 }

@@ -6,9 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
 
 use common::{Ran, conform};
-use pmi_test_programs::{FAULTY_PROGRAM, mpi_program, peers};
+use pmi_runner::interpret::program::offered;
+use pmi_runner::party::Limits;
+use pmi_runner::party::program::Program;
+use pmi_scenario::ast::Dialect;
+use pmi_test_programs::{CLIENT, FAULTY_PROGRAM, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -227,4 +232,11 @@ fn an_mpi_program_deviates_as_recorded(
         ["-q", "--filter", "plain/", "--filter", "lawful/", "--deviations", deviations.to_str().unwrap()];
     let found = judge(program.to_str().unwrap(), "10", &args);
     assert_eq!(found.ran.status, 0, "{name}\n{}", found.ran.whole());
+}
+
+#[test]
+fn a_run_that_is_interrupted_before_it_begins_ends() {
+    let program = Program::new(CLIENT, 2).unwrap();
+    // Nothing is heard of a program that is ended before it speaks.
+    assert_eq!(offered(&program, Limits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }

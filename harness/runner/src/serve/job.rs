@@ -170,8 +170,16 @@ impl<H: Host> Job<H> {
         self.start(group, vec![(program, u64::from(ranks))])?;
 
         let mut buffer = vec![0; CHUNK];
-        let mut pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
+        let mut pace = Pace::Wait;
         while self.running > 0 {
+            // The host may have been told to end before it has begun.
+            if pace != Pace::End {
+                pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
+                if pace == Pace::End {
+                    self.kill_all();
+                }
+                self.act()?;
+            }
             let wait = match pace {
                 Pace::Again(time) => Some(time),
                 Pace::Wait | Pace::End => None,
@@ -184,13 +192,6 @@ impl<H: Host> Job<H> {
                     Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
                     Source::Connection(index) => self.readable(index, &mut buffer)?,
                 }
-            }
-            if pace != Pace::End {
-                pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
-                if pace == Pace::End {
-                    self.kill_all();
-                }
-                self.act()?;
             }
         }
         Ok(())

@@ -307,25 +307,29 @@ fn faulty_program(fault: &str) -> String {
 }
 
 #[rstest]
-#[case("crashes-after-close", "60", "crash--client--SIGSEGV--", "P: died of SIGSEGV")]
-#[case("believes-any-mapping", "600", "crash--client--SIGSEGV--get-ok", "P: died of SIGSEGV")]
+#[case("crashes-after-close", "2", "1", "60", "crash--client--SIGSEGV--", "P: died of SIGSEGV")]
+#[case("believes-any-mapping", "2", "1", "600", "crash--client--SIGSEGV--get-ok", "P: died of SIGSEGV")]
 #[case(
     "ignores-failures",
+    "2",
+    "1",
     "100",
     "rule--client--rfc13.init.complete-before-others--init-refused",
     "C: b'cmd=get_"
 )]
-#[case("waits-after-close", "20", "hang--client--", "P: still runs")]
+#[case("waits-after-close", "1", "10", "10", "hang--client--", "P: still runs")]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
+    #[case] ranks: &str,
+    #[case] seed: &str,
     #[case] sessions: &str,
     #[case] bucket: &str,
     #[case] seen: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let client = faulty_program(fault);
-    let (status, text) =
-        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", sessions]);
+    let args = ["--client", &client, "-n", ranks, "--seed", seed, "--sessions", sessions];
+    let (status, text) = fuzz(folder.path(), &args);
     assert_eq!(status, 1, "{text}");
     let all = found(&folder.path().join("pmi-conform-fuzz"));
     let told = |finding: &Path| -> serde_json::Value {

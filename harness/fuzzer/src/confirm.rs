@@ -1,6 +1,7 @@
 //! Looks into a failure that is new: tries it again, and makes its case smaller.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::case::Case;
@@ -53,6 +54,15 @@ struct Smaller {
     played: usize,
 }
 
+/// Makes so many runs at the same time; how many of them say yes.
+fn at_once(runs: usize, run: impl Fn() -> bool + Sync) -> usize {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..runs).map(|_| scope.spawn(&run)).collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
+        ended.filter(|shown| *shown).count()
+    })
+}
+
 impl Examiner<'_> {
     fn goes_on(&self) -> bool {
         !self.interrupted.load(Ordering::Relaxed)
@@ -62,9 +72,12 @@ impl Examiner<'_> {
         self.goes_on() && self.target.play(case, pace).is_ok_and(|run| run.failure(key).is_some())
     }
 
-    /// How many of some more runs show a failure.
+    /// How many of some more runs show a failure. A hang is waited for, so these runs are made at the same time.
     fn again(&self, case: &Case, key: &FailureKey) -> u32 {
-        (0..TRIES).filter(|_| self.shows(case, Pace::Thorough, key)).count() as u32
+        let run = || self.shows(case, Pace::Thorough, key);
+        let shown =
+            if key.is_hang() { at_once(TRIES as usize, run) } else { (0..TRIES).filter(|_| run()).count() };
+        shown as u32
     }
 
     /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
@@ -88,7 +101,7 @@ impl Examiner<'_> {
         let key = &failure.key;
         let start = Instant::now();
         let again = self.again(case, key);
-        let time = start.elapsed() / TRIES * SHRINKING as u32;
+        let time = start.elapsed() / if key.is_hang() { 1 } else { TRIES } * SHRINKING as u32;
         let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
@@ -144,17 +157,22 @@ impl Examiner<'_> {
 
     /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.
     fn smaller(&self, case: &Case, key: &FailureKey, again: u32, runs: usize, time: Duration) -> Smaller {
-        let mut played = 0;
+        let played = AtomicUsize::new(0);
         let deadline = Instant::now() + time;
         let mut shows = |candidate: &Case| {
-            let mut run = || {
-                played += 1;
+            let run = || {
+                played.fetch_add(1, Ordering::Relaxed);
                 Instant::now() < deadline && self.shows(candidate, Pace::Fast, key)
             };
-            if again == TRIES { (0..runs).all(|_| run()) } else { (0..2 * runs).any(|_| run()) }
+            match (again == TRIES, key.is_hang()) {
+                (true, true) => at_once(runs, run) == runs,
+                (true, false) => (0..runs).all(|_| run()),
+                (false, true) => at_once(2 * runs, run) > 0,
+                (false, false) => (0..2 * runs).any(|_| run()),
+            }
         };
         let case = shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
         let again = self.again(&case, key);
-        Smaller { case, again, played }
+        Smaller { case, again, played: played.into_inner() }
     }
 }

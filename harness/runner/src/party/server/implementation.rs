@@ -211,6 +211,7 @@ impl Implementation {
             teardown: None,
         };
         if has(&words, "{agent}") {
+            this.is_hydra(&words[0]);
             if has(&words, "{nodes}") || has(&words, "{hosts}") {
                 this.command_nodes = Some(words);
             }
@@ -218,6 +219,16 @@ impl Implementation {
         }
         this.well_known(words)?;
         Ok(this)
+    }
+
+    /// Whether a launcher says that it is Hydra; if so, what is known of it.
+    fn is_hydra(&mut self, launcher: &str) -> bool {
+        let name = Path::new(launcher).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let asked = name.starts_with("mpiexec") || name.starts_with("mpirun");
+        let Some(version) = asked.then(|| hydra_version(launcher)).flatten() else { return false };
+        self.version = version;
+        self.alarms = false;
+        true
     }
 
     /// Completes the command line of a launcher that we know.
@@ -244,9 +255,7 @@ impl Implementation {
             "mpiexec.gforker" => self.command = with(&tail),
             _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
                 self.command = with(&tail);
-                if let Some(version) = hydra_version(&words[0]) {
-                    self.version = version;
-                    self.alarms = false;
+                if self.is_hydra(&words[0]) {
                     // Addresses rather than names: Hydra would ask a name server.
                     let nodes = [
                         "-launcher",

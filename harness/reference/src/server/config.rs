@@ -25,6 +25,10 @@ pub struct Config {
     pub spawn_max: u64,
     /// Whether it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
     pub pmi2: bool,
+    /// The secret that clients share who ask to be authenticated, by the handshake challenge-sha256 of PMI-2.
+    pub secret: Vec<u8>,
+    /// Where the numbers of challenges come from. Where they are to keep somebody out, it is to be random.
+    pub seed: u64,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
     /// In which ways it differs from the reference; in none by default.
@@ -50,6 +54,8 @@ impl Default for Config {
             nodes: 1,
             spawn_max: 4096,
             pmi2: false,
+            secret: pmi_wire::pmi2::SECRET.to_vec(),
+            seed: 0,
             kvs_prefix: "kvs".into(),
             behaviour: Behaviour::default(),
         }
@@ -87,7 +93,8 @@ pub enum Action {
         /// What to start.
         programs: Vec<SpawnProgram>,
     },
-    /// Close the connection of one process; the others go on. Only a server with a fault or a variation asks for it.
+    /// Close the connection of one process; the others go on. A server without faults and variations asks for it where a process has
+    /// not proved who it is.
     Close {
         /// Whose.
         proc: Proc,

@@ -1,5 +1,7 @@
 //! What a process that speaks PMI-2 waits for, beside what is known of every process.
 
+use pmi_wire::pmi2::{Concat, Series};
+
 use super::config::GroupId;
 
 /// A request that is not answered yet.
@@ -22,8 +24,20 @@ pub(super) enum Awaits {
     Spawn(GroupId),
 }
 
+/// What a process was asked before its fullinit is answered.
+#[derive(Debug)]
+pub(super) struct Challenge {
+    /// The `thrid` of its fullinit.
+    pub(super) thrid: Option<Vec<u8>>,
+    /// What it is to answer.
+    pub(super) number: String,
+}
+
+/// Most bytes of commands of a process that are not complete. The draft has about 64 KiB be enough.
+const CONCAT_LIMIT: usize = 256 * 1024;
+
 /// What a process has beyond PMI-1.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pmi2Process {
     /// Its fullinit has been answered.
     pub(super) joined: bool,
@@ -32,6 +46,25 @@ pub(super) struct Pmi2Process {
     pub(super) fences: u64,
     /// Jobs that it has connected with.
     pub(super) connected: Vec<Vec<u8>>,
+    /// Commands that are not complete.
+    pub(super) concat: Concat,
+    /// Requests of several messages that are not complete, each with its `thrid`.
+    pub(super) series: Vec<(Option<Vec<u8>>, Series)>,
+    pub(super) challenge: Option<Challenge>,
+}
+
+impl Default for Pmi2Process {
+    fn default() -> Self {
+        Self {
+            joined: false,
+            held: Vec::new(),
+            fences: 0,
+            connected: Vec::new(),
+            concat: Concat::new(CONCAT_LIMIT),
+            series: Vec::new(),
+            challenge: None,
+        }
+    }
 }
 
 impl Pmi2Process {

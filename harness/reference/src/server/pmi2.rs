@@ -2,15 +2,19 @@
 //! barrier, a positive `rc` for what cannot be done.
 //!
 //! Where the draft leaves a choice: what was put can be read at once; a key is put once; each name is published once; the id of a
-//! job is the name of its keyval space; a job whose id is known can be connected to and needs no help with its values.
+//! job is the name of its keyval space; a job whose id is known can be connected to and needs no help with its values, though pairs that
+//! are brought for it are kept. Who asks to be authenticated by a challenge is; nobody has to.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use pmi_wire::pmi2::{Command, Program, Request, Semicolons};
+use pmi_wire::pmi2::{
+    CHALLENGE_SHA256, Command, Program, Request, Semicolons, Series, SeriesError, Whole, ConcatError, challenge_answer,
+};
 use pmi_wire::{Proc, SpawnProgram, place};
 
 use super::config::{Action, GroupId, GroupSpec};
-use super::held::{Awaits, Held};
+use super::held::{Awaits, Challenge, Held};
 use super::state::{Phase, Server};
 use crate::behaviour::{Draft, Effect, Pmi2Effect};
 use crate::reply::FrameReply;
@@ -28,6 +32,15 @@ const UNKNOWN_COMMAND: i64 = 2;
 
 impl Server {
     pub(super) fn frame(&mut self, from: Proc, body: &[u8]) {
+        match self.put_together(from, body) {
+            Ok(Some(whole)) => self.command(from, &whole),
+            Ok(None) => {}
+            Err(error) => self.protocol_error(from, &error.to_string(), body),
+        }
+    }
+
+    /// A command, in however many messages it came.
+    fn command(&mut self, from: Proc, body: &[u8]) {
         let thrid = Request::thrid(body, Semicolons::Doubled).map(Cow::into_owned);
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
@@ -37,6 +50,9 @@ impl Server {
             Err(error) => return self.protocol_error(from, &error.to_string(), body),
         };
         let command = request.command();
+        if self.continues(from, thrid.as_deref(), &request, body) {
+            return;
+        }
         let threads = !self.one_at_a_time(from);
         let waits = self
             .proc(from)
@@ -53,7 +69,9 @@ impl Server {
             (Phase::Joined, _) if waits => {
                 return self.protocol_error(from, "request before the last one is answered", body);
             }
-            (Phase::Joined, Command::Fullinit) if !joined => {}
+            (Phase::Joined, Command::Fullinit) if !joined && self.proc(from).pmi2.challenge.is_none() => {}
+            (Phase::Joined, Command::AuthResponse | Command::AuthResponseComplete)
+                if self.proc(from).pmi2.challenge.is_some() => {}
             (Phase::Joined, Command::Fullinit) => return self.protocol_error(from, "fullinit twice", body),
             (Phase::Joined, _) if joined => {}
             (Phase::Joined | Phase::New, _) => {
@@ -66,11 +84,21 @@ impl Server {
         if self.affected_pmi2(from, &request, thrid.as_deref()) {
             return;
         }
+        match Series::begun_by(&request) {
+            Some(Ok(series)) => return self.gather(from, thrid, series),
+            Some(Err(error)) => return self.protocol_error(from, &error.to_string(), body),
+            None => {}
+        }
         let reply = |command| FrameReply::ok(command, thrid.clone());
         let fail = |command, why: &str| FrameReply::fail(command, thrid.clone(), FAILED, why);
         let group = from.group as usize;
         let answer = match request {
+            Request::Fullinit { authtype: Some(authtype), .. } => match &*authtype {
+                CHALLENGE_SHA256 => return self.challenge(from, thrid),
+                _ => fail(command, "unknown authtype"),
+            },
             Request::Fullinit { .. } => self.fullinit(from, thrid.clone()),
+            Request::Auth { authinfo, complete } => return self.authenticate(from, &authinfo, complete),
             Request::Abort { exitcode, .. } => {
                 return self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
             }
@@ -113,19 +141,21 @@ impl Server {
                 }
             },
             Request::KvsGet { jobid, key, .. } => {
-                let own = jobid.as_deref().is_none_or(|id| self.groups[group].kvsname == id);
-                let connected = || {
-                    let id = jobid.as_deref().filter(|id| {
-                        let proc = &self.groups[group].procs[from.rank as usize];
-                        proc.pmi2.connected.iter().any(|c| c == id)
-                    })?;
-                    self.job(id)
-                };
-                match if own { Some(group) } else { connected() } {
+                match jobid.as_deref().map_or(Some(group), |id| self.readable_job(from, id)) {
                     None => fail(command, "not connected with this job"),
-                    Some(job) => Self::found(reply(command), self.groups[job].kvs.get(&*key)),
+                    Some(job) => {
+                        let brought = jobid.and_then(|id| self.groups[group].brought.get(&*id)?.get(&*key));
+                        Self::found(reply(command), self.groups[job].kvs.get(&*key).or(brought))
+                    }
                 }
             }
+            Request::KvsGetall { jobid } => match self.readable_job(from, &jobid) {
+                Some(job) => {
+                    self.tell_all(from, thrid.as_deref(), job, &jobid);
+                    reply(command)
+                }
+                None => fail(command, "not connected with this job"),
+            },
             Request::KvsFence => {
                 let process = &mut self.proc(from).pmi2;
                 process.fences += 1;
@@ -169,8 +199,131 @@ impl Server {
             },
             Request::Spawn { preput, programs } => return self.pmi2_spawn(from, thrid, preput, programs),
             Request::Ring { .. } => return self.unknown_command(from, thrid, body),
+            // What begins a series is gathered above, and what belongs to none, or goes on with nothing, is an error.
+            Request::SpawnHead { .. }
+            | Request::SpawnCmd(_)
+            | Request::KvsPutall { .. }
+            | Request::KvsPutallPair { .. }
+            | Request::Concat { .. } => {
+                return self.protocol_error(from, "it goes on with nothing that has begun", body);
+            }
         };
         self.send_frame(from, answer);
+    }
+
+    /// The job of this id, if the process may read its values: its own, or one that it has connected with.
+    fn readable_job(&self, p: Proc, id: &[u8]) -> Option<usize> {
+        let group = p.group as usize;
+        if self.groups[group].kvsname == id {
+            return Some(group);
+        }
+        let process = &self.groups[group].procs[p.rank as usize].pmi2;
+        process.connected.iter().any(|connected| connected == id).then(|| self.job(id)).flatten()
+    }
+
+    /// How many pairs a job has, and each of them.
+    fn tell_all(&mut self, to: Proc, thrid: Option<&[u8]>, job: usize, jobid: &[u8]) {
+        let brought = self.groups[to.group as usize].brought.get(jobid);
+        let mut pairs: BTreeMap<_, _> = brought.into_iter().flatten().collect();
+        pairs.extend(&self.groups[job].kvs);
+        let part = |name| FrameReply::part(Command::KvsGetall, name, thrid.map(<[u8]>::to_vec));
+        let count = part("kvs-getall-paircount-response").with("npair", pairs.len().to_string());
+        let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+            part("kvs-getall-pair-response").with("key", key.clone()).with("val", value.clone())
+        };
+        let told: Vec<FrameReply> = std::iter::once(count).chain(pairs.into_iter().map(pair)).collect();
+        for reply in told {
+            self.send_frame(to, reply);
+        }
+    }
+
+    // ----- requests of several messages
+
+    /// The whole command, if this message is all of it or the end of it.
+    fn put_together<'b>(&mut self, from: Proc, body: &'b [u8]) -> Result<Option<Cow<'b, [u8]>>, ConcatError> {
+        self.proc(from).pmi2.concat.push(body, Semicolons::Doubled)
+    }
+
+    /// Whether a request is dealt with as a part of one that has begun. The messages of a spawn follow each other; those of others
+    /// have their `thrid` to tell them by.
+    fn continues(&mut self, from: Proc, thrid: Option<&[u8]>, request: &Request<'_>, body: &[u8]) -> bool {
+        let series = &mut self.proc(from).pmi2.series;
+        if series.is_empty() || request.command() == Command::Abort {
+            return false;
+        }
+        let place = series.iter().position(|(own, _)| own.as_deref() == thrid);
+        let spawns = series.iter().any(|(_, series)| series.is_spawn());
+        let (own, mut series) = match place {
+            Some(place) => series.swap_remove(place),
+            None if spawns || thrid.is_none() => {
+                self.protocol_error(from, &SeriesError::Other.to_string(), body);
+                return true;
+            }
+            None => return false,
+        };
+        match series.push(request) {
+            Ok(()) => self.gather(from, own, series),
+            Err(error) => self.protocol_error(from, &error.to_string(), body),
+        }
+        true
+    }
+
+    /// Does what a series asks for if all of it is there, and keeps it otherwise.
+    fn gather(&mut self, from: Proc, thrid: Option<Vec<u8>>, series: Series) {
+        match series.finish() {
+            Err(series) => self.proc(from).pmi2.series.push((thrid, series)),
+            Ok(Whole::Spawn { preput, programs }) => self.pmi2_spawn(from, thrid, preput, programs),
+            Ok(Whole::Putall { jobid, pairs }) => {
+                let command = Command::KvsPutall;
+                let reply = match self.bring(from, jobid, pairs) {
+                    Ok(()) => FrameReply::ok(command, thrid),
+                    Err(why) => FrameReply::fail(command, thrid, FAILED, why),
+                };
+                self.send_frame(from, reply);
+            }
+        }
+    }
+
+    /// Keeps the pairs of another job.
+    fn bring(&mut self, p: Proc, jobid: Vec<u8>, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), &'static str> {
+        let own = self.groups[p.group as usize].kvsname == jobid;
+        if own || self.readable_job(p, &jobid).is_none() {
+            return Err("not connected with this job");
+        }
+        if let Some(why) = pairs.iter().find_map(|(key, value)| Self::too_long(key, value)) {
+            return Err(why);
+        }
+        self.groups[p.group as usize].brought.entry(jobid).or_default().extend(pairs);
+        Ok(())
+    }
+
+    // ----- authentication
+
+    /// Asks a process to prove that it knows the secret, before its fullinit is answered.
+    fn challenge(&mut self, from: Proc, thrid: Option<Vec<u8>>) {
+        self.challenges += 1;
+        let text = format!("{}/{}/{}/{}", self.config.seed, self.challenges, from.group, from.rank);
+        let hash = challenge_answer(&self.config.secret, text.as_bytes());
+        // It has 60 bits, so that it is an integer to everybody.
+        let number = u64::from_str_radix(&hash[..15], 16).unwrap_or_default().to_string();
+        let reply = FrameReply::part(Command::Fullinit, "auth-response", thrid.clone());
+        self.send_frame(from, reply.with("authinfo", number.clone()));
+        self.proc(from).pmi2.challenge = Some(Challenge { thrid, number });
+    }
+
+    /// Answers the fullinit of a process that has proved to know the secret. Any other is left alone: by the draft its connection is
+    /// closed.
+    fn authenticate(&mut self, from: Proc, authinfo: &[u8], complete: bool) {
+        let Some(Challenge { thrid, number }) = self.proc(from).pmi2.challenge.take() else { return };
+        let due = challenge_answer(&self.config.secret, number.as_bytes());
+        if complete && authinfo.eq_ignore_ascii_case(due.as_bytes()) {
+            let reply = self.fullinit(from, thrid);
+            return self.send_frame(from, reply);
+        }
+        self.proc(from).phase = Phase::Closed;
+        self.groups[from.group as usize].left += 1;
+        self.actions.push_back(Action::Close { proc: from, end: false });
+        self.fail_fence(from);
     }
 
     fn fullinit(&mut self, from: Proc, thrid: Option<Vec<u8>>) -> FrameReply {
@@ -661,6 +814,76 @@ mod tests {
         assert!(say(&mut server, 0, "cmd=job-disconnect;jobid=kvs-1;")[0].contains("rc=0;"));
         assert!(say(&mut server, 0, get)[0].contains("rc=1;"));
         assert!(say(&mut server, 0, "cmd=job-connect;jobid=nosuch;")[0].contains("rc=1;"));
+    }
+
+    #[test]
+    fn all_pairs_of_a_job_can_be_read_and_brought() {
+        let mut server = joined(1, 1);
+        server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+        say(&mut server, 0, "cmd=kvs-put;key=a;value=1;");
+        let told = say(&mut server, 0, "cmd=kvs-getall;thrid=7;jobid=kvs-0;");
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].ends_with("cmd=kvs-getall-paircount-response;thrid=7;npair=2;"), "{told:?}");
+        assert!(told.iter().any(|t| t.ends_with("cmd=kvs-getall-pair-response;thrid=7;key=a;val=1;")));
+        assert!(told[3].ends_with("cmd=kvs-getall-response;thrid=7;rc=0;"));
+        let refused = say(&mut server, 0, "cmd=kvs-getall;jobid=kvs-1;");
+        assert_eq!((refused.len(), refused[0].contains("cmd=kvs-getall-response;rc=1;")), (1, true));
+        say(&mut server, 0, "cmd=job-connect;jobid=kvs-1;");
+        assert!(say(&mut server, 0, "cmd=kvs-putall;jobid=kvs-1;npair=2;").is_empty());
+        assert!(say(&mut server, 0, "cmd=kvs-putall-pair;key=b;val=2;").is_empty());
+        let done = say(&mut server, 0, "cmd=kvs-putall-pair;key=c;val=3;");
+        assert!(done[0].ends_with("cmd=kvs-putall-response;rc=0;"), "{done:?}");
+        assert!(say(&mut server, 0, "cmd=kvs-get;jobid=kvs-1;key=c;")[0].contains("value=3;"));
+        assert!(say(&mut server, 0, "cmd=kvs-get;key=c;")[0].contains("found=FALSE;"));
+    }
+
+    #[test]
+    fn a_long_command_may_come_in_pieces() {
+        let mut server = joined(1, 1);
+        assert!(say(&mut server, 0, "cmd=kvs-put;key=a;concat=9;").is_empty());
+        assert!(say(&mut server, 0, "cmd=job-getid;")[0].contains("jobid="));
+        assert!(say(&mut server, 0, "cmd=concat;concatid=9;value=1;")[0].contains("kvs-put-response;rc=0;"));
+        let lost = say(&mut server, 0, "cmd=concat;concatid=9;value=1;");
+        assert!(lost[0].starts_with("abort: protocol error: it goes on with a command that has not begun"));
+    }
+
+    #[test]
+    fn a_spawn_may_be_a_series_that_nothing_interrupts() {
+        let mut server = joined(1, 1);
+        assert!(say(&mut server, 0, "cmd=spawn;thrid=1;ncmds=2;preputcount=0;").is_empty());
+        assert!(say(&mut server, 0, "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=a;").is_empty());
+        let asked = say(&mut server, 0, "cmd=spawn-cmd;thrid=1;maxprocs=2;argc=2;argv0=b;argv1=x;");
+        assert!(asked[0].starts_with("Spawn {") && asked.len() == 1, "{asked:?}");
+        let mut server = joined(1, 1);
+        say(&mut server, 0, "cmd=spawn;thrid=1;ncmds=2;preputcount=0;");
+        let lost = say(&mut server, 0, "cmd=job-getid;thrid=2;");
+        assert!(lost[0].starts_with("abort: protocol error: another message of the series is due"), "{lost:?}");
+    }
+
+    #[test]
+    fn who_knows_the_secret_is_let_in_and_nobody_else() {
+        let challenged = |server: &mut Server| {
+            let told = say(server, 0, "cmd=fullinit;authtype=challenge-sha256;");
+            told[0].split(['=', ';']).nth(3).expect("a number").to_owned()
+        };
+        let fresh = || {
+            let mut server = Server::new(Config { pmi2: true, ..Config::default() });
+            server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+            server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+            server.next_action();
+            server
+        };
+        let mut server = fresh();
+        let number = challenged(&mut server);
+        let answer = challenge_answer(b"pmi-conform", number.as_bytes());
+        let told = say(&mut server, 0, &format!("cmd=auth-response-complete;authinfo={answer};"));
+        assert!(told[0].contains("cmd=fullinit-response;"), "{told:?}");
+        let mut server = fresh();
+        let number = challenged(&mut server);
+        let wrong = challenge_answer(b"guessed", number.as_bytes());
+        let told = say(&mut server, 0, &format!("cmd=auth-response-complete;authinfo={wrong};"));
+        assert_eq!(told, ["Close { proc: Proc { group: 0, rank: 0 }, end: false }"]);
+        assert!(say(&mut server, 0, "cmd=job-getid;").is_empty());
     }
 
     #[test]

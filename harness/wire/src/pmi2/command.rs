@@ -7,6 +7,10 @@
 pub enum Command {
     /// Begins, behind the init line that is as in PMI-1.
     Fullinit,
+    /// Goes on with what client and server have to say to each other before fullinit is answered.
+    AuthResponse,
+    /// Ends that.
+    AuthResponseComplete,
     /// Leaves PMI.
     Finalize,
     /// Ends the job.
@@ -17,6 +21,12 @@ pub enum Command {
     JobConnect,
     /// Undoes that.
     JobDisconnect,
+    /// Reads all pairs of a job, so that they can be carried to another server.
+    KvsGetall,
+    /// Brings all pairs of a job from another server.
+    KvsPutall,
+    /// One of them.
+    KvsPutallPair,
     /// Stores a value.
     KvsPut,
     /// Reads a value.
@@ -37,19 +47,28 @@ pub enum Command {
     NameUnpublish,
     /// Starts more processes.
     Spawn,
+    /// One of their programs, where each has a message of its own.
+    SpawnCmd,
+    /// Goes on with a command that is too long for one message.
+    Concat,
     /// Exchanges values with neighbours. Not in the draft: Slurm has it, and `PMIX_Ring` of its library.
     Ring,
 }
 
 impl Command {
     /// All, in the order of the draft.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 24] = [
         Self::Fullinit,
+        Self::AuthResponse,
+        Self::AuthResponseComplete,
         Self::Finalize,
         Self::Abort,
         Self::JobGetid,
         Self::JobConnect,
         Self::JobDisconnect,
+        Self::KvsGetall,
+        Self::KvsPutall,
+        Self::KvsPutallPair,
         Self::KvsPut,
         Self::KvsGet,
         Self::KvsFence,
@@ -60,6 +79,8 @@ impl Command {
         Self::NameLookup,
         Self::NameUnpublish,
         Self::Spawn,
+        Self::SpawnCmd,
+        Self::Concat,
         Self::Ring,
     ];
 
@@ -67,11 +88,16 @@ impl Command {
     pub fn name(self) -> &'static str {
         match self {
             Self::Fullinit => "fullinit",
+            Self::AuthResponse => "auth-response",
+            Self::AuthResponseComplete => "auth-response-complete",
             Self::Finalize => "finalize",
             Self::Abort => "abort",
             Self::JobGetid => "job-getid",
             Self::JobConnect => "job-connect",
             Self::JobDisconnect => "job-disconnect",
+            Self::KvsGetall => "kvs-getall",
+            Self::KvsPutall => "kvs-putall",
+            Self::KvsPutallPair => "kvs-putall-pair",
             Self::KvsPut => "kvs-put",
             Self::KvsGet => "kvs-get",
             Self::KvsFence => "kvs-fence",
@@ -82,19 +108,28 @@ impl Command {
             Self::NameLookup => "name-lookup",
             Self::NameUnpublish => "name-unpublish",
             Self::Spawn => "spawn",
+            Self::SpawnCmd => "spawn-cmd",
+            Self::Concat => "concat",
             Self::Ring => "ring",
         }
     }
 
-    /// The value of `cmd` in the response; `None` for abort, which has none.
+    /// The value of `cmd` in the response; `None` for abort, which has none, and for what is a part of a request.
     pub fn response_name(self) -> Option<&'static str> {
         Some(match self {
             Self::Fullinit => "fullinit-response",
             Self::Finalize => "finalize-response",
-            Self::Abort => return None,
+            Self::Abort
+            | Self::AuthResponse
+            | Self::AuthResponseComplete
+            | Self::KvsPutallPair
+            | Self::SpawnCmd
+            | Self::Concat => return None,
             Self::JobGetid => "job-getid-response",
             Self::JobConnect => "job-connect-response",
             Self::JobDisconnect => "job-disconnect-response",
+            Self::KvsGetall => "kvs-getall-response",
+            Self::KvsPutall => "kvs-putall-response",
             Self::KvsPut => "kvs-put-response",
             Self::KvsGet => "kvs-get-response",
             Self::KvsFence => "kvs-fence-response",
@@ -123,9 +158,12 @@ impl Command {
     pub fn request_keys(self) -> &'static [&'static str] {
         match self {
             Self::Fullinit => &["pmijobid", "pmirank", "threaded", "authtype", "authinfo"],
+            Self::AuthResponse | Self::AuthResponseComplete => &["authinfo"],
             Self::Finalize | Self::JobGetid | Self::KvsFence => &[],
             Self::Abort => &["isworld", "msg", "exitcode", "message"],
-            Self::JobConnect | Self::JobDisconnect => &["jobid"],
+            Self::JobConnect | Self::JobDisconnect | Self::KvsGetall => &["jobid"],
+            Self::KvsPutall => &["jobid", "npair"],
+            Self::KvsPutallPair => &["key", "val"],
             Self::KvsPut | Self::InfoPutnodeattr => &["key", "value"],
             Self::KvsGet => &["jobid", "srcid", "key"],
             Self::InfoGetnodeattr => &["key", "wait"],
@@ -133,6 +171,8 @@ impl Command {
             Self::NamePublish => &["name", "port", "infokeycount"],
             Self::NameLookup | Self::NameUnpublish => &["name", "infokeycount"],
             Self::Spawn => &["ncmds", "preputcount", "subcmd", "maxprocs", "argc", "infokeycount"],
+            Self::SpawnCmd => &["maxprocs", "argc", "infokeycount"],
+            Self::Concat => &["concatid"],
             Self::Ring => &["count", "left", "right"],
         }
     }

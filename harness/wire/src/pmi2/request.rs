@@ -27,6 +27,15 @@ pub enum Request<'a> {
         threaded: Option<bool>,
         /// What the client wants to be authenticated by.
         authtype: Option<Value<'a>>,
+        /// What it has to say for that at once.
+        authinfo: Option<Value<'a>>,
+    },
+    /// `cmd=auth-response` or, if `complete`, `cmd=auth-response-complete`: what the client has to say to the server's own.
+    Auth {
+        /// What.
+        authinfo: Value<'a>,
+        /// That is all that it has to say.
+        complete: bool,
     },
     /// `cmd=finalize`.
     Finalize,
@@ -50,6 +59,25 @@ pub enum Request<'a> {
     JobDisconnect {
         /// Which job.
         jobid: Value<'a>,
+    },
+    /// `cmd=kvs-getall`.
+    KvsGetall {
+        /// Of which job.
+        jobid: Value<'a>,
+    },
+    /// `cmd=kvs-putall`, behind which the pairs come, see [`Series`](super::Series).
+    KvsPutall {
+        /// Of which job they are.
+        jobid: Value<'a>,
+        /// How many.
+        npair: u64,
+    },
+    /// `cmd=kvs-putall-pair`.
+    KvsPutallPair {
+        /// The key.
+        key: Value<'a>,
+        /// The value, `val` on the wire.
+        value: Value<'a>,
     },
     /// `cmd=kvs-put`.
     KvsPut {
@@ -111,6 +139,20 @@ pub enum Request<'a> {
         preput: Vec<(Vec<u8>, Vec<u8>)>,
         /// What is started.
         programs: Vec<Program>,
+    },
+    /// `cmd=spawn` as the draft has it: the programs come behind it, see [`Series`](super::Series).
+    SpawnHead {
+        /// How many.
+        ncmds: u64,
+        /// What is put into the keyval space of the new processes.
+        preput: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// `cmd=spawn-cmd`. Its `argv0` is the program, which has no key of its own.
+    SpawnCmd(Program),
+    /// `cmd=concat`, see [`Concat`](super::Concat).
+    Concat {
+        /// Which command it goes on with.
+        id: Value<'a>,
     },
     /// `cmd=ring`.
     Ring {
@@ -210,6 +252,11 @@ impl<'a> Request<'a> {
                 pmirank: optional(&body, "pmirank", "an unsigned integer", parse_uint)?,
                 threaded: optional(&body, "threaded", "true or false", boolean)?,
                 authtype: body.value("authtype"),
+                authinfo: body.value("authinfo"),
+            },
+            Command::AuthResponse | Command::AuthResponseComplete => Self::Auth {
+                authinfo: need(&body, "authinfo")?,
+                complete: command == Command::AuthResponseComplete,
             },
             Command::Finalize => Self::Finalize,
             Command::Abort => Self::Abort {
@@ -220,6 +267,15 @@ impl<'a> Request<'a> {
             Command::JobGetid => Self::JobGetid,
             Command::JobConnect => Self::JobConnect { jobid: need(&body, "jobid")? },
             Command::JobDisconnect => Self::JobDisconnect { jobid: need(&body, "jobid")? },
+            Command::KvsGetall => Self::KvsGetall { jobid: need(&body, "jobid")? },
+            Command::KvsPutall => Self::KvsPutall {
+                jobid: need(&body, "jobid")?,
+                npair: optional(&body, "npair", "an unsigned integer", parse_uint)?
+                    .ok_or_else(|| RequestError::MissingKey("npair".to_owned()))?,
+            },
+            Command::KvsPutallPair => {
+                Self::KvsPutallPair { key: need(&body, "key")?, value: need(&body, "val")? }
+            }
             Command::KvsPut => Self::KvsPut { key: need(&body, "key")?, value: need(&body, "value")? },
             Command::KvsGet => Self::KvsGet {
                 jobid: body.value("jobid"),
@@ -241,6 +297,8 @@ impl<'a> Request<'a> {
             Command::NameLookup => Self::NameLookup { name: need(&body, "name")? },
             Command::NameUnpublish => Self::NameUnpublish { name: need(&body, "name")? },
             Command::Spawn => spawn(&body)?,
+            Command::SpawnCmd => spawn_cmd(&body)?,
+            Command::Concat => Self::Concat { id: need(&body, "concatid")? },
             Command::Ring => Self::Ring {
                 left: body.value("left").unwrap_or_default(),
                 right: body.value("right").unwrap_or_default(),
@@ -271,7 +329,14 @@ impl<'a> Request<'a> {
             Self::NamePublish { .. } => Command::NamePublish,
             Self::NameLookup { .. } => Command::NameLookup,
             Self::NameUnpublish { .. } => Command::NameUnpublish,
-            Self::Spawn { .. } => Command::Spawn,
+            Self::KvsGetall { .. } => Command::KvsGetall,
+            Self::KvsPutall { .. } => Command::KvsPutall,
+            Self::KvsPutallPair { .. } => Command::KvsPutallPair,
+            Self::Auth { complete: false, .. } => Command::AuthResponse,
+            Self::Auth { complete: true, .. } => Command::AuthResponseComplete,
+            Self::Spawn { .. } | Self::SpawnHead { .. } => Command::Spawn,
+            Self::SpawnCmd(_) => Command::SpawnCmd,
+            Self::Concat { .. } => Command::Concat,
             Self::Ring { .. } => Command::Ring,
         }
     }
@@ -289,19 +354,32 @@ impl<'a> Request<'a> {
         };
         let shown = |b: bool| if b { &b"TRUE"[..] } else { b"FALSE" };
         match self {
-            Self::Fullinit { pmijobid, pmirank, threaded, authtype } => {
+            Self::Fullinit { pmijobid, pmirank, threaded, authtype, authinfo } => {
                 text("pmijobid", pmijobid.as_deref());
                 text("pmirank", pmirank.map(|n| n.to_string()).as_deref().map(str::as_bytes));
                 text("threaded", threaded.map(shown));
                 text("authtype", authtype.as_deref());
+                text("authinfo", authinfo.as_deref());
             }
+            Self::Auth { authinfo, .. } => text("authinfo", Some(authinfo)),
             Self::Abort { isworld, exitcode, message } => {
                 text("isworld", isworld.map(shown));
                 text("exitcode", exitcode.map(|n| n.to_string()).as_deref().map(str::as_bytes));
                 text("msg", message.as_deref());
             }
             Self::Finalize | Self::JobGetid | Self::KvsFence => {}
-            Self::JobConnect { jobid } | Self::JobDisconnect { jobid } => text("jobid", Some(jobid)),
+            Self::JobConnect { jobid } | Self::JobDisconnect { jobid } | Self::KvsGetall { jobid } => {
+                text("jobid", Some(jobid));
+            }
+            Self::KvsPutall { jobid, npair } => {
+                text("jobid", Some(jobid));
+                text("npair", Some(npair.to_string().as_bytes()));
+            }
+            Self::KvsPutallPair { key, value } => {
+                text("key", Some(key));
+                text("val", Some(value));
+            }
+            Self::Concat { id } => text("concatid", Some(id)),
             Self::KvsPut { key, value } | Self::InfoPutnodeattr { key, value } => {
                 text("key", Some(key));
                 text("value", Some(value));
@@ -327,53 +405,55 @@ impl<'a> Request<'a> {
                 text("right", Some(right));
             }
             Self::Spawn { preput, programs } => {
-                let mut number = |key: &str, n: usize| text(key, Some(n.to_string().as_bytes()));
-                number("ncmds", programs.len());
-                number("preputcount", preput.len());
-                for (i, (key, value)) in preput.iter().enumerate() {
-                    text(&format!("ppkey{i}"), Some(key));
-                    text(&format!("ppval{i}"), Some(value));
+                write_preput(out, programs.len() as u64, preput);
+                for program in programs {
+                    write_tuple(out, "subcmd", &program.command);
+                    program.write_to(program.argv.iter(), out);
                 }
-                for Program { command, maxprocs, argv, info } in programs {
-                    text("subcmd", Some(command));
-                    text("maxprocs", Some(maxprocs.to_string().as_bytes()));
-                    text("argc", Some(argv.len().to_string().as_bytes()));
-                    for (i, arg) in argv.iter().enumerate() {
-                        text(&format!("argv{i}"), Some(arg));
-                    }
-                    text("infokeycount", Some(info.len().to_string().as_bytes()));
-                    for (i, (key, value)) in info.iter().enumerate() {
-                        text(&format!("infokey{i}"), Some(key));
-                        text(&format!("infoval{i}"), Some(value));
-                    }
-                }
+            }
+            Self::SpawnHead { ncmds, preput } => write_preput(out, *ncmds, preput),
+            Self::SpawnCmd(program) => {
+                program.write_to(std::iter::once(&program.command).chain(&program.argv), out);
             }
         }
     }
 }
 
-/// Reads a spawn request. What belongs to a program stands behind its `subcmd`.
-fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
-    let number = |section: &Section, key: &'static str, least: Option<u64>| {
-        let value = match (section.get(key), least) {
-            (Some(value), _) => parse_uint(value).ok_or_else(|| bad(key, "an unsigned integer"))?,
-            (None, Some(least)) => least,
-            (None, None) => return Err(RequestError::MissingKey(key.to_owned())),
-        };
-        if value > SPAWN_LIMIT { Err(bad(key, "a number that can be served")) } else { Ok(value) }
-    };
-    let list = |section: &Section, prefix: &str, count: u64| {
-        (0..count)
-            .map(|i| {
-                let key = format!("{prefix}{i}");
-                section.get(&key).map(<[u8]>::to_vec).ok_or(RequestError::MissingKey(key))
-            })
-            .collect::<Result<Vec<_>, _>>()
-    };
+/// A key with a number behind it, and how many there are of it.
+fn write_number(out: &mut Vec<u8>, key: &str, number: u64) {
+    write_tuple(out, key, number.to_string().as_bytes());
+}
+
+fn write_preput(out: &mut Vec<u8>, ncmds: u64, preput: &[(Vec<u8>, Vec<u8>)]) {
+    write_number(out, "ncmds", ncmds);
+    write_number(out, "preputcount", preput.len() as u64);
+    for (i, (key, value)) in preput.iter().enumerate() {
+        write_tuple(out, &format!("ppkey{i}"), key);
+        write_tuple(out, &format!("ppval{i}"), value);
+    }
+}
+
+impl Program {
+    /// What both forms of a spawn request have of it, with these as its `argv`.
+    fn write_to<'b>(&'b self, argv: impl Iterator<Item = &'b Vec<u8>> + Clone, out: &mut Vec<u8>) {
+        write_number(out, "maxprocs", self.maxprocs);
+        write_number(out, "argc", argv.clone().count() as u64);
+        for (i, arg) in argv.enumerate() {
+            write_tuple(out, &format!("argv{i}"), arg);
+        }
+        write_number(out, "infokeycount", self.info.len() as u64);
+        for (i, (key, value)) in self.info.iter().enumerate() {
+            write_tuple(out, &format!("infokey{i}"), key);
+            write_tuple(out, &format!("infoval{i}"), value);
+        }
+    }
+}
+
+/// The tuples of a body, those behind each `subcmd` by themselves.
+fn sections(body: &Body<'_>) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     for tuple in body.tuples() {
-        let key = tuple.key;
-        if key == b"subcmd" {
+        if tuple.key == b"subcmd" {
             sections.push(Section::default());
         }
         let value = match body.semicolons() {
@@ -381,31 +461,37 @@ fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
             Semicolons::Plain => tuple.value.to_vec(),
         };
         if let Some(last) = sections.last_mut() {
-            last.0.entry(key.to_vec()).or_insert(value);
+            last.0.entry(tuple.key.to_vec()).or_insert(value);
         }
     }
+    sections
+}
+
+/// Reads a spawn request. What belongs to a program stands behind its `subcmd`, or in a message of its own.
+fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
+    let sections = sections(body);
     let head = &sections[0];
-    let ncmds = number(head, "ncmds", None)?;
-    let count = number(head, "preputcount", Some(0))?;
-    let preput = list(head, "ppkey", count)?.into_iter().zip(list(head, "ppval", count)?).collect();
-    let program = |section: &Section| {
-        let argc = number(section, "argc", Some(0))?;
-        let pairs = number(section, "infokeycount", Some(0))?;
-        Ok(Program {
-            command: section.get("subcmd").unwrap_or_default().to_vec(),
-            maxprocs: number(section, "maxprocs", None)?,
-            argv: list(section, "argv", argc)?,
-            info: list(section, "infokey", pairs)?
-                .into_iter()
-                .zip(list(section, "infoval", pairs)?)
-                .collect(),
-        })
-    };
-    let programs = sections[1..].iter().map(program).collect::<Result<Vec<_>, RequestError>>()?;
+    let ncmds = head.number("ncmds", None)?;
+    let count = head.number("preputcount", Some(0))?;
+    let preput = head.list("ppkey", count)?.into_iter().zip(head.list("ppval", count)?).collect();
+    if sections.len() == 1 && head.get("maxprocs").is_none() && ncmds > 0 {
+        return Ok(Request::SpawnHead { ncmds, preput });
+    }
+    let programs = sections[1..].iter().map(Section::program).collect::<Result<Vec<_>, RequestError>>()?;
     if programs.len() as u64 != ncmds || programs.is_empty() {
         return Err(bad("ncmds", "the number of programs"));
     }
     Ok(Request::Spawn { preput, programs })
+}
+
+/// Reads a program of a spawn request that has a message of its own.
+fn spawn_cmd<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
+    let mut program = sections(body)[0].program()?;
+    if program.argv.is_empty() {
+        return Err(RequestError::MissingKey("argv0".to_owned()));
+    }
+    program.command = program.argv.remove(0);
+    Ok(Request::SpawnCmd(program))
 }
 
 /// The tuples of a spawn request that belong together.
@@ -415,6 +501,36 @@ struct Section(std::collections::HashMap<Vec<u8>, Vec<u8>>);
 impl Section {
     fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.get(key.as_bytes()).map(Vec::as_slice)
+    }
+
+    /// A number; what it is at `least` where it may be missing.
+    fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, RequestError> {
+        let value = match (self.get(key), least) {
+            (Some(value), _) => parse_uint(value).ok_or_else(|| bad(key, "an unsigned integer"))?,
+            (None, Some(least)) => least,
+            (None, None) => return Err(RequestError::MissingKey(key.to_owned())),
+        };
+        if value > SPAWN_LIMIT { Err(bad(key, "a number that can be served")) } else { Ok(value) }
+    }
+
+    /// The values of so many keys that are numbered.
+    fn list(&self, prefix: &str, count: u64) -> Result<Vec<Vec<u8>>, RequestError> {
+        let value = |i| {
+            let key = format!("{prefix}{i}");
+            self.get(&key).map(<[u8]>::to_vec).ok_or(RequestError::MissingKey(key))
+        };
+        (0..count).map(value).collect()
+    }
+
+    fn program(&self) -> Result<Program, RequestError> {
+        let argc = self.number("argc", Some(0))?;
+        let pairs = self.number("infokeycount", Some(0))?;
+        Ok(Program {
+            command: self.get("subcmd").unwrap_or_default().to_vec(),
+            maxprocs: self.number("maxprocs", None)?,
+            argv: self.list("argv", argc)?,
+            info: self.list("infokey", pairs)?.into_iter().zip(self.list("infoval", pairs)?).collect(),
+        })
     }
 }
 
@@ -434,7 +550,17 @@ mod tests {
     #[case(b"cmd=abort;exitcode=7;message=a b;", Request::Abort {
         isworld: None, exitcode: Some(7), message: Some(b"a b".into()) })]
     #[case(b"cmd=fullinit;pmijobid=1;pmirank=0;threaded=FALSE;", Request::Fullinit {
-        pmijobid: Some(b"1".into()), pmirank: Some(0), threaded: Some(false), authtype: None })]
+        pmijobid: Some(b"1".into()), pmirank: Some(0), threaded: Some(false), authtype: None, authinfo: None })]
+    #[case(b"cmd=fullinit;authtype=challenge-sha256;authinfo=x;", Request::Fullinit {
+        pmijobid: None, pmirank: None, threaded: None, authtype: Some(b"challenge-sha256".into()),
+        authinfo: Some(b"x".into()) })]
+    #[case(b"cmd=auth-response-complete;authinfo=ab12;", Request::Auth { authinfo: b"ab12".into(), complete: true })]
+    #[case(b"cmd=kvs-putall;thrid=1;jobid=j;npair=2;", Request::KvsPutall { jobid: b"j".into(), npair: 2 })]
+    #[case(b"cmd=kvs-putall-pair;thrid=1;key=k;val=v;", Request::KvsPutallPair { key: b"k".into(), value: b"v".into() })]
+    #[case(b"cmd=spawn;thrid=1;ncmds=2;preputcount=1;ppkey0=k;ppval0=v;", Request::SpawnHead {
+        ncmds: 2, preput: vec![(b"k".to_vec(), b"v".to_vec())] })]
+    #[case(b"cmd=spawn-cmd;thrid=1;maxprocs=3;argc=2;argv0=a.out;argv1=x;infokeycount=0;", Request::SpawnCmd(Program {
+        command: b"a.out".to_vec(), maxprocs: 3, argv: vec![b"x".to_vec()], info: Vec::new() }))]
     fn requests_as_they_are_in_use(#[case] body: &[u8], #[case] request: Request<'_>) {
         assert_eq!(Request::parse(body, Plain).unwrap(), request);
     }
@@ -449,6 +575,12 @@ mod tests {
     #[case(b"cmd=spawn;ncmds=2;subcmd=a;maxprocs=1;", "the value of \"ncmds\" is not the number of programs")]
     #[case(b"cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;argc=2;argv0=x;", "the key \"argv1\" is missing")]
     #[case(b"cmd=spawn;ncmds=1;subcmd=a;", "the key \"maxprocs\" is missing")]
+    #[case(b"cmd=spawn;ncmds=1;maxprocs=1;", "the value of \"ncmds\" is not the number of programs")]
+    #[case(b"cmd=spawn;ncmds=0;", "the value of \"ncmds\" is not the number of programs")]
+    #[case(b"cmd=spawn-cmd;maxprocs=1;argc=0;", "the key \"argv0\" is missing")]
+    #[case(b"cmd=kvs-putall;jobid=j;", "the key \"npair\" is missing")]
+    #[case(b"cmd=kvs-putall;jobid=j;npair=-1;", "the value of \"npair\" is not an unsigned integer")]
+    #[case(b"cmd=concat;", "the key \"concatid\" is missing")]
     #[case(b"cmd=spawn;ncmds=99999999999;", "the value of \"ncmds\" is not a number that can be served")]
     fn what_is_none_is_told(#[case] body: &[u8], #[case] error: &str) {
         assert_eq!(Request::parse(body, Doubled).unwrap_err().to_string(), error);
@@ -469,6 +601,13 @@ mod tests {
                 Request::KvsPut { key: text().into(), value: text().into() },
                 Request::NamePublish { name: text().into(), port: text().into() },
                 Request::Ring { left: text().into(), right: text().into() },
+                Request::KvsGetall { jobid: text().into() },
+                Request::KvsPutall { jobid: text().into(), npair: 7 },
+                Request::KvsPutallPair { key: text().into(), value: text().into() },
+                Request::Auth { authinfo: text().into(), complete: false },
+                Request::Concat { id: text().into() },
+                Request::SpawnHead { ncmds: 2, preput: vec![(text(), text())] },
+                Request::SpawnCmd(program.clone()),
                 Request::Spawn { preput: vec![(text(), text())], programs: vec![program.clone(), program] },
             ];
             for request in requests {

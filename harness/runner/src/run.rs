@@ -391,16 +391,23 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
         if offers.unspoken.contains_key(&dialect) {
             continue;
         }
-        let word = match need {
-            Need::Upstream => continue,
-            Need::Spawn => "spawn",
-            Need::Names => "names",
-        };
+        if need == Need::Upstream {
+            continue;
+        }
+        let word = need.word();
         let offer = match claims.get(&need) {
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
+            None if upstream && need.is_of_draft_only() => (false, PASSED_ON.to_owned()),
+            None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
             None => match lacking(suite, dialect, need, target, options) {
                 None => (true, String::new()),
+                Some(seen) if need.is_of_draft_only() => (
+                    false,
+                    format!(
+                        "it does not offer {word}: asked once, it answered {seen}; --has {word} makes it a duty"
+                    ),
+                ),
                 Some(seen) => (
                     false,
                     format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"),
@@ -422,7 +429,7 @@ fn lacking(
 ) -> Option<String> {
     let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream, _) => return None,
+        (_, Need::Upstream, _) | (_, Need::SpawnCmd, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
         (Target::Library(..), Need::Names, Dialect::Pmi1) => {
@@ -441,20 +448,32 @@ fn lacking(
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
         (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
+        (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
+        (_, Need::Auth, _) => (include_str!("probes/pmi2-auth.pmi"), b"cmd=fullinit"),
+        (_, Need::JobConnect, _) => (include_str!("probes/pmi2-job-connect.pmi"), b"cmd=job-connect"),
+        (_, Need::KvsGetall, _) => (include_str!("probes/pmi2-kvs-getall.pmi"), b"cmd=kvs-getall"),
     };
     // What cannot be asked is told by the scenarios themselves.
     let (outcome, _) = play_probe(suite, text, target, options)?.ok()?;
     match target {
         // Who asks the process manager has it. One that asks nothing has no say in how that is done.
         Target::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
-        _ => refusal(&outcome, request),
+        _ => refusal(&outcome, need, request),
     }
 }
+
+/// Why a bare proxy is not asked for what only the draft has.
+const PASSED_ON: &str =
+    "a proxy passes on what it does not know, and the upstream that would answer is played by us";
+
+/// Why nobody is asked for a spawn whose programs come in messages of their own.
+const UNASKED: &str = "it is not asked whether it offers spawn-cmd: Hydra starts processes without end where a spawn does not say how many; \
+     --has spawn-cmd makes it a duty";
 
 /// How a server answered an offer of PMI-2, if not by taking it.
 fn speaks_no_pmi2(suite: &Suite, target: &Target, options: &Options) -> Option<String> {
     let (outcome, _) = play_probe(suite, include_str!("probes/pmi2.pmi"), target, options)?.ok()?;
-    refusal(&outcome, b"cmd=init")
+    refusal(&outcome, Need::Spawn, b"cmd=init")
 }
 
 /// The dialects of these scenarios.
@@ -472,8 +491,8 @@ fn asks(outcome: &Outcome, request: &[u8]) -> bool {
 }
 
 /// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.
-/// Silence, a crash, and a promise that is not kept are no refusals.
-fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
+/// Silence, a crash, and a promise that is not kept are no refusals; but of what nobody has to have, silence is one.
+fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
     let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     let mut asked = None;
     for event in &outcome.events {
@@ -484,6 +503,9 @@ fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
                 return Some("the end of the connection".to_owned());
+            }
+            What::NoAnswer { proc, .. } if asked == Some(*proc) && need.is_of_draft_only() => {
+                return Some("nothing".to_owned());
             }
             _ => continue,
         };
@@ -497,8 +519,13 @@ fn refusal(outcome: &Outcome, request: &[u8]) -> Option<String> {
                     let granted = match framing {
                         Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
                             .is_ok_and(|r| r.is_success() && takes_offer(request, &r)),
+                        Framing::Frames if need == Need::Auth => {
+                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
+                        }
                         Framing::Frames => {
-                            pmi2::Response::parse(text, Semicolons::Plain).is_ok_and(|r| r.is_success())
+                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
+                                || pmi2::Response::parse(text, Semicolons::Plain)
+                                    .is_ok_and(|r| r.is_success())
                         }
                     };
                     return (!granted).then(|| format!("\"{}\"", text.escape_ascii()));

@@ -267,16 +267,39 @@ pub enum Need {
     Names,
     /// `upstream`: its launcher is played by us, as that of a bare proxy.
     Upstream,
+    /// `concat`: a command in several messages.
+    Concat,
+    /// `auth`: the handshake challenge-sha256.
+    Auth,
+    /// `job-connect`: the values of another job.
+    JobConnect,
+    /// `kvs-getall`: all pairs of a job, and those of a job that another server serves.
+    KvsGetall,
+    /// `spawn-cmd`: a spawn with a message for each program.
+    SpawnCmd,
 }
 
 impl Need {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("spawn", Self::Spawn),
+        ("names", Self::Names),
+        ("upstream", Self::Upstream),
+        ("concat", Self::Concat),
+        ("auth", Self::Auth),
+        ("job-connect", Self::JobConnect),
+        ("kvs-getall", Self::KvsGetall),
+        ("spawn-cmd", Self::SpawnCmd),
+    ];
+
     /// How it is written.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Spawn => "spawn",
-            Self::Names => "names",
-            Self::Upstream => "upstream",
-        }
+    pub fn word(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
+    }
+
+    /// Whether only the draft of PMI-2 has it, and no implementation that is known.
+    pub fn is_of_draft_only(self) -> bool {
+        !matches!(self, Self::Spawn | Self::Names | Self::Upstream)
     }
 }
 
@@ -632,6 +655,8 @@ pub enum Piece {
     Fill(Expr),
     /// `<junk EXPR>`: that many bytes of a fixed pseudo-random sequence over all 256 values but LF.
     Junk(Expr),
+    /// `<answer $name>`: what answers the challenge that the name stands for, by PMI-2's handshake challenge-sha256.
+    Answer(String),
     /// `<|>`: a write ends here.
     Cut,
     /// `<uint>`, `<word>` ...: in an expectation, anything of this type.

@@ -442,7 +442,7 @@ impl Checker<'_> {
 
     fn names(&mut self, piece: &Piece, span: Span, place: Place) {
         match piece {
-            Piece::Var(name) => self.used(name, span, place),
+            Piece::Var(name) | Piece::Answer(name) => self.used(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
             Piece::Calc(n) => self.expr(n, place),
             Piece::Fill(n) | Piece::Junk(n) => {
@@ -846,7 +846,10 @@ impl Checker<'_> {
 
     fn response(&mut self, span: Span, text: Option<&str>) {
         let commands = vocabulary::commands(self.scenario.dialect);
-        let request = text.and_then(|text| commands.iter().find(|(request, _)| *request == text));
+        // Both sides say auth-response.
+        let request = text
+            .filter(|text| commands.iter().all(|(_, response)| response != text))
+            .and_then(|text| commands.iter().find(|(request, _)| *request == text));
         if let Some((request, response)) = request {
             let diagnostic = self.sink.error(span, format!("`{request}` is a request"));
             diagnostic.label(match *response {

@@ -19,7 +19,6 @@ const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
 
 const PARTIES: &[&str] = &["server", "client", "library"];
-const NEEDS: &[&str] = &["spawn", "names", "upstream"];
 const GRADES: &[&str] = &["pass", "note", "warn", "fail"];
 const PROCESS_WORDS: &[&str] =
     &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "set"];
@@ -207,14 +206,10 @@ impl<'a> Parser<'a> {
             "needs" => {
                 for span in words {
                     let word = self.of(span);
-                    let value = match word {
-                        "spawn" => Need::Spawn,
-                        "names" => Need::Names,
-                        "upstream" => Need::Upstream,
-                        _ => {
-                            self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, NEEDS);
-                            continue;
-                        }
+                    let Some((_, value)) = Need::NAMES.into_iter().find(|(name, _)| *name == word) else {
+                        let words = Need::NAMES.map(|(name, _)| name);
+                        self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, &words);
+                        continue;
                     };
                     self.scenario.needs.push(Spanned { value, span });
                 }

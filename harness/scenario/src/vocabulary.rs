@@ -1,6 +1,6 @@
 //! The words of RFC 13 and of PMI-2 that the checker knows, for suggestions and to tell a slip of the pen from intent.
 
-use pmi_wire::pmi2::Command;
+use pmi_wire::pmi2::{Command, Part};
 
 use crate::ast::Dialect;
 
@@ -28,7 +28,8 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
         Dialect::Pmi1 => COMMANDS.to_vec(),
         Dialect::Pmi2 => {
             let of_frames = Command::ALL.map(|c| (c.name(), c.response_name().unwrap_or_default()));
-            [("init", "response_to_init")].into_iter().chain(of_frames).collect()
+            let parts = Part::NAMES.map(|(name, _)| ("", name));
+            [("init", "response_to_init")].into_iter().chain(of_frames).chain(parts).collect()
         }
     }
 }
@@ -40,7 +41,8 @@ pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
         Dialect::Pmi2 => {
             let common = ["cmd", "thrid", "rc", "errmsg", "pmi_version", "pmi_subversion"];
             let own = Command::ALL.into_iter().flat_map(Command::response_keys).copied();
-            common.into_iter().chain(own).collect()
+            let parts = Part::NAMES.into_iter().flat_map(|(_, keys)| keys).copied();
+            common.into_iter().chain(own).chain(parts).collect()
         }
     }
 }

@@ -12,6 +12,9 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
+/// What an implementation may lack, as `--has` and `--lacks` say it.
+const OPTIONAL: [&str; 7] = ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    conforms, or deviates only as recorded (broken SHOULDs are shown)
@@ -153,10 +156,10 @@ pub(super) struct Judge {
     )]
     pub(super) library: Option<PathBuf>,
     /// Optional operations that it offers, so that lacking them is a failure: spawn, names
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
     /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
     /// part that the scenarios give it

@@ -123,6 +123,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         behaviour,
         kvs_prefix,
         pmi2: true,
+        seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };
     match serve::run(ServeOptions { ranks, config, command, verbose }) {

@@ -34,7 +34,7 @@ fn refused(misuse: Misuse) -> Code {
         Misuse::BadKey => Code::InvalidKey,
         Misuse::TooLong => Code::InvalidVal,
         Misuse::Order => Code::ErrInit,
-        Misuse::Pending | Misuse::Over => Code::Fail,
+        Misuse::Pending | Misuse::NoChallenge | Misuse::Over => Code::Fail,
     }
 }
 
@@ -55,6 +55,7 @@ impl Session {
             pmirank: number("PMI_RANK").and_then(|rank| u64::try_from(rank).ok()),
             threaded: Some(false),
             authtype: None,
+            authinfo: None,
         };
         let told = session.ask(&request, |response| {
             let spawned = response.get("spawner-jobid").is_some();

@@ -264,6 +264,45 @@ mod kinds {
         FinalizeEndsGroup,
         FinalizeStopsServing,
         OneAtATime,
+        ConcatFirstPiece,
+        ConcatNotBeforeFullinit,
+        ConcatOneStream,
+        ConcatDropsMiddle,
+        ConcatAnswersPieces,
+        ConcatShort,
+        AuthNotAsked,
+        AuthAnyAnswer,
+        AuthEmptyAnswer,
+        AuthOthersAnswer,
+        AuthNumberFirst,
+        AuthSameNumber,
+        AuthNoAnswer,
+        AuthNoInteger,
+        AuthNegative,
+        AuthRefusesByCode,
+        ConnectUnknown,
+        ConnectOne,
+        ConnectNeedless,
+        ConnectReadsOwn,
+        ConnectNeedsCopy,
+        DisconnectKeeps,
+        DisconnectAll,
+        GetallPairLost,
+        GetallSome,
+        GetallCountLast,
+        GetallReadsOwn,
+        GetallBackwards,
+        PutallLost,
+        PutallLastLost,
+        PutallIntoOwn,
+        PutallEarly,
+        PutallReplaces,
+        PutallRefused,
+        SpawnCmdFirst,
+        SpawnCmdNoPreput,
+        SpawnCmdNameIsArgument,
+        SpawnCmdEarly,
+        SpawnCmdSameCount,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +328,7 @@ mod kinds {
 }
 
 impl Pmi2Effect {
-    /// The command that it is about; `None` where it shows while something is started.
+    /// The command that it is about; `None` where it shows elsewhere than when that is read.
     pub(crate) fn command(self) -> Option<Command> {
         Some(match self {
             Self::PutLost | Self::PutReplaces | Self::PutIntoAllJobs => Command::KvsPut,
@@ -315,13 +354,10 @@ impl Pmi2Effect {
             Self::NameStays => Command::NameUnpublish,
             Self::NameOwnOnly => Command::NameLookup,
             Self::SpawnNothing => Command::Spawn,
-            Self::OneAtATime
-            | Self::SpawnOneTooFew
-            | Self::SpawnNoPreput
-            | Self::SpawnFirstProgramOnly
-            | Self::SpawnNoArguments => return None,
             Self::AbortIgnored | Self::AbortSenderOnly | Self::AbortSparesLast => Command::Abort,
             Self::FinalizeEndsGroup | Self::FinalizeStopsServing => Command::Finalize,
+            // Looked for where they show.
+            _ => return None,
         })
     }
 }

@@ -360,7 +360,13 @@ mod tests {
     }
 
     fn fullinit() -> Request<'static> {
-        Request::Fullinit { pmijobid: None, pmirank: Some(0), threaded: Some(false), authtype: None, authinfo: None }
+        Request::Fullinit {
+            pmijobid: None,
+            pmirank: Some(0),
+            threaded: Some(false),
+            authtype: None,
+            authinfo: None,
+        }
     }
 
     fn put(value: &[u8]) -> Request<'_> {
@@ -462,7 +468,9 @@ mod tests {
         let spawn = Whole::Spawn { preput: Vec::new(), programs: vec![program; 2] };
         let asked = client.ask_in_series(&spawn, None).unwrap();
         server.receive(pmi_wire::Proc { group: 0, rank: 0 }, &asked);
-        assert!(matches!(server.next_action(), Some(crate::Action::Spawn { programs, .. }) if programs.len() == 2));
+        assert!(
+            matches!(server.next_action(), Some(crate::Action::Spawn { programs, .. }) if programs.len() == 2)
+        );
     }
 
     #[test]

@@ -33,11 +33,8 @@ pub(super) struct Challenge {
     pub(super) number: String,
 }
 
-/// Most bytes of commands of a process that are not complete. The draft has about 64 KiB be enough.
-const CONCAT_LIMIT: usize = 256 * 1024;
-
 /// What a process has beyond PMI-1.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pmi2Process {
     /// Its fullinit has been answered.
     pub(super) joined: bool,
@@ -51,20 +48,6 @@ pub(super) struct Pmi2Process {
     /// Requests of several messages that are not complete, each with its `thrid`.
     pub(super) series: Vec<(Option<Vec<u8>>, Series)>,
     pub(super) challenge: Option<Challenge>,
-}
-
-impl Default for Pmi2Process {
-    fn default() -> Self {
-        Self {
-            joined: false,
-            held: Vec::new(),
-            fences: 0,
-            connected: Vec::new(),
-            concat: Concat::new(CONCAT_LIMIT),
-            series: Vec::new(),
-            challenge: None,
-        }
-    }
 }
 
 impl Pmi2Process {

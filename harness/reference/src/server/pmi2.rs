@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use pmi_wire::pmi2::{
-    CHALLENGE_SHA256, Command, Program, Request, Semicolons, Series, SeriesError, Whole, ConcatError, challenge_answer,
+    Body, CHALLENGE_SHA256, Command, ConcatError, Program, Request, Semicolons, Series, SeriesError, Whole,
+    challenge_answer,
 };
 use pmi_wire::{Proc, SpawnProgram, place};
 
@@ -113,18 +114,30 @@ impl Server {
                 reply(command).with("jobid", jobid)
             }
             Request::JobConnect { jobid } => match self.job(&jobid) {
+                _ if self.has(from, Pmi2Effect::ConnectUnknown) => reply(command).with("kvscopy", "no"),
                 Some(_) => {
+                    if self.has(from, Pmi2Effect::ConnectOne) {
+                        self.proc(from).pmi2.connected.clear();
+                    }
+                    let copy = self.has(from, Pmi2Effect::ConnectNeedsCopy);
                     let connected = &mut self.proc(from).pmi2.connected;
                     if !connected.iter().any(|id| *id == *jobid) {
                         connected.push(jobid.into_owned());
                     }
-                    reply(command).with("kvscopy", "no")
+                    reply(command).with("kvscopy", if copy { "yes" } else { "no" })
                 }
                 None => fail(command, "unknown jobid"),
             },
             Request::JobDisconnect { jobid } => {
+                let keeps = self.has(from, Pmi2Effect::DisconnectKeeps);
+                let all = self.has(from, Pmi2Effect::DisconnectAll);
                 let connected = &mut self.proc(from).pmi2.connected;
                 match connected.iter().position(|id| *id == *jobid) {
+                    Some(_) if keeps => reply(command),
+                    Some(_) if all => {
+                        connected.clear();
+                        reply(command)
+                    }
                     Some(at) => {
                         connected.swap_remove(at);
                         reply(command)
@@ -144,8 +157,13 @@ impl Server {
                 match jobid.as_deref().map_or(Some(group), |id| self.readable_job(from, id)) {
                     None => fail(command, "not connected with this job"),
                     Some(job) => {
-                        let brought = jobid.and_then(|id| self.groups[group].brought.get(&*id)?.get(&*key));
-                        Self::found(reply(command), self.groups[job].kvs.get(&*key).or(brought))
+                        let brought =
+                            jobid.and_then(|id| self.groups[group].brought.get(&*id)?.get(&*key)).cloned();
+                        let apart = job != group && self.has(from, Pmi2Effect::ConnectNeedsCopy);
+                        let own = job != group && self.has(from, Pmi2Effect::ConnectReadsOwn);
+                        let job = if own { group } else { job };
+                        let value = self.groups[job].kvs.get(&*key).filter(|_| !apart);
+                        Self::found(reply(command), value.or(brought.as_ref()))
                     }
                 }
             }
@@ -212,10 +230,13 @@ impl Server {
     }
 
     /// The job of this id, if the process may read its values: its own, or one that it has connected with.
-    fn readable_job(&self, p: Proc, id: &[u8]) -> Option<usize> {
+    fn readable_job(&mut self, p: Proc, id: &[u8]) -> Option<usize> {
         let group = p.group as usize;
         if self.groups[group].kvsname == id {
             return Some(group);
+        }
+        if self.has(p, Pmi2Effect::ConnectNeedless) {
+            return self.job(id);
         }
         let process = &self.groups[group].procs[p.rank as usize].pmi2;
         process.connected.iter().any(|connected| connected == id).then(|| self.job(id)).flatten()
@@ -223,15 +244,33 @@ impl Server {
 
     /// How many pairs a job has, and each of them.
     fn tell_all(&mut self, to: Proc, thrid: Option<&[u8]>, job: usize, jobid: &[u8]) {
+        let apart = job != to.group as usize && self.has(to, Pmi2Effect::ConnectNeedsCopy);
+        let job = if self.has(to, Pmi2Effect::GetallReadsOwn) { to.group as usize } else { job };
+        let some = self.has(to, Pmi2Effect::GetallSome);
+        let lost = self.has(to, Pmi2Effect::GetallPairLost);
+        let count_last = self.has(to, Pmi2Effect::GetallCountLast);
+        let backwards = self.has(to, Pmi2Effect::GetallBackwards);
         let brought = self.groups[to.group as usize].brought.get(jobid);
         let mut pairs: BTreeMap<_, _> = brought.into_iter().flatten().collect();
-        pairs.extend(&self.groups[job].kvs);
+        if !apart {
+            pairs.extend(&self.groups[job].kvs);
+        }
+        let mut pairs: Vec<_> = pairs.into_iter().take(if some { 32 } else { usize::MAX }).collect();
         let part = |name| FrameReply::part(Command::KvsGetall, name, thrid.map(<[u8]>::to_vec));
         let count = part("kvs-getall-paircount-response").with("npair", pairs.len().to_string());
         let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| {
             part("kvs-getall-pair-response").with("key", key.clone()).with("val", value.clone())
         };
-        let told: Vec<FrameReply> = std::iter::once(count).chain(pairs.into_iter().map(pair)).collect();
+        if lost {
+            pairs.pop();
+        }
+        let mut told: Vec<FrameReply> = std::iter::once(count).chain(pairs.into_iter().map(pair)).collect();
+        if count_last {
+            told.rotate_left(1);
+        }
+        if backwards {
+            told[1..].reverse();
+        }
         for reply in told {
             self.send_frame(to, reply);
         }
@@ -241,6 +280,9 @@ impl Server {
 
     /// The whole command, if this message is all of it or the end of it.
     fn put_together<'b>(&mut self, from: Proc, body: &'b [u8]) -> Result<Option<Cow<'b, [u8]>>, ConcatError> {
+        if self.effects.is_some() && contains(body, b"concat") {
+            return self.affected_piece(from, body).map(|whole| whole.map(Cow::Owned));
+        }
         self.proc(from).pmi2.concat.push(body, Semicolons::Doubled)
     }
 
@@ -261,6 +303,13 @@ impl Server {
             }
             None => return false,
         };
+        let early = match series.is_spawn() {
+            true => (Command::Spawn, Pmi2Effect::SpawnCmdEarly),
+            false => (Command::KvsPutall, Pmi2Effect::PutallEarly),
+        };
+        if self.has(from, early.1) {
+            self.send_frame(from, FrameReply::ok(early.0, own.clone()));
+        }
         match series.push(request) {
             Ok(()) => self.gather(from, own, series),
             Err(error) => self.protocol_error(from, &error.to_string(), body),
@@ -272,7 +321,10 @@ impl Server {
     fn gather(&mut self, from: Proc, thrid: Option<Vec<u8>>, series: Series) {
         match series.finish() {
             Err(series) => self.proc(from).pmi2.series.push((thrid, series)),
-            Ok(Whole::Spawn { preput, programs }) => self.pmi2_spawn(from, thrid, preput, programs),
+            Ok(Whole::Spawn { mut preput, mut programs }) => {
+                self.affect_series(from, &mut preput, &mut programs);
+                self.pmi2_spawn(from, thrid, preput, programs);
+            }
             Ok(Whole::Putall { jobid, pairs }) => {
                 let command = Command::KvsPutall;
                 let reply = match self.bring(from, jobid, pairs) {
@@ -287,13 +339,30 @@ impl Server {
     /// Keeps the pairs of another job.
     fn bring(&mut self, p: Proc, jobid: Vec<u8>, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), &'static str> {
         let own = self.groups[p.group as usize].kvsname == jobid;
+        if self.has(p, Pmi2Effect::PutallRefused) {
+            return Err("no help is needed");
+        }
         if own || self.readable_job(p, &jobid).is_none() {
             return Err("not connected with this job");
         }
         if let Some(why) = pairs.iter().find_map(|(key, value)| Self::too_long(key, value)) {
             return Err(why);
         }
-        self.groups[p.group as usize].brought.entry(jobid).or_default().extend(pairs);
+        let mut pairs = pairs;
+        if self.has(p, Pmi2Effect::PutallLost) {
+            pairs.clear();
+        }
+        if self.has(p, Pmi2Effect::PutallLastLost) {
+            pairs.pop();
+        }
+        let replaces = self.has(p, Pmi2Effect::PutallReplaces);
+        let into_own = self.has(p, Pmi2Effect::PutallIntoOwn);
+        let group = &mut self.groups[p.group as usize];
+        let brought = if into_own { &mut group.kvs } else { group.brought.entry(jobid).or_default() };
+        if replaces {
+            brought.clear();
+        }
+        brought.extend(pairs);
         Ok(())
     }
 
@@ -301,11 +370,20 @@ impl Server {
 
     /// Asks a process to prove that it knows the secret, before its fullinit is answered.
     fn challenge(&mut self, from: Proc, thrid: Option<Vec<u8>>) {
-        self.challenges += 1;
-        let text = format!("{}/{}/{}/{}", self.config.seed, self.challenges, from.group, from.rank);
+        if self.has(from, Pmi2Effect::AuthNotAsked) {
+            let reply = self.fullinit(from, thrid);
+            return self.send_frame(from, reply);
+        }
+        self.challenges += u64::from(!self.has(from, Pmi2Effect::AuthSameNumber));
+        let text = format!("{}/{}", self.config.seed, self.challenges);
         let hash = challenge_answer(&self.config.secret, text.as_bytes());
         // It has 60 bits, so that it is an integer to everybody.
-        let number = u64::from_str_radix(&hash[..15], 16).unwrap_or_default().to_string();
+        let number = u64::from_str_radix(&hash[..15], 16).unwrap_or_default();
+        let number = match () {
+            () if self.has(from, Pmi2Effect::AuthNoInteger) => format!("{number:#x}"),
+            () if self.has(from, Pmi2Effect::AuthNegative) => format!("-{number}"),
+            () => number.to_string(),
+        };
         let reply = FrameReply::part(Command::Fullinit, "auth-response", thrid.clone());
         self.send_frame(from, reply.with("authinfo", number.clone()));
         self.proc(from).pmi2.challenge = Some(Challenge { thrid, number });
@@ -315,15 +393,42 @@ impl Server {
     /// closed.
     fn authenticate(&mut self, from: Proc, authinfo: &[u8], complete: bool) {
         let Some(Challenge { thrid, number }) = self.proc(from).pmi2.challenge.take() else { return };
-        let due = challenge_answer(&self.config.secret, number.as_bytes());
-        if complete && authinfo.eq_ignore_ascii_case(due.as_bytes()) {
+        let right = self.is_proof(from, &number, authinfo);
+        if right && self.has(from, Pmi2Effect::AuthNoAnswer) {
+            return;
+        }
+        if complete && right {
             let reply = self.fullinit(from, thrid);
+            return self.send_frame(from, reply);
+        }
+        if self.has(from, Pmi2Effect::AuthRefusesByCode) {
+            let reply = FrameReply::fail(Command::Fullinit, thrid, FAILED, "not authenticated");
             return self.send_frame(from, reply);
         }
         self.proc(from).phase = Phase::Closed;
         self.groups[from.group as usize].left += 1;
         self.actions.push_back(Action::Close { proc: from, end: false });
         self.fail_fence(from);
+    }
+
+    /// Whether this is the hash of the secret and the number, in digits of either case.
+    fn is_proof(&mut self, from: Proc, number: &str, authinfo: &[u8]) -> bool {
+        let secret = self.config.secret.clone();
+        let due = match self.has(from, Pmi2Effect::AuthNumberFirst) {
+            true => challenge_answer(number.as_bytes(), &secret),
+            false => challenge_answer(&secret, number.as_bytes()),
+        };
+        if self.has(from, Pmi2Effect::AuthOthersAnswer) {
+            let group = &self.groups[from.group as usize];
+            let others = group.procs.iter().filter_map(|proc| proc.pmi2.challenge.as_ref());
+            let mut due = others.map(|other| challenge_answer(&secret, other.number.as_bytes()));
+            if due.any(|due| due.as_bytes() == authinfo) {
+                return true;
+            }
+        }
+        self.has(from, Pmi2Effect::AuthAnyAnswer)
+            || (authinfo.is_empty() && self.has(from, Pmi2Effect::AuthEmptyAnswer))
+            || authinfo.eq_ignore_ascii_case(due.as_bytes())
     }
 
     fn fullinit(&mut self, from: Proc, thrid: Option<Vec<u8>>) -> FrameReply {
@@ -383,7 +488,7 @@ impl Server {
 
     /// The draft names an error code for it, and so has it be answered.
     fn unknown_command(&mut self, from: Proc, thrid: Option<Vec<u8>>, body: &[u8]) {
-        let cmd = pmi_wire::pmi2::Body::parse(body, Semicolons::Doubled).ok().and_then(|body| body.cmd());
+        let cmd = Body::parse(body, Semicolons::Doubled).ok().and_then(|body| body.cmd());
         let name = [cmd.unwrap_or_default(), b"-response"].concat();
         let mut reply = FrameReply::fail(Command::Fullinit, thrid, UNKNOWN_COMMAND, "unknown command");
         reply.name = Some(name);
@@ -539,6 +644,74 @@ impl Server {
 
     fn pmi2_effect(&mut self, from: Proc) -> Option<Pmi2Effect> {
         self.effect(from, |e| if let Effect::Pmi2(f) = e { Some(*f) } else { None })
+    }
+
+    /// Whether it has this effect, and this is the occasion.
+    fn has(&mut self, from: Proc, effect: Pmi2Effect) -> bool {
+        let pick = |e: &Effect| matches!(e, Effect::Pmi2(other) if *other == effect).then_some(());
+        self.effect(from, pick).is_some()
+    }
+
+    /// What becomes of a message that may be one of several of a command.
+    fn affected_piece(&mut self, from: Proc, body: &[u8]) -> Result<Option<Vec<u8>>, ConcatError> {
+        let Ok(read) = Body::parse(body, Semicolons::Doubled) else { return Ok(Some(body.to_vec())) };
+        let goes_on = read.cmd() == Some(b"concat");
+        let more = read.tuples().last().is_some_and(|tuple| tuple.key == b"concat");
+        let joined = self.proc(from).pmi2.joined;
+        if self.has(from, Pmi2Effect::ConcatFirstPiece)
+            || (!joined && self.has(from, Pmi2Effect::ConcatNotBeforeFullinit))
+        {
+            return Ok(Some(body.to_vec()));
+        }
+        let one_stream = self.has(from, Pmi2Effect::ConcatOneStream);
+        let drops = goes_on && more && self.has(from, Pmi2Effect::ConcatDropsMiddle);
+        let mut changed = Vec::new();
+        for tuple in read.tuples() {
+            let tie = matches!(tuple.key, b"cmd" | b"concat" | b"concatid");
+            if drops && !tie {
+                continue;
+            }
+            changed.extend_from_slice(tuple.key);
+            changed.push(b'=');
+            changed.extend_from_slice(match tuple.key {
+                b"concat" | b"concatid" if one_stream => b"0",
+                _ => tuple.value,
+            });
+            changed.push(b';');
+        }
+        if more && self.has(from, Pmi2Effect::ConcatAnswersPieces) {
+            let command = read.cmd().and_then(Command::from_name).unwrap_or(Command::JobGetid);
+            self.send_frame(from, FrameReply::ok(command, None));
+        }
+        let whole = self.proc(from).pmi2.concat.push(&changed, Semicolons::Doubled)?.map(Cow::into_owned);
+        match whole.as_ref().is_some_and(|whole| whole.len() > 4096)
+            && self.has(from, Pmi2Effect::ConcatShort)
+        {
+            true => Err(ConcatError::TooLong),
+            false => Ok(whole),
+        }
+    }
+
+    /// What becomes of a spawn whose programs came in messages of their own.
+    fn affect_series(
+        &mut self,
+        from: Proc,
+        preput: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        programs: &mut Vec<Program>,
+    ) {
+        if self.has(from, Pmi2Effect::SpawnCmdFirst) {
+            programs.truncate(1);
+        }
+        if self.has(from, Pmi2Effect::SpawnCmdNoPreput) {
+            preput.clear();
+        }
+        if self.has(from, Pmi2Effect::SpawnCmdNameIsArgument) {
+            programs.iter_mut().for_each(|program| program.argv.insert(0, program.command.clone()));
+        }
+        if self.has(from, Pmi2Effect::SpawnCmdSameCount) {
+            let first = programs.first().map_or(0, |program| program.maxprocs);
+            programs.iter_mut().for_each(|program| program.maxprocs = first);
+        }
     }
 
     fn one_at_a_time(&mut self, from: Proc) -> bool {
@@ -723,6 +896,10 @@ impl Server {
     }
 }
 
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -857,7 +1034,10 @@ mod tests {
         let mut server = joined(1, 1);
         say(&mut server, 0, "cmd=spawn;thrid=1;ncmds=2;preputcount=0;");
         let lost = say(&mut server, 0, "cmd=job-getid;thrid=2;");
-        assert!(lost[0].starts_with("abort: protocol error: another message of the series is due"), "{lost:?}");
+        assert!(
+            lost[0].starts_with("abort: protocol error: another message of the series is due"),
+            "{lost:?}"
+        );
     }
 
     #[test]

@@ -11,6 +11,9 @@ use thiserror::Error;
 
 use super::body::{Body, Semicolons, write_tuple};
 
+/// Most bytes that are kept where nothing else is said. The draft has about 64 KiB be enough.
+const LIMIT: usize = 256 * 1024;
+
 /// Commands of a connection that are not complete.
 #[derive(Debug, Clone)]
 pub struct Concat {
@@ -30,6 +33,12 @@ pub enum ConcatError {
     /// The pieces are too long together.
     #[error("the pieces are too long together")]
     TooLong,
+}
+
+impl Default for Concat {
+    fn default() -> Self {
+        Self::new(LIMIT)
+    }
 }
 
 impl Concat {
@@ -113,7 +122,9 @@ pub fn in_pieces(body: &[u8], longest: usize, id: &[u8]) -> Vec<Vec<u8>> {
     let mut empty = true;
     for tuple in tuples.tuples() {
         let length = tuple.key.len() + tuple.value.len() + 2;
-        if let Some(last) = pieces.last_mut().filter(|last| !empty && last.len() + length + ties.len() > longest) {
+        if let Some(last) =
+            pieces.last_mut().filter(|last| !empty && last.len() + length + ties.len() > longest)
+        {
             last.extend_from_slice(&ties);
             pieces.push(begin.clone());
         }
@@ -168,9 +179,8 @@ mod tests {
     #[test]
     fn nobody_can_make_it_grow() {
         let mut concat = Concat::new(1000);
-        let mut push = |id: usize| {
-            concat.push(format!("cmd=x;concat={id};").as_bytes(), Semicolons::Doubled).is_ok()
-        };
+        let mut push =
+            |id: usize| concat.push(format!("cmd=x;concat={id};").as_bytes(), Semicolons::Doubled).is_ok();
         assert!((0..100).filter(|id| push(*id)).count() < 16);
         let long = format!("cmd=x;a={};concat=1;", "a".repeat(1000));
         let mut concat = Concat::new(1000);

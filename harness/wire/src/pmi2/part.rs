@@ -68,7 +68,10 @@ mod tests {
         key: b"k".into(), value: b"a;b".into() })))]
     #[case(b"cmd=kvs-getall-pair-response;key=k;", Some(Err(ResponseError::MissingKey("val"))))]
     #[case(b"cmd=kvs-getall-paircount-response;npair=x;", Some(Err(ResponseError::BadNumber("npair"))))]
-    #[case(b"cmd=kvs-getall-paircount-response;npair=1;npair=1;", Some(Err(ResponseError::RepeatedKey("npair"))))]
+    #[case(
+        b"cmd=kvs-getall-paircount-response;npair=1;npair=1;",
+        Some(Err(ResponseError::RepeatedKey("npair")))
+    )]
     #[case(b"cmd=kvs-getall-response;rc=0;", None)]
     #[case(b"cmd=auth-response", None)]
     fn parts_are_told_from_responses(

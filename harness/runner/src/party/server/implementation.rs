@@ -113,15 +113,14 @@ const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hos
 /// Stands for a name that no other launch has.
 const JOB: &str = "{job}";
 
-/// Reads `spawn` or `names`.
+/// Reads the word for something that an implementation may lack.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
-    match word {
-        "spawn" => Ok(Need::Spawn),
-        "names" => Ok(Need::Names),
-        _ => Err(ImplementationError(format!(
-            "\"{word}\" is no optional operation; there are spawn and names"
-        ))),
-    }
+    let optional = Need::NAMES.into_iter().filter(|(_, need)| *need != Need::Upstream);
+    let found = optional.clone().find(|(name, _)| *name == word);
+    found.map(|(_, need)| need).ok_or_else(|| {
+        let words: Vec<&str> = optional.map(|(name, _)| name).collect();
+        ImplementationError(format!("\"{word}\" is no optional operation; there are {}", words.join(", ")))
+    })
 }
 
 fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
@@ -171,7 +170,11 @@ impl Implementation {
             proxy: None,
             family: None,
             env: BTreeMap::new(),
-            claims: BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]),
+            claims: Need::NAMES
+                .into_iter()
+                .filter(|(_, need)| *need != Need::Upstream)
+                .map(|(_, need)| (need, true))
+                .collect(),
             version: None,
             alarms: true,
             deviations: None,

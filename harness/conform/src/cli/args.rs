@@ -155,7 +155,7 @@ pub(super) struct Judge {
         help_heading = "What is tested"
     )]
     pub(super) library: Option<PathBuf>,
-    /// Optional operations that it offers, so that lacking them is a failure: spawn, names
+    /// Optional operations that it offers, so that lacking them is a failure
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply

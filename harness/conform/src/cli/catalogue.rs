@@ -11,7 +11,7 @@ use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
 use pmi_judge::own::OWN;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
-use pmi_reference::fault::client::{FAULTS, UNSEEN};
+use pmi_reference::fault::client::{self as of_clients, UNSEEN};
 use pmi_reference::fault::faults;
 use pmi_runner::mutants::client::needs_client_fault;
 use pmi_runner::mutants::{self, needs_fault};
@@ -207,7 +207,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let matrix = mutants::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
     let killed = matrix.shown();
-    let clients = mutants::client::run(&suite, &FAULTS.iter().collect::<Vec<_>>(), &[]);
+    let clients = mutants::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);
     let killed_clients = clients.shown();
     let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use pmi_reference::behaviour::Behaviour;
-use pmi_reference::fault::client::{ClientFault, ClientVariation, FAULTS, UNSEEN, VARIATIONS};
+use pmi_reference::fault::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
 use pmi_reference::fault::{self, Fault, Variation, faults, variations};
 use pmi_runner::mutants::client::{self, ClientMatrix};
 use pmi_runner::mutants::{Found, run};
@@ -117,8 +117,8 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let selected = |name: &str| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, name));
     let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
     let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
-    let client_faults: Vec<_> = FAULTS.iter().filter(|f| selected(f.name)).collect();
-    let client_variations: Vec<_> = VARIATIONS.iter().filter(|v| selected(v.name)).collect();
+    let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();
+    let client_variations: Vec<_> = of_clients::variations().filter(|v| selected(v.name)).collect();
     if args.list {
         return list(&faults, &variations, &client_faults, &client_variations);
     }

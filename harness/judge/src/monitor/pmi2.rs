@@ -203,6 +203,7 @@ impl Monitor {
                 Detail::Fence(rank.entered)
             }
             Request::InfoPutnodeattr { key, value } => {
+                self.pmi2_lengths(p, key, value);
                 let lawful = is_within_limits(key, value);
                 let node = (self.node_of(p), key.to_vec());
                 self.group(p.group).pmi2.node.entry(node).or_default().insert(value.to_vec());
@@ -403,12 +404,17 @@ impl Monitor {
         }
     }
 
-    fn pmi2_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
+    /// Holds a pair to the limits of the draft.
+    fn pmi2_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
             self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
         }
+    }
+
+    fn pmi2_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
+        self.pmi2_lengths(p, key, value);
         let fences = self.pmi2(p).entered;
         let group = &mut self.group(p.group).pmi2;
         // Somebody was told that this key is not there, although he had left a fence that comes behind this put.

@@ -1215,7 +1215,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "spawn-cmd-answered-each",
-        &[CMDS],
+        &[CMDS, ONE],
         "answers each program",
         does(Pmi2Effect::SpawnCmdEarly),
         When::Always,

@@ -16,7 +16,8 @@ use pmi_judge::event::{Bytes, SilenceProof, What};
 use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
-use pmi_wire::Proc;
+use pmi_wire::pmi2::{Part, SECRET, Semicolons, challenge_answer};
+use pmi_wire::{HEADER, Proc, frame_header};
 
 /// What became of a client's fault.
 #[derive(Debug, Clone, Serialize)]
@@ -60,7 +61,7 @@ pub struct NotSeen {
 pub struct ClientMatrix {
     /// In the order of the table.
     pub faults: Vec<ClientFaultResult>,
-    /// In the order of the table; the first is the session with neither fault nor variation.
+    /// In the order of the table; the first are the sessions with neither fault nor variation.
     pub variations: Vec<ClientVariationResult>,
     /// Requirements that bind clients and that no fault shows to be watched over.
     pub without_fault: Vec<String>,
@@ -90,8 +91,6 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
         && requirement.binds.contains(&Binds::Client)
         && requirement.excluded.is_none()
         && requirement.contradiction.is_none()
-        // Programs that speak PMI-2 are not played yet.
-        && !requirement.id.starts_with("pmi2.")
         && UNSEEN.iter().all(|u| u.id != requirement.id)
 }
 
@@ -108,6 +107,8 @@ struct Playing<'a> {
     procs: BTreeMap<Proc, State>,
     /// The names of the keyval spaces that groups have been told.
     names: BTreeMap<u32, String>,
+    /// What answers the last challenge of each process.
+    answers: BTreeMap<Proc, String>,
 }
 
 impl Playing<'_> {
@@ -126,6 +127,10 @@ impl Playing<'_> {
                     {
                         let name = name.split([' ', '\n']).next().unwrap_or_default();
                         self.names.insert(proc.group, name.to_owned());
+                    }
+                    let body = bytes.0.get(HEADER..).and_then(|body| Part::parse(body, Semicolons::Doubled));
+                    if let Some(Ok(Part::Challenge { authinfo })) = body {
+                        self.answers.insert(*proc, challenge_answer(SECRET, &authinfo));
                     }
                     if let Some(state) = self.procs.get_mut(proc) {
                         state.waits = false;
@@ -149,9 +154,16 @@ impl Playing<'_> {
         self.drain();
     }
 
-    fn fill(&self, group: u32, bytes: &[u8]) -> Vec<u8> {
+    fn fill(&self, proc: Proc, bytes: &[u8]) -> Vec<u8> {
+        let Proc { group, .. } = proc;
+        let answer = self.answers.get(&proc).map_or("", String::as_str);
         let name = |group: u32| self.names.get(&group).map_or("unknown", String::as_str);
-        let values = [("{kvs}", name(group)), ("{child}", name(1)), ("{agent}", "/memory/agent-1")];
+        let values = [
+            ("{kvs}", name(group)),
+            ("{child}", name(1)),
+            ("{agent}", "/memory/agent-1"),
+            ("{answer}", answer),
+        ];
         let mut bytes = bytes.to_vec();
         for (mark, value) in values {
             while let Some(at) = bytes.windows(mark.len()).position(|part| part == mark.as_bytes()) {
@@ -164,31 +176,43 @@ impl Playing<'_> {
 
 /// Plays a session and tells what the monitor makes of it.
 fn judged(session: &Session) -> Vec<Finding> {
-    let config = Config { behaviour: session.server.clone(), ..Config::default() };
+    let config = Config { behaviour: session.server.clone(), pmi2: session.pmi2, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),
         recorder: Recorder::new(&mut sink, Judge::watching(Side::Client)),
         procs: BTreeMap::new(),
         names: BTreeMap::new(),
+        answers: BTreeMap::new(),
     };
     play.recorder.record(What::Launched { command: Vec::new(), ranks: session.ranks, nodes: 1 });
     play.drain();
     for step in &session.steps {
         let proc = Proc { group: step.group, rank: step.rank };
         let Some(state) = play.procs.get_mut(&proc) else { continue };
-        match &step.act {
-            Act::Write(_) if state.waits && !step.ahead => {}
-            Act::Write(bytes) => {
-                state.waits = true;
-                for piece in play.fill(proc.group, bytes).chunks(session.piece) {
+        let waits = std::mem::replace(&mut state.waits, true);
+        let bytes = match &step.act {
+            Act::Write(bytes) => Some(play.fill(proc, bytes)),
+            Act::Frames(bodies) => {
+                let frame = |body: &Vec<u8>| {
+                    let body = play.fill(proc, body);
+                    [&frame_header(body.len()).unwrap_or_default()[..], &body].concat()
+                };
+                Some(bodies.iter().flat_map(frame).collect())
+            }
+            Act::Close => None,
+        };
+        match bytes {
+            Some(_) if waits && !step.ahead => {}
+            Some(bytes) => {
+                for piece in bytes.chunks(session.piece) {
                     play.recorder.record(What::ToServer { proc, bytes: Bytes(piece.to_vec()) });
                     play.party.send(proc, piece);
                     play.drain();
                 }
             }
-            Act::Close => {
-                if state.waits {
+            None => {
+                if waits {
                     let proof = SilenceProof::Idle;
                     play.recorder.record(What::NoAnswer { proc, proof });
                 }
@@ -204,7 +228,7 @@ fn told(finding: &Finding) -> String {
 }
 
 fn try_fault(fault: &ClientFault) -> ClientFaultResult {
-    let findings = judged(&Session::changed(fault.effect));
+    let findings = judged(&fault.session());
     let against: Vec<&Finding> = findings.iter().filter(|f| f.party == Side::Client).collect();
     let right = against.iter().find(|f| fault.breaks.contains(&f.requirement.as_str()));
     ClientFaultResult {
@@ -219,16 +243,19 @@ fn try_fault(fault: &ClientFault) -> ClientFaultResult {
 
 /// Plays all of these. It takes a fraction of a second, so on one thread.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
-    let plain =
-        ClientVariation { name: "client-plain", about: "the session as it is", effect: |_: &mut Session| {} };
+    let plain = |name, about, plain| ClientVariation { name, about, plain, effect: |_| {} };
+    let plain = [
+        plain("client-plain", "the session of PMI-1 as it is", Session::of_lines),
+        plain("client-plain-pmi2", "the session of PMI-2 as it is", Session::of_frames),
+    ];
     let punished = |variation: &ClientVariation| ClientVariationResult {
         name: variation.name,
         about: variation.about,
-        punished_by: judged(&Session::changed(variation.effect)).iter().map(told).collect(),
+        punished_by: judged(&variation.session()).iter().map(told).collect(),
     };
     let mut matrix = ClientMatrix {
         faults: faults.iter().map(|f| try_fault(f)).collect(),
-        variations: std::iter::once(&plain).chain(variations.iter().copied()).map(punished).collect(),
+        variations: plain.iter().chain(variations.iter().copied()).map(punished).collect(),
         without_fault: Vec::new(),
         unseen: UNSEEN.iter().map(|u| NotSeen { id: u.id, reason: u.reason }).collect(),
     };
@@ -244,14 +271,14 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::fault::client::{FAULTS, VARIATIONS};
+    use pmi_reference::fault::client::{faults, variations};
 
     use super::*;
 
     #[test]
     fn every_fault_is_killed_for_the_right_reason_and_no_variation_punished() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
-        let matrix = run(&suite, &FAULTS.iter().collect::<Vec<_>>(), &VARIATIONS.iter().collect::<Vec<_>>());
+        let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>());
         let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
         assert!(alive.is_empty(), "{alive:#?}");
         let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
@@ -263,7 +290,7 @@ mod tests {
     #[test]
     fn requirements_that_are_named_exist() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
-        let broken = FAULTS.iter().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
+        let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNSEEN.iter().map(|u| ("unseen", u.id))) {
             let binds = suite.catalogue.get(id).map(|r| r.binds.contains(&Binds::Client));
             assert_eq!(binds, Some(true), "{name}: {id} is no requirement for clients");

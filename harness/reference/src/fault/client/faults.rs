@@ -42,8 +42,8 @@ fn doubled(session: &mut Session, op: Op) {
     session.instead(op, format!("cmd={cmd} cmd={cmd}\n"));
 }
 
-/// All faults.
-pub const FAULTS: &[ClientFault] = &[
+/// Those of programs that speak PMI-1.
+pub(super) const FAULTS: &[ClientFault] = &[
     // ----- init
     fault("client-maxes-before-init", FIRST, "asks for the limits before init", |s| {
         s.before(Op::Init, "cmd=get_maxes\n")

@@ -2,7 +2,7 @@
 
 use super::session::Session;
 
-/// One named way in which a client breaks RFC 13.
+/// One named way in which a client breaks RFC 13, or PMI-2.
 #[derive(Debug)]
 pub struct ClientFault {
     /// Stable name.
@@ -11,8 +11,30 @@ pub struct ClientFault {
     pub breaks: &'static [&'static str],
     /// What the client does, in a line.
     pub about: &'static str,
+    /// The session that it changes.
+    pub plain: fn() -> Session,
     /// What that makes of the plain session.
     pub effect: fn(&mut Session),
+}
+
+impl ClientFault {
+    /// The session with this fault.
+    pub fn session(&self) -> Session {
+        changed(self.plain, self.effect)
+    }
+}
+
+impl ClientVariation {
+    /// The session with this variation.
+    pub fn session(&self) -> Session {
+        changed(self.plain, self.effect)
+    }
+}
+
+fn changed(plain: fn() -> Session, effect: fn(&mut Session)) -> Session {
+    let mut session = plain();
+    effect(&mut session);
+    session
 }
 
 /// One named way in which a client is unusual and lawful.
@@ -22,6 +44,8 @@ pub struct ClientVariation {
     pub name: &'static str,
     /// What the client does, in a line.
     pub about: &'static str,
+    /// The session that it changes.
+    pub plain: fn() -> Session,
     /// What that makes of the plain session.
     pub effect: fn(&mut Session),
 }
@@ -41,7 +65,7 @@ pub(super) const fn fault(
     about: &'static str,
     effect: fn(&mut Session),
 ) -> ClientFault {
-    ClientFault { name, breaks, about, effect }
+    ClientFault { name, breaks, about, plain: Session::of_lines, effect }
 }
 
 pub(super) const fn vary(
@@ -49,5 +73,5 @@ pub(super) const fn vary(
     about: &'static str,
     effect: fn(&mut Session),
 ) -> ClientVariation {
-    ClientVariation { name, about, effect }
+    ClientVariation { name, about, plain: Session::of_lines, effect }
 }

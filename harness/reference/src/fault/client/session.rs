@@ -12,6 +12,9 @@ pub enum Act {
     /// Writes these bytes. `{kvs}` stands for the name of the keyval space that the process's group has been told,
     /// `{child}` for that of the spawned group, `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
+    /// Writes these bodies of PMI-2 in one write, each with its length before it. `{answer}` stands for what answers the last challenge
+    /// that the process was given.
+    Frames(Vec<Vec<u8>>),
     /// Closes the connection and ends.
     Close,
 }
@@ -42,6 +45,8 @@ pub struct Session {
     pub piece: usize,
     /// What is odd about the server.
     pub server: Behaviour,
+    /// Whether it is one of PMI-2.
+    pub pmi2: bool,
 }
 
 pub(super) const SPAWN: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=1\nspawnssofar=1\narg0=-n\narg1=x\nargcnt=2\n\
@@ -88,26 +93,23 @@ pub(super) fn write(group: u32, rank: u32, op: Option<Op>, line: impl AsRef<[u8]
     Step { group, rank, act: Act::Write(line.as_ref().to_vec()), ahead: false, op }
 }
 
-impl Default for Session {
-    fn default() -> Self {
-        let writes = LIST.iter().map(|(group, rank, op, line)| write(*group, *rank, Some(*op), line));
-        let closes = [(1, 0), (0, 0), (0, 1)];
-        let closes = closes.map(|(group, rank)| Step { group, rank, act: Act::Close, ahead: true, op: None });
-        Self {
-            ranks: 2,
-            steps: writes.chain(closes).collect(),
-            piece: usize::MAX,
-            server: Behaviour::default(),
-        }
-    }
-}
-
 impl Session {
-    /// The session with this change.
-    pub fn changed(effect: fn(&mut Self)) -> Self {
-        let mut session = Self::default();
-        effect(&mut session);
-        session
+    /// The plain session of PMI-1.
+    pub fn of_lines() -> Self {
+        Self::of(LIST.iter().map(|(group, rank, op, line)| write(*group, *rank, Some(*op), line)).collect())
+    }
+
+    /// These steps, after which all processes close their connections.
+    pub(super) fn of(mut steps: Vec<Step>) -> Self {
+        let closes = [(1, 0), (0, 0), (0, 1)];
+        steps.extend(closes.map(|(group, rank)| Step {
+            group,
+            rank,
+            act: Act::Close,
+            ahead: true,
+            op: None,
+        }));
+        Self { ranks: 2, steps, piece: usize::MAX, server: Behaviour::default(), pmi2: false }
     }
 
     /// Where the plain session first makes this request.

@@ -6,8 +6,8 @@ use super::row::{ClientVariation, vary};
 use super::session::{Act, SPAWN, SPAWN_TWO, Session, write};
 use crate::Config;
 
-/// All variations.
-pub const VARIATIONS: &[ClientVariation] = &[
+/// Those of programs that speak PMI-1.
+pub(super) const VARIATIONS: &[ClientVariation] = &[
     vary("client-get-before-put", "asks for a key before anybody has put it", |s| {
         s.before(Op::Put, "cmd=get kvsname={kvs} key=card-0\n")
     }),

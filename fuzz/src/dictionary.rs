@@ -190,13 +190,21 @@ fn frames() -> Vec<Vec<u8>> {
             pmijobid: Some(value("j")),
             pmirank: Some(0),
             threaded: Some(true),
-            authtype: Some(value("a")),
+            authtype: Some(value("challenge-sha256")),
+            authinfo: Some(value("a")),
         },
         pmi2::Request::Finalize,
         pmi2::Request::Abort { isworld: Some(true), exitcode: Some(1), message: Some(value("m")) },
         pmi2::Request::JobGetid,
         pmi2::Request::JobConnect { jobid: value("kvs-1") },
         pmi2::Request::JobDisconnect { jobid: value("kvs-1") },
+        pmi2::Request::KvsGetall { jobid: value("kvs-0") },
+        pmi2::Request::KvsPutall { jobid: value("kvs-1"), npair: 1 },
+        pmi2::Request::KvsPutallPair { key: value("k"), value: value("v") },
+        pmi2::Request::Auth { authinfo: value("a"), complete: true },
+        pmi2::Request::SpawnHead { ncmds: 1, preput: Vec::new() },
+        pmi2::Request::SpawnCmd(program.clone()),
+        pmi2::Request::Concat { id: value("1") },
         pmi2::Request::KvsPut { key: value("k"), value: value("v") },
         pmi2::Request::KvsGet { jobid: Some(value("kvs-0")), srcid: Some(-1), key: value("k") },
         pmi2::Request::KvsFence,
@@ -215,6 +223,11 @@ fn frames() -> Vec<Vec<u8>> {
         request.write_to(Some(b"1"), &mut body);
         words.push([format!("{:>6}", body.len()).as_bytes(), &body].concat());
         words.extend(body.split_inclusive(|b| *b == b';').map(<[u8]>::to_vec));
+    }
+    words.push(text("concat=1;"));
+    for (name, keys) in pmi2::Part::NAMES {
+        words.push(format!("cmd={name};").into_bytes());
+        words.extend(keys.iter().map(|key| format!("{key}=").into_bytes()));
     }
     for command in pmi2::Command::ALL {
         words.extend(command.response_name().map(|name| format!("cmd={name};").into_bytes()));

@@ -44,6 +44,7 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
             pmirank: maybe(u, number),
             threaded: maybe(u, boolean),
             authtype: maybe(u, value),
+            authinfo: maybe(u, value),
         },
         Command::Finalize => Request::Finalize,
         Command::Abort => Request::Abort {
@@ -54,6 +55,18 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
         Command::JobGetid => Request::JobGetid,
         Command::JobConnect => Request::JobConnect { jobid: value(u) },
         Command::JobDisconnect => Request::JobDisconnect { jobid: value(u) },
+        Command::KvsGetall => Request::KvsGetall { jobid: value(u) },
+        Command::KvsPutall => Request::KvsPutall { jobid: value(u), npair: number(u) },
+        Command::KvsPutallPair => Request::KvsPutallPair { key: value(u), value: value(u) },
+        Command::AuthResponse => Request::Auth { authinfo: value(u), complete: false },
+        Command::AuthResponseComplete => Request::Auth { authinfo: value(u), complete: true },
+        Command::Concat => Request::Concat { id: value(u) },
+        Command::SpawnCmd => Request::SpawnCmd(Program {
+            command: text(u),
+            maxprocs: u64::from(byte(u)),
+            argv: (0..byte(u) % 3).map(|_| text(u)).collect(),
+            info: (0..byte(u) % 3).map(|_| (text(u), text(u))).collect(),
+        }),
         Command::KvsPut => Request::KvsPut { key: value(u), value: value(u) },
         Command::KvsGet => Request::KvsGet {
             jobid: maybe(u, value),
@@ -72,6 +85,10 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
             let pairs =
                 |u: &mut Unstructured<'_>| (0..byte(u) % 3).map(|_| (text(u), text(u))).collect::<Vec<_>>();
             let preput = pairs(u);
+            if byte(u) & 1 == 1 {
+                let head = Request::SpawnHead { ncmds: 1 + u64::from(byte(u)), preput };
+                return printed(command, &head, u);
+            }
             let programs = (0..=byte(u) % 3).map(|_| Program {
                 command: text(u),
                 maxprocs: u64::from(byte(u)),
@@ -81,6 +98,11 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
             Request::Spawn { preput, programs: programs.collect() }
         }
     };
+    printed(command, &request, u);
+}
+
+/// Prints a request and reads it.
+fn printed(command: Command, request: &Request<'_>, u: &mut Unstructured<'_>) {
     let thrid = maybe(u, text);
     let mut out = Vec::with_capacity(256);
     request.write_to(thrid.as_deref(), &mut out);
@@ -90,15 +112,15 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
             out.remove(at);
         }
     }
-    assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(&request));
+    assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(request));
     assert_eq!(Request::thrid(&out, Semicolons::Doubled).as_deref(), thrid.as_deref());
     if !out.windows(2).any(|two| two == b";;") {
-        assert_eq!(Request::parse(&out, Semicolons::Plain).as_ref(), Ok(&request), "nothing is doubled");
+        assert_eq!(Request::parse(&out, Semicolons::Plain).as_ref(), Ok(request), "nothing is doubled");
     }
     // The sections of a spawn stand in an order.
     if command != Command::Spawn {
         let turned = turned(&out, byte(u));
-        assert_eq!(Request::parse(&turned, Semicolons::Doubled).as_ref(), Ok(&request), "in another order");
+        assert_eq!(Request::parse(&turned, Semicolons::Doubled).as_ref(), Ok(request), "in another order");
     }
 }
 

@@ -951,7 +951,9 @@ impl Open {
     fn body(&mut self, body: &[u8]) {
         let name = body.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
         let op = name.and_then(Command::from_name).map(Op::from);
-        let is_proper = pmi2::Request::parse(body, Semicolons::Doubled).is_ok();
+        // What is one of several messages says by itself nothing that a known server would answer.
+        let is_proper =
+            pmi2::Request::parse(body, Semicolons::Doubled).is_ok_and(|request| !request.is_one_of_several());
         self.asked.push_back(Asked { op, is_proper });
     }
 }

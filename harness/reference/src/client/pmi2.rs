@@ -164,10 +164,7 @@ impl Client {
     ///
     /// See [`Misuse`].
     pub fn ask(&mut self, request: &Request<'_>, thrid: Option<&[u8]>) -> Result<Vec<u8>, Misuse> {
-        // What is a part of something else is not asked by itself.
-        if request.command().response_name().is_none() && request.command() != Command::Abort
-            || matches!(request, Request::SpawnHead { .. } | Request::KvsPutall { .. })
-        {
+        if request.is_one_of_several() {
             return Err(Misuse::Order);
         }
         self.say(std::slice::from_ref(request), thrid)

@@ -341,6 +341,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether it is one of several messages that are answered together.
+    pub fn is_one_of_several(&self) -> bool {
+        matches!(
+            self,
+            Self::Auth { .. }
+                | Self::SpawnHead { .. }
+                | Self::SpawnCmd(_)
+                | Self::KvsPutall { .. }
+                | Self::KvsPutallPair { .. }
+                | Self::Concat { .. }
+        )
+    }
+
     /// The body in the order of the draft.
     pub fn write_to(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
         write_tuple(out, "cmd", self.command().name().as_bytes());

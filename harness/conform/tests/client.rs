@@ -13,7 +13,7 @@ use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
 use pmi_scenario::ast::Dialect;
-use pmi_test_programs::{CLIENT, FAULTY_PROGRAM, mpi_program, peers};
+use pmi_test_programs::{CLIENT, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -191,6 +191,76 @@ fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario
     assert!(all.iter().any(|id| id == cited), "{verdict}, {all:?}\n{}", found.ran.whole());
     // Without the fault, the same scenario finds nothing.
     assert_eq!(CLEAN.scenarios[&format!("client/{scenario}")].0, "pass", "{}", CLEAN.ran.whole());
+}
+
+fn faulty_pmi2(fault: &str) -> String {
+    format!("{FAULTY_PMI2_PROGRAM} {fault}")
+}
+
+/// The program that speaks PMI-2 without a fault, in every scenario.
+static CLEAN_PMI2: LazyLock<Found> = LazyLock::new(|| judge(&faulty_pmi2(""), "20", &[]));
+
+#[test]
+fn a_clean_program_of_pmi2_passes_everything() {
+    passes(&CLEAN_PMI2, 80);
+}
+
+#[rstest]
+#[case::writes_bytewise("writes-bytewise")]
+#[case::pads_on_the_right("pads-on-the-right")]
+#[case::pads_with_zeros("pads-with-zeros")]
+#[case::gets_without_a_job("gets-without-a-job")]
+fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
+    passes(
+        &judge(&faulty_pmi2(variation), "20", &["--filter", "client/plain", "--filter", "client/lawful"]),
+        15,
+    );
+}
+
+#[rstest]
+// What the wire shows.
+#[case("fullinit-in-the-place-of-init", "plain/well", "pmi2.common.first-line")]
+#[case("asks-before-fullinit", "plain/well", "pmi2.common.fullinit-first")]
+#[case("says-fullinit-twice", "plain/well", "pmi2.common.fullinit-first")]
+#[case("writes-no-length", "plain/well", "pmi2.common.frame")]
+#[case("writes-the-length-in-hex", "plain/well", "pmi2.common.frame")]
+#[case("leaves-out-the-last-semicolon", "plain/well", "pmi2.common.tuples")]
+#[case("does-not-double-semicolons", "plain/well", "pmi2.common.tuples")]
+#[case("puts-without-a-value", "plain/well", "pmi2.common.request-complete")]
+#[case("threaded-yes", "plain/well", "pmi2.common.request-complete")]
+#[case("asks-twice-at-once", "plain/well", "pmi2.draft.thrid-tells-apart")]
+#[case("has-a-dot-in-a-key", "plain/well", "pmi2.draft.key")]
+#[case("puts-long-keys", "plain/well", "pmi2.draft.lengths")]
+#[case("leaves-without-finalize", "plain/well", "pmi2.common.finalize-last")]
+#[case("speaks-after-finalize", "plain/well", "pmi2.common.finalize-last")]
+#[case("ends-badly", "plain/well", "iut.ends-well")]
+#[case("never-ends", "plain/well", "iut.no-hang")]
+// What is refused, wrong, or ends.
+#[case("waits-after-close", "closed/kvs-put", "iut.no-hang")]
+#[case("well-after-close", "closed/kvs-fence", "de-facto.client.ends-on-close")]
+#[case("crashes-after-close", "closed/fullinit", "iut.no-crash")]
+#[case("ignores-failures", "refused/kvs-put[by-rc]", "de-facto.client.reports-failure")]
+#[case("takes-a-miss-for-a-value", "lawful/no-such-key", "de-facto.client.reports-failure")]
+#[case("reads-padding-on-the-left-only", "lawful/length-left", "pmi2.common.frame")]
+#[case("takes-leading-zeros-for-octal", "lawful/length-zeros", "pmi2.common.frame")]
+#[case("takes-a-read-for-all", "lawful/frames-bytewise", "pmi2.common.frame")]
+#[case("rejects-other-keys", "lawful/further-keys", "pmi2.common.tuples")]
+#[case("wants-rc-last", "lawful/frame-rc-first", "pmi2.common.tuples")]
+#[case("wants-an-application-number", "lawful/appnum-minus-one", "iut.no-crash")]
+#[case("crashes-at-a-negative-length", "odd/kvs-get[negative]", "iut.no-crash")]
+#[case("crashes-at-an-empty-body", "odd/kvs-put[empty]", "iut.no-crash")]
+fn a_fault_in_pmi2_is_found_where_it_is_looked_for(
+    #[case] fault: &str,
+    #[case] scenario: &str,
+    #[case] cited: &str,
+) {
+    let filter = format!("=pmi2/client/{scenario}");
+    let found = judge(&faulty_pmi2(fault), "2", &["--dialect", "pmi-2", "--filter", &filter]);
+    let (verdict, all) = &found.scenarios[&format!("pmi2/client/{scenario}")];
+    assert!(all.iter().any(|id| id == cited), "{verdict}, {all:?}\n{}", found.ran.whole());
+    // Without the fault, the same scenario finds nothing.
+    let (verdict, all) = &CLEAN_PMI2.scenarios[&format!("pmi2/client/{scenario}")];
+    assert_eq!((&**verdict, all.len()), ("pass", 0), "{}", CLEAN_PMI2.ran.whole());
 }
 
 #[test]

@@ -39,6 +39,8 @@ struct Process {
     last_place: usize,
     /// A request of it has no answer.
     waits: bool,
+    /// It has said finalize.
+    finalized: bool,
     /// What was said in both directions, how many requests it has made, and how many messages it was told.
     connection: Option<Connection>,
     requests: usize,
@@ -75,8 +77,9 @@ impl Process {
         }
         while let Some(message) = connection.next(Direction::ToServer) {
             self.waits = true;
-            let request = |text: &[u8]| text.starts_with(b"cmd=") || text == b"endcmd";
-            self.requests += usize::from(message.is_ok_and(|message| request(message.text)));
+            let Ok(message) = message else { continue };
+            self.finalized |= message.text.starts_with(b"cmd=finalize");
+            self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
         }
         self.waits &= direction == Direction::ToServer || !connection.partial(direction).is_empty();
     }
@@ -257,7 +260,9 @@ impl ProgramState {
         let process = |p: Proc| self.processes.get(&p);
         // Who ends badly need not finalize: that is how a client aborts.
         let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
-        let leaves = FINALIZE.contains(&finding.requirement.as_str()) && finding.proc.is_none_or(badly);
+        let left = |p: Proc| process(p).is_some_and(|process| process.finalized);
+        let leaves = FINALIZE.contains(&finding.requirement.as_str())
+            && finding.proc.is_none_or(|p| badly(p) && !left(p));
         // Whoever was told names, limits or answers that RFC 13 does not allow need not make sense of them.
         let holds = |what: fn(&Process) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
         let id = finding.requirement.as_str();

@@ -7,6 +7,7 @@
 
 mod client;
 mod faulty_manager;
+mod faulty_pmi2_program;
 mod faulty_program;
 mod hostile_manager;
 mod pmi2_client;
@@ -19,6 +20,7 @@ use std::process::Command;
 const PROGRAMS: &[(&str, fn())] = &[
     ("pmi-client", client::main),
     ("faulty-manager", faulty_manager::main),
+    ("faulty-pmi2-program", faulty_pmi2_program::main),
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
     ("pmi2-client", pmi2_client::main),

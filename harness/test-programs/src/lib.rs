@@ -19,6 +19,9 @@ pub const CLIENT: &str = built!("pmi-client");
 /// A program under test that does as it should or has the fault that is named: `faulty-program [FAULT]`.
 pub const FAULTY_PROGRAM: &str = built!("faulty-program");
 
+/// The same for PMI-2: `faulty-pmi2-program [FAULT]`.
+pub const FAULTY_PMI2_PROGRAM: &str = built!("faulty-pmi2-program");
+
 /// A process manager that conforms but for the fault that is named: `faulty-manager FAULT RANKS PROGRAM`.
 pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 

@@ -1,0 +1,307 @@
+//! A program that speaks PMI-2 in a way of its own, for the tests of `--client`: without arguments it does all as it should, with the
+//! name of a fault or a variation it does one thing otherwise (`faulty-pmi2-program NAME`).
+//!
+//! It shares no code with the harness, so that what both would take for granted can show. It puts a key, enters the fence, gets the
+//! keys of all and an attribute of its node, and prints them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::exit;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+/// Longest body that it takes.
+const BODY_MAX: usize = 64 * 1024;
+
+fn is(name: &str) -> bool {
+    env::args().nth(1).is_some_and(|fault| fault == name)
+}
+
+fn fail(what: &str) -> ! {
+    eprintln!("faulty-pmi2-program: {what}");
+    exit(1)
+}
+
+fn crash() -> ! {
+    // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+    for _ in 0..2 {
+        _ = kill_process(getpid(), Signal::SEGV);
+    }
+    fail("it has survived")
+}
+
+fn lost() -> ! {
+    if is("waits-after-close") {
+        loop {
+            std::thread::park();
+        }
+    }
+    if is("well-after-close") {
+        exit(0);
+    }
+    if is("crashes-after-close") {
+        crash();
+    }
+    fail("the connection has ended")
+}
+
+type Tuples = BTreeMap<String, String>;
+
+struct Pmi {
+    socket: UnixStream,
+}
+
+impl Pmi {
+    fn connect() -> Self {
+        let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
+        let fd = fd.unwrap_or_else(|| fail("PMI_FD is no number"));
+        // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else here has taken it.
+        Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let size = if is("writes-bytewise") { 1 } else { bytes.len() };
+        for piece in bytes.chunks(size.max(1)) {
+            if self.socket.write_all(piece).is_err() {
+                lost();
+            }
+        }
+    }
+
+    fn send(&mut self, body: &str) {
+        let body = if is("leaves-out-the-last-semicolon") { body.trim_end_matches(';') } else { body };
+        let frame = match () {
+            () if is("writes-no-length") => body.to_owned(),
+            () if is("writes-the-length-in-hex") => format!("{:#06x}{body}", body.len()),
+            () if is("pads-on-the-right") => format!("{:<6}{body}", body.len()),
+            () if is("pads-with-zeros") => format!("{:06}{body}", body.len()),
+            () => format!("{:>6}{body}", body.len()),
+        };
+        self.write(frame.as_bytes());
+    }
+
+    /// So many bytes, in however many reads.
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut all = vec![0; count];
+        let mut filled = 0;
+        while filled < count {
+            match self.socket.read(&mut all[filled..]) {
+                Ok(0) | Err(_) => lost(),
+                Ok(n) => filled += n,
+            }
+            if is("takes-a-read-for-all") {
+                break;
+            }
+        }
+        all
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while line.len() < 1000 {
+            match self.take(1)[0] {
+                b'\n' => return String::from_utf8_lossy(&line).into_owned(),
+                byte => line.push(byte),
+            }
+        }
+        fail("the line is too long")
+    }
+
+    fn body(&mut self) -> String {
+        let header = self.take(6);
+        let text = String::from_utf8_lossy(&header).into_owned();
+        let digits = match () {
+            () if is("reads-padding-on-the-left-only") => text.trim_start(),
+            () => text.trim(),
+        };
+        if is("crashes-at-a-negative-length") && digits.starts_with('-') {
+            crash();
+        }
+        if is("takes-leading-zeros-for-octal") && digits.starts_with('0') {
+            fail("an octal length")
+        }
+        let length: usize = digits.parse().unwrap_or_else(|_| fail("the length is no number"));
+        if length > BODY_MAX {
+            fail("the message is too long");
+        }
+        if length == 0 && is("crashes-at-an-empty-body") {
+            crash();
+        }
+        String::from_utf8_lossy(&self.take(length)).into_owned()
+    }
+
+    /// The answer to a command, whatever its rc.
+    fn response(&mut self, command: &str) -> Tuples {
+        let body = self.body();
+        if !body.ends_with(';') && !is("needs-no-last-semicolon") {
+            fail("the message has no end");
+        }
+        let mut tuples = Tuples::new();
+        for (number, tuple) in body.split_terminator(';').enumerate() {
+            let Some((key, value)) = tuple.split_once('=') else {
+                if is("passes-over-junk") {
+                    return self.response(command);
+                }
+                fail("no tuple")
+            };
+            if number == 1 && is("wants-rc-last") && key == "rc" && body.matches('=').count() > 2 {
+                fail("rc comes too early");
+            }
+            if number == 0 && key != "cmd" {
+                fail("cmd is not the first");
+            }
+            let known = ["cmd", "rc", "rank", "size", "appnum", "jobid", "found", "flag", "value", "errmsg"];
+            let versions = ["pmi-version", "pmi-subversion", "debugged", "pmiverbose", "thrid"];
+            if is("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
+                fail("a key that it does not know");
+            }
+            tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        let expected = format!("{command}-response");
+        if tuples.get("cmd") != Some(&expected) && !is("takes-any-answer") {
+            fail(&format!("no answer to {command}"));
+        }
+        if !tuples.contains_key("rc") && !is("needs-no-code") {
+            fail("no rc");
+        }
+        tuples
+    }
+
+    /// The answer to a request that must succeed.
+    fn must(&mut self, command: &str, rest: &str) -> Tuples {
+        self.send(&format!("cmd={command};{rest}"));
+        let answer = self.response(command);
+        let rc = answer.get("rc").map_or("0", String::as_str);
+        let succeeded = match () {
+            () if is("knows-minus-one-only") => rc != "-1",
+            () => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
+        };
+        if !succeeded && !is("ignores-failures") {
+            fail(&format!("{command} has failed"));
+        }
+        answer
+    }
+
+    /// A value that there may not be.
+    fn value(&mut self, command: &str, rest: &str) -> Option<String> {
+        self.send(&format!("cmd={command};{rest}"));
+        let answer = self.response(command);
+        let found = answer.get("found").or(answer.get("flag"));
+        let there = found.is_none_or(|found| found.eq_ignore_ascii_case("true"));
+        let failed = answer.get("rc").is_some_and(|rc| rc != "0");
+        if failed || (!there && !is("takes-a-miss-for-a-value")) {
+            return None;
+        }
+        Some(answer.get("value").cloned().unwrap_or_default())
+    }
+}
+
+pub(crate) fn main() {
+    let variable = |name: &str| -> usize {
+        env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_else(|| fail(&format!("{name} is no number")))
+    };
+    let mut pmi = Pmi::connect();
+    let rank = variable("PMI_RANK");
+    let offer = "cmd=init pmi_version=2 pmi_subversion=0\n";
+    if is("fullinit-in-the-place-of-init") {
+        pmi.send("cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;");
+    }
+    pmi.write(offer.as_bytes());
+    let line = pmi.line();
+    let tuple = |key: &str| line.split(' ').find_map(|tuple| tuple.strip_prefix(key)).map(str::to_owned);
+    let taken = tuple("rc=").is_none_or(|rc| rc == "0") && tuple("pmi_version=").as_deref() == Some("2");
+    if tuple("cmd=").as_deref() != Some("response_to_init") || !(taken || is("ignores-failures")) {
+        fail("version 2 is refused");
+    }
+    if is("asks-before-fullinit") {
+        pmi.must("job-getid", "");
+    }
+    let threaded = if is("threaded-yes") { "yes" } else { "FALSE" };
+    let fullinit = format!("pmijobid=job;pmirank={rank};threaded={threaded};");
+    let told = pmi.must("fullinit", &fullinit);
+    if is("says-fullinit-twice") {
+        pmi.must("fullinit", &fullinit);
+    }
+    let number = |key: &str| -> usize {
+        let value = told.get(key).and_then(|value| value.parse().ok());
+        value.unwrap_or_else(|| if is("ignores-failures") { 1 } else { fail(&format!("{key} is missing")) })
+    };
+    let (own, size) = (number("rank"), number("size"));
+    if is("needs-a-version") && !told.contains_key("pmi-version") {
+        fail("no pmi-version");
+    }
+    if is("wants-an-application-number") && told.get("appnum").is_some_and(|n| n.starts_with('-')) {
+        crash();
+    }
+    let job = pmi.must("job-getid", "").get("jobid").cloned();
+    let job = job.unwrap_or_else(|| if is("ignores-failures") { "j".into() } else { fail("no jobid") });
+    if is("asks-twice-at-once") {
+        let body = "cmd=job-getid;";
+        let frame = format!("{:>6}{body}", body.len());
+        pmi.write(frame.repeat(2).as_bytes());
+        pmi.response("job-getid");
+        pmi.response("job-getid");
+    }
+    let mapping = pmi.value("info-getjobattr", "key=PMI_process_mapping;");
+    if is("needs-a-mapping") && mapping.is_none() {
+        fail("no mapping");
+    }
+    if is("has-a-dot-in-a-key") {
+        pmi.must("job-getid", "x.y=1;");
+    }
+    let key = |rank: usize| match is("puts-long-keys") {
+        true => format!("{}-{rank}", "k".repeat(70)),
+        false => format!("addr-{rank}"),
+    };
+    let value = match () {
+        () if is("does-not-double-semicolons") => format!("host;{rank}"),
+        () => format!("host-{rank}:port a"),
+    };
+    match is("puts-without-a-value") {
+        true => pmi.must("kvs-put", &format!("key={};", key(own))),
+        false => pmi.must("kvs-put", &format!("key={};value={value};", key(own))),
+    };
+    if own == 0 {
+        pmi.must("info-putnodeattr", "key=there;value=yes;");
+    }
+    pmi.must("kvs-fence", "");
+    let mut all = Vec::new();
+    for other in 0..size {
+        let jobid = if is("gets-without-a-job") { String::new() } else { format!("jobid={job};") };
+        match pmi.value("kvs-get", &format!("{jobid}srcid=-1;key={};", key(other))) {
+            Some(value) => all.push(value),
+            None if is("ignores-failures") => all.push("?".to_owned()),
+            None => fail("a value is missing"),
+        }
+    }
+    // Of rank 0 and its node, lest somebody waits on another one for ever.
+    if own == 0 {
+        let there = pmi.value("info-getnodeattr", "key=there;wait=TRUE;");
+        all.push(
+            there.unwrap_or_else(|| if is("ignores-failures") { "?".into() } else { fail("no attribute") }),
+        );
+    }
+    println!("rank {own} of {size}: {}", all.join(" "));
+    if is("leaves-without-finalize") {
+        exit(0);
+    }
+    pmi.must("finalize", "");
+    if is("speaks-after-finalize") {
+        pmi.send("cmd=job-getid;");
+        pmi.body();
+    }
+    if is("ends-badly") {
+        exit(3);
+    }
+    if is("never-ends") {
+        loop {
+            std::thread::park();
+        }
+    }
+}

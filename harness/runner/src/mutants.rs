@@ -108,12 +108,18 @@ pub fn needs_fault(requirement: &Requirement) -> bool {
         && requirement.contradiction.is_none()
 }
 
-/// Plays one scenario against a server that behaves like this.
-fn play_scenario(suite: &Suite, scenario: &Scenario, behaviour: &Behaviour, limits: Limits) -> Outcome {
+/// Plays one scenario against a server that behaves like this; what came of it, and which effects have shown.
+fn play_scenario(
+    suite: &Suite,
+    scenario: &Scenario,
+    behaviour: &Behaviour,
+    limits: Limits,
+) -> (Outcome, Vec<bool>) {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let config = Config { nodes: scenario.nodes, pmi2, behaviour: behaviour.clone(), ..Config::default() };
     let mut party = MemoryParty::launch(config, scenario.ranks);
-    play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ())
+    let outcome = play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ());
+    (outcome, party.shown_effects())
 }
 
 fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
@@ -135,21 +141,43 @@ fn is_advice(suite: &Suite, found: &Found) -> bool {
     !found.requirements.is_empty() && found.requirements.iter().all(advisory)
 }
 
-/// The scenarios by length: what they exchange with the plain server, so that it is the same everywhere.
-struct Lengths<'a> {
-    short: Vec<&'a Scenario>,
-    long: Vec<&'a Scenario>,
+/// A scenario, and what a rehearsal of all faults and variations has told about it.
+struct Rehearsed<'a> {
+    scenario: &'a Scenario,
+    /// It exchanges much with the plain server.
+    is_long: bool,
+    /// Of each fault, then of each variation, whether it shows. Where it does not, the server is the plain one.
+    shows: Vec<bool>,
 }
 
-impl<'a> Lengths<'a> {
-    fn measure(suite: &'a Suite, limits: Limits) -> Self {
-        let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
-        let events = |s: &Scenario| {
-            play_scenario(suite, s, &Behaviour::default(), limits).events.iter().filter(exchanged).count()
-        };
-        let (long, short) = in_memory(suite).partition(|s| events(s) > LONG);
-        Self { short, long }
-    }
+/// Plays each scenario once with the plain server and lets it note what would have shown, on so many threads.
+fn rehearse<'a>(
+    suite: &'a Suite,
+    faults: &[&'static Fault],
+    variations: &[&'static Variation],
+    jobs: usize,
+    limits: Limits,
+) -> Vec<Rehearsed<'a>> {
+    let all = faults.iter().map(|f| (f.effect, f.when)).chain(variations.iter().map(|v| (v.effect, v.when)));
+    let behaviour = all.fold(Behaviour::default(), |all, (effect, when)| all.with(effect, when)).rehearsed();
+    let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+    let scenarios: Vec<&Scenario> = in_memory(suite).collect();
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = scenarios.get(at).copied() else { break };
+                    let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
+                    let is_long = outcome.events.iter().filter(exchanged).count() > LONG;
+                    lock(&results).push((at, Rehearsed { scenario, is_long, shows }));
+                }
+            });
+        }
+    });
+    in_order(results)
 }
 
 /// The scenarios that can be played in memory, where nobody has an upstream.
@@ -159,7 +187,7 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
 }
 
 fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
-    scenarios.iter().filter_map(|s| found(s, play_scenario(suite, s, behaviour, limits))).collect()
+    scenarios.iter().filter_map(|s| found(s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
 /// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves
@@ -173,7 +201,7 @@ pub fn run(
 ) -> Matrix {
     // Nothing has to be waited for in memory, and what floods is soon known to.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
-    let lengths = Lengths::measure(suite, limits);
+    let rehearsed = rehearse(suite, faults, variations, jobs, limits);
     let next = AtomicUsize::new(0);
     let fault_results = Mutex::new(Vec::new());
     let variation_results = Mutex::new(Vec::new());
@@ -183,11 +211,13 @@ pub fn run(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if let Some(fault) = faults.get(at) {
-                        let result = try_fault(suite, &lengths, fault, all, limits);
+                        let result = try_fault(suite, &rehearsed, at, fault, all, limits);
                         lock(&fault_results).push((at, result));
                     } else if at <= faults.len() + variations.len() {
-                        let variation = at.checked_sub(faults.len() + 1).map(|at| variations[at]);
-                        let result = try_variation(suite, variation, limits);
+                        let variation = at.checked_sub(faults.len() + 1);
+                        let shows = variation.map(|variation| faults.len() + variation);
+                        let variation = variation.map(|at| variations[at]);
+                        let result = try_variation(suite, &rehearsed, shows, variation, limits);
                         lock(&variation_results).push((at, result));
                     } else {
                         break;
@@ -224,7 +254,8 @@ fn in_order<T>(results: Mutex<Vec<(usize, T)>>) -> Vec<T> {
 
 fn try_fault(
     suite: &Suite,
-    lengths: &Lengths<'_>,
+    rehearsed: &[Rehearsed<'_>],
+    number: usize,
     fault: &'static Fault,
     all: bool,
     limits: Limits,
@@ -233,19 +264,27 @@ fn try_fault(
     let behaviour = fault.behaviour();
     // What breaks rules of one dialect alone is looked for there.
     let of_pmi2 = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
-    let of = |scenarios: &[&Scenario]| -> Vec<Found> {
-        let spoken = scenarios.iter().copied().filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);
+    let of = |long: bool| -> Vec<Found> {
+        let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
+        let spoken = shown.map(|r| r.scenario).filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);
         all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
     };
-    let mut found = of(&lengths.short);
+    let mut found = of(false);
     if all || !found.iter().any(right) {
-        found.extend(of(&lengths.long));
+        found.extend(of(true));
     }
     let (killers, wrong_reason) = found.into_iter().partition(right);
     FaultResult { name: fault.name, about: fault.about, breaks: fault.breaks, killers, wrong_reason }
 }
 
-fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: Limits) -> VariationResult {
+/// `number` is that of the variation among what was rehearsed; without one the plain server plays everything.
+fn try_variation(
+    suite: &Suite,
+    rehearsed: &[Rehearsed<'_>],
+    number: Option<usize>,
+    variation: Option<&'static Variation>,
+    limits: Limits,
+) -> VariationResult {
     let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
     let config = Config { behaviour: behaviour.clone(), ..Config::default() };
     let needs = [Need::Spawn, Need::Names];
@@ -256,7 +295,8 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
     let served = |s: &&Scenario| {
         (!of_pmi2 || s.dialect == Dialect::Pmi2) && !s.needs.iter().any(|n| lacking.contains(&n.value))
     };
-    let applicable: Vec<&Scenario> = in_memory(suite).filter(served).collect();
+    let shown = rehearsed.iter().filter(|r| number.is_none_or(|number| r.shows.get(number) == Some(&true)));
+    let applicable: Vec<&Scenario> = shown.map(|r| r.scenario).filter(served).collect();
     VariationResult {
         name: variation.map_or("plain", |v| v.name),
         about: variation.map_or("the reference server as it is", |v| v.about),
@@ -264,5 +304,30 @@ fn try_variation(suite: &Suite, variation: Option<&'static Variation>, limits: L
             .into_iter()
             .filter(|found| !is_advice(suite, found))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_reference::fault::{faults, variations};
+
+    use super::*;
+
+    /// A scenario in which a fault does not show is not played against it. That it would find nothing is tried for some.
+    #[test]
+    fn where_nothing_shows_nothing_would_be_found() {
+        let suite = crate::suite::embedded().expect("the embedded suite is good");
+        let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
+        let (faults, variations) = (faults().collect::<Vec<_>>(), variations().collect::<Vec<_>>());
+        let rehearsed = rehearse(&suite, &faults, &variations, 2, limits);
+        let spared = rehearsed.iter().map(|r| r.shows.iter().filter(|shows| !**shows).count()).sum::<usize>();
+        assert!(spared > faults.len(), "everything shows everywhere");
+        for (number, fault) in faults.iter().enumerate().step_by(17) {
+            for r in rehearsed.iter().filter(|r| !r.is_long && !r.shows[number]) {
+                let (outcome, shown) = play_scenario(&suite, r.scenario, &fault.behaviour(), limits);
+                assert_eq!(shown, [false], "{} in {}", fault.name, r.scenario.name);
+                assert!(found(r.scenario, outcome).is_none(), "{} in {}", fault.name, r.scenario.name);
+            }
+        }
     }
 }

@@ -111,6 +111,11 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// Whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
+    pub(crate) fn is_of_setup(&self) -> bool {
+        matches!(self, Self::Maxes(_) | Self::Universe(_) | Self::StatusZero)
+    }
+
     /// Whether it shows in PMI-2 alone.
     pub fn is_of_frames(&self) -> bool {
         matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Pmi2(_))

@@ -18,6 +18,7 @@ pub use effect::{
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     effects: Vec<(Effect, When)>,
+    rehearsed: bool,
 }
 
 impl Behaviour {
@@ -26,6 +27,17 @@ impl Behaviour {
     pub fn with(mut self, effect: Effect, when: When) -> Self {
         self.effects.push((effect, when));
         self
+    }
+
+    /// The same, of which nothing shows: the server does as the reference does, and notes which effects would have shown.
+    #[must_use]
+    pub fn rehearsed(self) -> Self {
+        Self { rehearsed: true, ..self }
+    }
+
+    /// Whether nothing is to show.
+    pub(crate) fn is_rehearsed(&self) -> bool {
+        self.rehearsed
     }
 
     /// The effects, in the order in which they apply.

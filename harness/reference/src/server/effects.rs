@@ -13,6 +13,18 @@ struct ActiveEffect {
     effect: Effect,
     when: When,
     uses: u64,
+    /// It has shown, or would have.
+    shown: bool,
+}
+
+impl ActiveEffect {
+    /// Whether it shows now. One that is only rehearsed does not.
+    fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
+        self.uses += 1;
+        let holds = self.when.holds(circumstances, self.uses);
+        self.shown |= holds;
+        holds && !rehearsed
+    }
 }
 
 /// Which rank put a key, and after how many barriers.
@@ -26,6 +38,8 @@ pub(super) struct Origin {
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
     list: Vec<ActiveEffect>,
+    /// Nothing is to show.
+    rehearsed: bool,
     /// The processes whose last reply was a refusal.
     pub(super) refused: HashSet<Proc>,
     /// The last read brought several requests.
@@ -59,9 +73,20 @@ pub(super) struct EffectState {
 impl EffectState {
     /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
-        let list: Vec<ActiveEffect> =
-            behaviour.effects().map(|(effect, when)| ActiveEffect { effect, when, uses: 0 }).collect();
-        (!list.is_empty()).then(|| Box::new(Self { list, ..Self::default() }))
+        let active = |(effect, when): (Effect, When)| ActiveEffect {
+            shown: effect.is_of_setup(),
+            effect,
+            when,
+            uses: 0,
+        };
+        let list: Vec<ActiveEffect> = behaviour.effects().map(active).collect();
+        let rehearsed = behaviour.is_rehearsed();
+        (!list.is_empty()).then(|| Box::new(Self { list, rehearsed, ..Self::default() }))
+    }
+
+    /// Which effects have shown or, if they are rehearsed, would have: as long as none has, each could have been alone.
+    pub(super) fn shown(&self) -> Vec<bool> {
+        self.list.iter().map(|effect| effect.shown).collect()
     }
 
     /// The first effect that `pick` knows and whose occasion this is.
@@ -70,10 +95,10 @@ impl EffectState {
         circumstances: &Circumstances,
         pick: impl Fn(&Effect) -> Option<T>,
     ) -> Option<T> {
+        let rehearsed = self.rehearsed;
         self.list.iter_mut().find_map(|effect| {
             let picked = pick(&effect.effect)?;
-            effect.uses += 1;
-            effect.when.holds(circumstances, effect.uses).then_some(picked)
+            effect.shows(circumstances, rehearsed).then_some(picked)
         })
     }
 
@@ -85,11 +110,10 @@ impl EffectState {
         mut apply: impl FnMut(T, u64),
     ) {
         for effect in &mut self.list {
-            if let Some(picked) = pick(&effect.effect) {
-                effect.uses += 1;
-                if effect.when.holds(circumstances, effect.uses) {
-                    apply(picked, effect.uses);
-                }
+            if let Some(picked) = pick(&effect.effect)
+                && effect.shows(circumstances, self.rehearsed)
+            {
+                apply(picked, effect.uses);
             }
         }
     }

@@ -164,6 +164,11 @@ impl Server {
         env
     }
 
+    /// Which effects of its behaviour have shown, or would have if they are only rehearsed; in the order in which they were added.
+    pub fn shown_effects(&self) -> Vec<bool> {
+        self.effects.as_ref().map(|effects| effects.shown()).unwrap_or_default()
+    }
+
     /// What to do next.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
@@ -203,6 +208,9 @@ impl Server {
 
     fn apply_to_config(config: &mut Config) {
         let behaviour = config.behaviour.clone();
+        if behaviour.is_rehearsed() {
+            return;
+        }
         for (effect, _) in behaviour.effects() {
             match effect {
                 Effect::Maxes(maxes) => {
@@ -271,7 +279,8 @@ impl Server {
 
     /// Whether the driver has to tell how processes ended by its own exit status.
     pub fn tells_status(&self) -> bool {
-        !self.config.behaviour.effects().any(|(e, _)| matches!(e, Effect::StatusZero))
+        let hides = self.config.behaviour.effects().any(|(e, _)| matches!(e, Effect::StatusZero));
+        self.config.behaviour.is_rehearsed() || !hides
     }
 
     fn affect_mapping(&mut self, group: GroupId, size: u32, mut mapping: Vec<u8>) -> Vec<u8> {

@@ -32,6 +32,11 @@ impl MemoryParty {
         party
     }
 
+    /// See [`Server::shown_effects`].
+    pub(crate) fn shown_effects(&self) -> Vec<bool> {
+        self.server.shown_effects()
+    }
+
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
         let env: BTreeMap<String, String> =
             self.server.environment(proc, "3").into_iter().map(|(k, v)| (k.to_owned(), v)).collect();

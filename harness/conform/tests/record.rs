@@ -108,6 +108,7 @@ fn spawned_processes_are_recorded() {
 /// A session in PMI-2 is followed from its init line into frames, and plays against a process manager.
 #[rstest]
 #[case::exchange(&["exchange"], 0)]
+#[case::draft(&["draft"], 0)]
 #[case::leaves(&["leave", "1", "3"], 1)]
 #[case::aborts(&["abort", "1"], 0)]
 fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Event, Exit, What};
-use pmi_scenario::ast::{Dialect, Source};
+use pmi_scenario::ast::{Dialect, Need, Source};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Direction, Framing, FramingError, Proc};
 
@@ -246,8 +246,9 @@ impl Writer {
         if self.dialect != Dialect::default() {
             let _ = writeln!(text, "dialect {}", self.dialect);
         }
-        let needs = [(self.spawns, "spawn"), (self.names, "names")];
-        let needs: Vec<&str> = needs.into_iter().filter(|(used, _)| *used).map(|(_, word)| word).collect();
+        let needs = [(self.spawns, Need::Spawn), (self.names, Need::Names)];
+        let needs = needs.into_iter().filter(|(used, _)| *used).map(|(_, need)| need);
+        let needs: Vec<&str> = needs.chain(self.draft.iter().copied()).map(Need::word).collect();
         if !needs.is_empty() {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }

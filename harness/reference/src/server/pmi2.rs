@@ -27,6 +27,10 @@ const VALUE_MAX: usize = 1024;
 /// Most requests of a process that may wait for their answers, so that nobody can make a server grow.
 const HELD_LIMIT: usize = 10_000;
 
+/// Most series of messages, and most bytes of them, that a process may leave incomplete.
+const SERIES_LIMIT: usize = 1000;
+const SERIES_BYTES: usize = 8 << 20;
+
 /// `rc` of what failed, and of what is not known. The draft names the second, and gives no numbers.
 const FAILED: i64 = 1;
 const UNKNOWN_COMMAND: i64 = 2;
@@ -320,7 +324,14 @@ impl Server {
     /// Does what a series asks for if all of it is there, and keeps it otherwise.
     fn gather(&mut self, from: Proc, thrid: Option<Vec<u8>>, series: Series) {
         match series.finish() {
-            Err(series) => self.proc(from).pmi2.series.push((thrid, series)),
+            Err(series) => {
+                let open = &mut self.proc(from).pmi2.series;
+                open.push((thrid, series));
+                let kept: usize = open.iter().map(|(_, series)| series.kept()).sum();
+                if open.len() > SERIES_LIMIT || kept > SERIES_BYTES {
+                    self.protocol_error(from, "too much that is not complete", b"");
+                }
+            }
             Ok(Whole::Spawn { mut preput, mut programs }) => {
                 self.affect_series(from, &mut preput, &mut programs);
                 self.pmi2_spawn(from, thrid, preput, programs);
@@ -976,6 +987,22 @@ mod tests {
         }
         let told = say(&mut server, 0, "cmd=job-getid;thrid=last;");
         assert!(told[0].starts_with("abort: protocol error: too many requests that wait"), "{told:?}");
+    }
+
+    #[test]
+    fn series_without_end_end_the_job() {
+        let mut server = joined(1, 1);
+        for thread in 0..SERIES_LIMIT {
+            let told = say(&mut server, 0, &format!("cmd=kvs-putall;thrid={thread};jobid=kvs-0;npair=1;"));
+            assert!(told.is_empty(), "{told:?}");
+        }
+        let told = say(&mut server, 0, "cmd=kvs-putall;thrid=last;jobid=kvs-0;npair=1;");
+        assert!(told[0].starts_with("abort: protocol error: too much that is not complete"), "{told:?}");
+        let mut server = joined(1, 1);
+        say(&mut server, 0, "cmd=kvs-putall;jobid=kvs-0;npair=9999;");
+        let pair = format!("cmd=kvs-putall-pair;key=k;val={};", "v".repeat(50_000));
+        let told = (0..200).find_map(|_| say(&mut server, 0, &pair).pop());
+        assert!(told.is_some_and(|told| told.contains("too much that is not complete")));
     }
 
     #[test]

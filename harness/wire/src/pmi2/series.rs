@@ -15,6 +15,13 @@ type Pair = (Vec<u8>, Vec<u8>);
 pub struct Series {
     missing: u64,
     whole: Whole,
+    /// Bytes of what has come behind the first message.
+    kept: usize,
+}
+
+/// About how many bytes pairs take.
+fn size<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> usize {
+    pairs.into_iter().map(|(key, value)| key.len() + value.len() + 48).sum()
 }
 
 /// A request that came in a series of messages.
@@ -83,12 +90,17 @@ impl Series {
             }
             _ => return None,
         };
-        Some(if missing > LIMIT { Err(SeriesError::TooMany) } else { Ok(Self { missing, whole }) })
+        Some(if missing > LIMIT { Err(SeriesError::TooMany) } else { Ok(Self { missing, whole, kept: 0 }) })
     }
 
     /// Whether it is a spawn, whose messages must follow each other.
     pub fn is_spawn(&self) -> bool {
         matches!(self.whole, Whole::Spawn { .. })
+    }
+
+    /// About how many bytes are kept of what has come behind the first message.
+    pub fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Takes in the next message.
@@ -97,14 +109,19 @@ impl Series {
     ///
     /// [`SeriesError::Other`] if the message is no part of this series; it has not changed then.
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), SeriesError> {
-        match (&mut self.whole, request) {
+        self.kept += match (&mut self.whole, request) {
             _ if self.missing == 0 => return Err(SeriesError::Other),
-            (Whole::Spawn { programs, .. }, Request::SpawnCmd(program)) => programs.push(program.clone()),
+            (Whole::Spawn { programs, .. }, Request::SpawnCmd(program)) => {
+                programs.push(program.clone());
+                let argv: usize = program.argv.iter().map(|arg| arg.len() + 24).sum();
+                program.command.len() + argv + size(&program.info)
+            }
             (Whole::Putall { pairs, .. }, Request::KvsPutallPair { key, value }) => {
                 pairs.push((key.to_vec(), value.to_vec()));
+                size(pairs.last())
             }
             _ => return Err(SeriesError::Other),
-        }
+        };
         self.missing -= 1;
         Ok(())
     }
@@ -132,6 +149,7 @@ mod tests {
         assert_eq!(series.push(&read(b"cmd=job-getid;")), Err(SeriesError::Other));
         series.push(&read(b"cmd=kvs-putall-pair;key=a;val=1;")).unwrap();
         let mut series = series.finish().unwrap_err();
+        assert_eq!(series.kept(), 50);
         series.push(&read(b"cmd=kvs-putall-pair;key=b;val=2;")).unwrap();
         assert_eq!(series.push(&read(b"cmd=kvs-putall-pair;key=c;val=3;")), Err(SeriesError::Other));
         let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());

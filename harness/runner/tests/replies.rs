@@ -1,4 +1,5 @@
-//! What `scenarios/replies.toml` says that the reference server says, by itself or with a variation or a fault, it does say.
+//! What `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` say that the reference server says, by itself or with a variation
+//! or a fault, it does say.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use pmi_judge::event::What;
 use pmi_reference::Config;
 use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_runner::party::{Incoming, MemoryParty, Party};
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::inputs::{Inputs, Status};
 use pmi_scenario::suite::Suite;
 use pmi_scenario::{Behaviours, UnderTest, ast};
@@ -29,19 +31,49 @@ const REQUESTS: &[&str] = &[
     "cmd=finalize",
 ];
 
+/// What is in frames, behind the first line.
+const REQUESTS_OF_PMI2: &[&str] = &[
+    "cmd=init pmi_version=2 pmi_subversion=0",
+    "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;",
+    "cmd=job-getid;",
+    "cmd=kvs-put;key=k;value=v1;",
+    "cmd=kvs-fence;",
+    "cmd=kvs-get;key=k;",
+    "cmd=info-putnodeattr;key=k;value=v2;",
+    "cmd=info-getnodeattr;key=k;",
+    "cmd=info-getjobattr;key=universeSize;",
+    "cmd=name-publish;name=n;port=p;infokeycount=0;",
+    "cmd=name-lookup;name=n;infokeycount=0;",
+    "cmd=name-unpublish;name=n;infokeycount=0;",
+    "cmd=spawn;ncmds=1;preputcount=0;subcmd=/memory/agent-1;maxprocs=2;argc=0;infokeycount=0;",
+    "cmd=job-connect;jobid=kvs-0;",
+    "cmd=job-disconnect;jobid=kvs-0;",
+    "cmd=finalize;",
+];
+
+/// The bytes of a request.
+fn written(dialect: Dialect, request: &str) -> Vec<u8> {
+    match dialect {
+        Dialect::Pmi2 if request.ends_with(';') => format!("{:>6}{request}", request.len()).into_bytes(),
+        _ => format!("{request}\n").into_bytes(),
+    }
+}
+
 /// A scenario in which a server says to each request, word for word and write for write, what this one has said.
-fn transcript(name: &str) -> String {
+fn transcript(dialect: Dialect, name: &str) -> String {
     let fault = faults().find(|fault| fault.name == name);
     let varied: Vec<_> = variations().filter(|variation| variation.name == name).collect();
     assert!(name == "reference" || fault.is_some() || !varied.is_empty(), "no server is called {name}");
-    let config = Config { behaviour: behaviour(fault, &varied), ..Config::default() };
+    let pmi2 = dialect == Dialect::Pmi2;
+    let config = Config { pmi2, behaviour: behaviour(fault, &varied), ..Config::default() };
     let mut server = MemoryParty::launch(config, 1);
     let proc = Proc { group: 0, rank: 0 };
     let mut kvs = String::new();
-    let mut text = "# A test.\nrequires rfc13.get.value\ntests client\n\n0  P: exits 0\n".to_owned();
+    let mut text =
+        format!("# A test.\nrequires rfc13.get.value\ntests client\ndialect {dialect}\n\n0  P: exits 0\n");
     while let Incoming::Event(_) = server.next(Instant::now(), false) {}
-    for request in REQUESTS {
-        server.send(proc, format!("{}\n", request.replace("{kvs}", &kvs)).as_bytes());
+    for request in if pmi2 { REQUESTS_OF_PMI2 } else { REQUESTS } {
+        server.send(proc, &written(dialect, &request.replace("{kvs}", &kvs)));
         let mut writes = Vec::new();
         while let Incoming::Event(what) = server.next(Instant::now(), false) {
             if let What::FromServer { bytes, proc: to } = what
@@ -55,7 +87,8 @@ fn transcript(name: &str) -> String {
             kvs = name.split([' ', '\n', '\r']).next().unwrap_or_default().to_owned();
         }
         let first = request.lines().next().unwrap_or_default();
-        let key = first.split(' ').next().unwrap_or_default();
+        let key = first.split([' ', ';']).next().unwrap_or_default();
+        let frame = pmi2 && request.ends_with(';');
         let bytewise = if writes.len() > 3 { "<bytewise> " } else { "" };
         let escaped = |write: &Vec<u8>| {
             write.iter().fold(String::new(), |mut text, byte| {
@@ -64,34 +97,41 @@ fn transcript(name: &str) -> String {
             })
         };
         let pieces: Vec<String> = writes.iter().map(escaped).collect();
-        // The end of the step is the newline.
-        let line = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
-        let line = line.strip_suffix("<0x0a>").unwrap_or(&line).to_owned();
-        _ = writeln!(text, "0  C: {key}\n0  S: {bytewise}{line}");
+        let message = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
+        // The end of a line is the newline.
+        let message = if frame {
+            format!("<bytes> {message}")
+        } else {
+            format!("<line> {}", message.strip_suffix("<0x0a>").unwrap_or(&message))
+        };
+        let message = if pmi2 { message } else { message.replacen("<line> ", "", 1) };
+        _ = writeln!(text, "0  C: {key}\n0  S: {bytewise}{message}");
     }
     text
 }
 
 #[test]
-fn the_reference_says_what_the_table_says_of_it() {
-    let inputs = Inputs::of(UnderTest::Client).unwrap();
-    let bare = inputs.clone().unexcluded();
+fn the_reference_says_what_the_tables_say_of_it() {
     let mut wrong = Vec::new();
-    for (name, patterns) in inputs.servers() {
-        let text = transcript(name);
-        let source = |path: &str| {
-            (path.to_owned(), Arc::new(ast::Source { path: format!("{path}.pmi"), text: text.clone() }))
-        };
-        // Two, since it takes two jobs to have one name.
-        let files = vec![source("one"), source("two")];
-        let suite =
-            Suite::of_files(files, Behaviours::default()).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
-        let cells = bare.cells(&suite).unwrap();
-        for pattern in patterns {
-            let meant: Vec<_> = cells.iter().filter(|cell| pattern.fits(&cell.name)).collect();
-            assert!(!meant.is_empty(), "{name}: {} is no cell", pattern.text());
-            let missed = meant.iter().filter(|cell| cell.status == Status::Open);
-            wrong.extend(missed.map(|cell| format!("{name}: {}", cell.name)));
+    for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+        let inputs = Inputs::of(UnderTest::Client, dialect).unwrap();
+        let bare = inputs.clone().unexcluded();
+        for (name, patterns) in inputs.servers() {
+            let text = transcript(dialect, name);
+            let source = |path: &str| {
+                (path.to_owned(), Arc::new(ast::Source { path: format!("{path}.pmi"), text: text.clone() }))
+            };
+            // Two, since it takes two jobs to have one name.
+            let files = vec![source("one"), source("two")];
+            let suite = Suite::of_files(files, Behaviours::default())
+                .unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
+            let cells = bare.cells(&suite).unwrap();
+            for pattern in patterns {
+                let meant: Vec<_> = cells.iter().filter(|cell| pattern.fits(&cell.name)).collect();
+                assert!(!meant.is_empty(), "{name}: {} is no cell", pattern.text());
+                let missed = meant.iter().filter(|cell| cell.status == Status::Open);
+                wrong.extend(missed.map(|cell| format!("{dialect} {name}: {}", cell.name)));
+            }
         }
     }
     assert!(wrong.is_empty(), "not said:\n{}", wrong.join("\n"));

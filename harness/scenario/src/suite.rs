@@ -11,7 +11,7 @@ use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
 
 /// The input space, the tables beside the catalogue.
-const INPUTS: [&str; 2] = ["inputs.toml", "replies.toml"];
+const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 

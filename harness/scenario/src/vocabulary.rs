@@ -68,6 +68,24 @@ pub const RESPONSE_KEYS: &[&str] = &[
     "tag",
 ];
 
+/// Keys of PMI-1's messages that are none of [`RESPONSE_KEYS`].
+const REQUEST_KEYS: &[&str] =
+    &["mcmd", "endcmd", "key", "service", "exitcode", "nprocs", "execname", "argcnt"];
+
+/// Whether some message of a dialect has this key.
+pub(crate) fn is_known_key(dialect: Dialect, key: &str) -> bool {
+    match dialect {
+        Dialect::Pmi1 => RESPONSE_KEYS.contains(&key) || REQUEST_KEYS.contains(&key) || is_spawn_key(key),
+        Dialect::Pmi2 => {
+            let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+            let numbered = ["ppkey", "ppval", "argv", "infokey", "infoval", "err"];
+            response_keys(dialect).contains(&key)
+                || Command::ALL.into_iter().any(|command| command.request_keys().contains(&key))
+                || (stem.len() < key.len() && numbered.contains(&stem))
+        }
+    }
+}
+
 /// Requests to the name service.
 pub const NAME_COMMANDS: &[&str] =
     &["publish_name", "unpublish_name", "lookup_name", "name-publish", "name-unpublish", "name-lookup"];

@@ -129,13 +129,13 @@ fn cells(suite: &Suite) -> anyhow::Result<Vec<Cell>> {
 }
 
 /// The cells of one table, one a line, and how many there are of each kind; returns how many are open.
-fn inputs(tests: UnderTest, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
-    let (whose, what) = match tests {
+fn inputs(table: &Cell, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
+    let (whose, what) = match table.tests {
         UnderTest::Server => ("servers", "what they may be asked"),
         UnderTest::Client => ("clients", "what they may be told"),
         UnderTest::Library => ("libraries", "what they may be told"),
     };
-    writeln!(text, "== {whose}: {what}\n")?;
+    writeln!(text, "== {whose}, {}: {what}\n", table.dialect.title())?;
     let some = |scenarios: &[String]| match scenarios {
         [one] => one.clone(),
         [one, two] => format!("{one}, {two}"),
@@ -175,8 +175,8 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     if args.inputs {
         let mut text = String::new();
         let mut open = 0;
-        for cells in cells.chunk_by(|a, b| a.tests == b.tests) {
-            open += inputs(cells[0].tests, cells, &mut text)?;
+        for cells in cells.chunk_by(|a, b| (a.tests, a.dialect) == (b.tests, b.dialect)) {
+            open += inputs(&cells[0], cells, &mut text)?;
         }
         say(&if args.json { format!("{:#}\n", serde_json::to_value(&cells)?) } else { text })?;
         return Ok(u8::from(args.check && open > 0));
@@ -272,7 +272,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let open: Vec<&Cell> = cells.iter().filter(|c| c.status == Status::Open).collect();
     writeln!(text, "\ninput space: {} cells, {} open (--inputs shows them)", cells.len(), open.len())?;
     for cell in &open {
-        writeln!(text, "OPEN     {:?}: {}", cell.tests, cell.name)?;
+        writeln!(text, "OPEN     {:?}, {}: {}", cell.tests, cell.dialect.title(), cell.name)?;
     }
     say(&text)?;
     Ok(u8::from(args.check && (uncovered > 0 || !open.is_empty())))

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use pmi_wire::grammar::parse_uint;
 use pmi_wire::pmi2::{
     Body, BodyError, Command, ConcatError, Part, Program, Request, RequestError, Response, ResponseError,
     SECRET, Semicolons, Series, Whole, challenge_answer, is_key,
@@ -19,6 +20,7 @@ const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
 const COMMON_VALUE: &str = "pmi2.common.get.value";
+const NODE: &str = "pmi2.common.nodeattr";
 
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
 fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
@@ -125,18 +127,24 @@ impl Monitor {
         };
         let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
         let command = request.command();
-        if let Ok(tuples) = Body::parse(body, Semicolons::Doubled)
-            && let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key))
-        {
-            self.client_misuse(
-                p,
-                "pmi2.draft.key",
-                "letters, digits, hyphens and underscores",
-                show(tuple.key),
-            );
+        let mut in_capitals = false;
+        if let Ok(tuples) = Body::parse(body, Semicolons::Doubled) {
+            if let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key)) {
+                let expected = "letters, digits, hyphens and underscores";
+                self.client_misuse(p, "pmi2.draft.key", expected, show(tuple.key));
+            }
+            in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
+            // Servers that read info may end a job where it cannot be read.
+            let count = tuples.raw("infokeycount");
+            self.group(p.group).may_abort |= count.is_some_and(|count| parse_uint(count).is_none());
         }
-        let ordinary = !contains(body, b"=;") && !contains(body, b";;");
-        let asked = Asked { command, thrid, ordinary };
+        let needs = if contains(body, b";;") {
+            Some("pmi2.draft.semicolons")
+        } else {
+            body.iter().any(|b| !(b' '..=b'~').contains(b)).then_some("pmi2.draft.any-byte")
+        };
+        let ordinary = needs.is_none() && !contains(body, b"=;");
+        let asked = Asked { command, thrid, needs, ordinary };
         if self.in_series(p, &asked, &request, body) {
             return;
         }
@@ -151,10 +159,20 @@ impl Monitor {
         | Request::NamePublish { name: key, .. }
         | Request::NameLookup { name: key }
         | Request::NameUnpublish { name: key } = &request
-            && key.contains(&b';')
+            && key.iter().any(|b| *b == b';' || *b == 0)
         {
-            // Who does not undo the doubling has read another key.
+            // Who does not undo the doubling, or reads a text of C, has read another key.
             self.group(p.group).state_unknown = true;
+        }
+        if let Request::KvsPut { key, .. }
+        | Request::KvsGet { key, .. }
+        | Request::InfoPutnodeattr { key, .. }
+        | Request::InfoGetnodeattr { key, .. }
+        | Request::InfoGetjobattr { key } = &request
+            && !is_key(key)
+        {
+            // The draft has no such keys, and does not say what becomes of them.
+            self.group(p.group).may_abort = true;
         }
         // No known server has these; one that takes them for nonsense may end the job.
         if !self.served_draft
@@ -174,8 +192,9 @@ impl Monitor {
                 self.pmi2(p).asked_in = true;
                 self.pmi2(p).authtype = authtype.is_some();
                 let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
-                // A server may believe it.
+                // A server may believe it, or turn away who says it.
                 let misled = pmirank.is_some_and(|rank| rank != u64::from(p.rank));
+                self.group(p.group).may_abort |= misled;
                 Detail::Fullinit { bare, misled, proof: None }
             }
             Request::Abort { .. } => {
@@ -205,6 +224,7 @@ impl Monitor {
             Request::InfoPutnodeattr { key, value } => {
                 self.pmi2_lengths(p, key, value);
                 let lawful = is_within_limits(key, value);
+                self.group(p.group).may_abort |= value.len() > VALUE_MAX;
                 let node = (self.node_of(p), key.to_vec());
                 self.group(p.group).pmi2.node.entry(node).or_default().insert(value.to_vec());
                 Detail::PutNode { key: key.to_vec(), lawful }
@@ -212,7 +232,9 @@ impl Monitor {
             Request::InfoGetnodeattr { key, wait } => {
                 let node = (self.node_of(p), key.to_vec());
                 let there = self.group(p.group).pmi2.node_there.contains(&node);
-                Detail::GetNode { key: node.1, wait: *wait, there }
+                // The draft has small letters, which no known server reads.
+                let rule = if in_capitals { "pmi2.common.nodeattr.wait" } else { "pmi2.draft.booleans" };
+                Detail::GetNode { key: node.1, wait: wait.then_some(rule), there }
             }
             Request::NamePublish { name, port } => {
                 self.pmi2_contest(name, true);
@@ -263,8 +285,8 @@ impl Monitor {
     }
 
     fn await_answer(&mut self, p: Proc, asked: Asked, what: Detail) {
-        let Asked { command, thrid, ordinary } = asked;
-        self.pmi2(p).pending.push(Pending { command, thrid, ordinary, what });
+        let Asked { command, thrid, needs, ordinary } = asked;
+        self.pmi2(p).pending.push(Pending { command, thrid, needs, ordinary, what });
     }
 
     /// Notes what a spawn asks for.
@@ -407,6 +429,7 @@ impl Monitor {
     /// Holds a pair to the limits of the draft.
     fn pmi2_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
+            self.group(p.group).may_abort = true;
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
             self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
@@ -905,7 +928,7 @@ impl Monitor {
         &mut self,
         p: Proc,
         key: &[u8],
-        wait: bool,
+        wait: Option<&'static str>,
         there: bool,
         response: &Response<'_>,
         body: &[u8],
@@ -925,28 +948,25 @@ impl Monitor {
         match response.get("value").filter(|_| found) {
             Some(_) if values.is_empty() => {
                 let expected = "no value, since nobody on this node has put it";
-                let id = match wait {
-                    _ if elsewhere => "pmi2.common.nodeattr.own-node",
-                    true => "pmi2.common.nodeattr.wait",
-                    false => "pmi2.common.nodeattr",
-                };
+                let id = if elsewhere { "pmi2.common.nodeattr.own-node" } else { wait.unwrap_or(NODE) };
                 self.server_error(p, id, expected, shown(body));
             }
             Some(value) if !values.contains(&*value) => {
                 let expected = "the value that a process of this node has put";
-                let requirement = values_rule(key, &values, "pmi2.common.nodeattr");
+                let requirement = values_rule(key, &values, NODE);
                 self.server_error(p, requirement, expected, shown(body));
             }
             None if found => {
                 self.server_error(p, "pmi2.common.nodeattr", "a value, since it is found", shown(body));
             }
-            None if wait && !excused => {
+            None if wait.is_some() && !excused => {
                 let expected = "no answer before there is a value";
-                self.server_error(p, "pmi2.common.nodeattr.wait", expected, shown(body));
+                self.server_error(p, wait.unwrap_or(NODE), expected, shown(body));
             }
             None if there && !excused => {
                 let expected = "the value that a process of this node has put";
-                self.server_error(p, "pmi2.common.nodeattr", expected, shown(body));
+                let requirement = values_rule(key, &values, NODE);
+                self.server_error(p, requirement, expected, shown(body));
             }
             _ => {}
         }
@@ -996,7 +1016,7 @@ impl Monitor {
             Detail::Get { fences, .. } => !entered(*fences),
             Detail::Unclear => true,
             Detail::GetNode { key, wait, .. } => {
-                *wait && !group.pmi2.node_there.contains(&(node, key.clone()))
+                wait.is_some() && !group.pmi2.node_there.contains(&(node, key.clone()))
             }
             _ => pending.command == Command::Ring && !entered(u64::MAX),
         }
@@ -1015,21 +1035,21 @@ impl Monitor {
         let split = self.rank(p).split_write || self.rank(p).joined_write;
         let refused = self.pmi2(p).refused;
         let pending = &self.pmi2(p).pending[late];
-        let requirement = match (&pending.what, pending.command) {
+        let requirement = pending.needs.unwrap_or(match (&pending.what, pending.command) {
             // How a message is cut into writes means nothing. What is special about an empty value is that.
             _ if split && pending.ordinary => "pmi2.common.any-fragmentation",
             _ if refused && pending.ordinary => "pmi2.common.usable-after-error",
             _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
             (Detail::Fence(1), _) => "pmi2.common.fence",
             (Detail::Fence(_), _) => "pmi2.common.fence.again",
-            (Detail::GetNode { wait: true, .. }, _) => "pmi2.common.nodeattr.wait",
+            (Detail::GetNode { wait: Some(rule), .. }, _) => rule,
             (Detail::Fullinit { proof: Some(true), .. }, _) => "pmi2.draft.auth-challenge",
             (Detail::Fullinit { bare: true, .. }, _) => "pmi2.draft.fullinit.optional-keys",
             (Detail::Get { jobid: true, .. }, _) => "pmi2.draft.get.jobid",
             (_, Command::Finalize) => "pmi2.common.finalize",
             _ if finalized => "pmi2.common.finalize-alone",
             _ => "pmi2.common.answered",
-        };
+        });
         let expected = format!("an answer to {}", pending.command.name());
         self.find(Side::Server, p, requirement, None, expected, how.into());
     }
@@ -1052,11 +1072,11 @@ mod tests {
             let taken = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec();
             events.push(What::ToServer { proc, bytes: bytes(offer) });
             events.push(What::FromServer { proc, bytes: bytes(taken) });
-            let ask = "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;";
+            let ask = format!("cmd=fullinit;pmijobid=j;pmirank={rank};threaded=FALSE;");
             let tell = format!(
                 "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank={rank};size={ranks};appnum=0;rc=0;"
             );
-            events.push(What::ToServer { proc, bytes: bytes(framed(ask)) });
+            events.push(What::ToServer { proc, bytes: bytes(framed(&ask)) });
             events.push(What::FromServer { proc, bytes: bytes(framed(&tell)) });
         }
         events.extend(said.iter().map(|(rank, server, text)| {

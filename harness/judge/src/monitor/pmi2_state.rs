@@ -12,7 +12,9 @@ pub(super) const PREPUT: u32 = u32::MAX;
 pub(super) struct Pending {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
-    /// It has neither an empty value nor a semicolon in one, which many a server takes for the end.
+    /// What of the draft a value of it needs that not all known servers keep: semicolons, or bytes of any kind.
+    pub(super) needs: Option<&'static str>,
+    /// It has no such value, and no empty one, which many a server takes for the end.
     pub(super) ordinary: bool,
     pub(super) what: Detail,
 }
@@ -22,6 +24,8 @@ pub(super) struct Pending {
 pub(super) struct Asked {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
+    /// See [`Pending::needs`].
+    pub(super) needs: Option<&'static str>,
     /// See [`Pending::ordinary`].
     pub(super) ordinary: bool,
 }
@@ -69,10 +73,10 @@ pub(super) enum Detail {
         key: Vec<u8>,
         lawful: bool,
     },
-    /// `there` if it was there already when it was asked for.
+    /// `wait` is what is broken if it is told before it is there; `there` if it was there already when it was asked for.
     GetNode {
         key: Vec<u8>,
-        wait: bool,
+        wait: Option<&'static str>,
         there: bool,
     },
     Publish {

@@ -1,11 +1,13 @@
-//! The axes of a table as `inputs.toml` and `replies.toml` have them.
+//! The axes of a table as `inputs.toml` and `replies.toml` have them, for every protocol.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
+use super::classify::Limits;
 use crate::UnderTest;
+use crate::ast::Dialect;
 use crate::names::NamePattern;
 
 /// All kinds of values that are told apart.
@@ -25,6 +27,8 @@ pub(super) const KINDS: &[&str] = &[
     "like-keyword",
     "not-ascii",
     "control",
+    "newline",
+    "nul",
     "longest",
     "one-more",
     "long",
@@ -35,6 +39,8 @@ pub(super) const KINDS: &[&str] = &[
     "negative",
     "huge",
     "not-a-number",
+    "lower-case",
+    "not-a-boolean",
     "repeated",
 ];
 
@@ -48,9 +54,12 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
         "state",
         &[
             "before-init",
+            "before-fullinit",
             "after-init",
             "after-put",
             "after-barrier",
+            "after-fence",
+            "while-waiting",
             "after-refusal",
             "after-finalize",
             "in-spawned-group",
@@ -75,10 +84,17 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
             "rc-last",
             "extra",
             "extra-known",
+            "thrid",
+            "thrid-later",
             "command-not-first",
             "blanks",
+            "length-left",
+            "length-zeros",
+            "header-split",
+            "header-apart",
             "split",
             "newline-apart",
+            "terminator-apart",
             "bytewise",
             "several",
             "cr-lf",
@@ -97,6 +113,8 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
             "refused",
             "refused-with-msg",
             "refused-with-values",
+            "not-found",
+            "not-found-with-values",
         ],
     ),
     (
@@ -111,6 +129,53 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
             "request-back",
             "twice",
             "unasked",
+            "length-negative",
+            "length-not-a-number",
+            "length-blank",
+            "length-zero",
+            "length-short",
+            "length-long",
+            "line",
+            "no-terminator",
+            "no-equals",
+            "lone-semicolon",
+            "cut-in-header",
+            "cut-behind-header",
+            "cut-in-body",
+        ],
+    ),
+    (
+        "malformed",
+        &[
+            "length-negative",
+            "length-with-plus",
+            "length-not-a-number",
+            "length-blank",
+            "length-zero",
+            "length-short",
+            "length-long",
+            "line",
+            "no-terminator",
+            "lone-semicolon",
+            "no-equals",
+            "no-command",
+            "unknown-command",
+            "cut-in-header",
+            "cut-behind-header",
+            "cut-in-body",
+        ],
+    ),
+    (
+        "miss",
+        &[
+            "after-init",
+            "after-put",
+            "after-fence",
+            "while-waiting",
+            "after-refusal",
+            "in-spawned-group",
+            "other-rank",
+            "other-node",
         ],
     ),
     ("version", &["equal", "lower-minor", "higher-minor", "lower-major", "higher-major"]),
@@ -119,9 +184,9 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
 ];
 
 /// Axes that only those operations have that name them.
-const RARE: &[&str] = &["version", "count", "job"];
+const RARE: &[&str] = &["version", "count", "job", "miss", "malformed"];
 
-/// The rules of RFC 13's grammar that arguments have.
+/// The rules of the grammar that arguments have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Rule {
@@ -133,6 +198,8 @@ pub(super) enum Rule {
     Uint,
     /// Digits, with a sign or without.
     Int,
+    /// `TRUE` or `FALSE`, which PMI-2's draft has in small letters.
+    Bool,
     /// Integers with commas between them.
     IntList,
 }
@@ -144,7 +211,7 @@ pub(super) struct Argument {
     /// Its key, with `N` in the place of an index.
     pub(super) name: String,
     pub(super) rule: Rule,
-    /// The limit that get_maxes announces for it.
+    /// The limit that get_maxes announces for it, or that PMI-2's draft sets.
     pub(super) limit: Option<String>,
 }
 
@@ -153,7 +220,7 @@ pub(super) struct Argument {
 #[serde(deny_unknown_fields)]
 pub(super) struct Operation {
     pub(super) name: String,
-    /// In the order of RFC 13's grammar.
+    /// In the order of the grammar.
     #[serde(default)]
     pub(super) arguments: Vec<Argument>,
     /// Whether what one process does by it is seen by others, so that it matters who they are.
@@ -166,7 +233,11 @@ pub(super) struct Operation {
 impl Operation {
     /// Whether it has more to say than how it went.
     pub(super) fn has_values(&self) -> bool {
-        self.arguments.iter().any(|argument| !matches!(argument.name.as_str(), "rc" | "msg"))
+        self.arguments.iter().any(|argument| is_value(&argument.name))
+    }
+
+    pub(super) fn has_argument(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.name == name)
     }
 
     /// Whether an axis makes cells with it.
@@ -176,6 +247,11 @@ impl Operation {
             None => !RARE.contains(&axis),
         }
     }
+}
+
+/// Whether what a reply has under this key is what was asked for, and not how it went.
+pub(super) fn is_value(key: &str) -> bool {
+    !matches!(key, "rc" | "msg" | "errmsg" | "found")
 }
 
 /// A kind of value of an argument.
@@ -222,11 +298,13 @@ pub(super) struct File {
     pub(super) axes: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// A table: what one kind of implementation may be asked or told.
+/// A table: what one kind of implementation may be asked or told in a protocol.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// Whose table it is.
     pub tests: UnderTest,
+    /// What is spoken.
+    pub dialect: Dialect,
     pub(super) file: File,
 }
 
@@ -243,28 +321,30 @@ impl fmt::Display for InputsError {
 impl std::error::Error for InputsError {}
 
 impl Inputs {
-    /// The tables of the suite: for servers, clients and libraries.
+    /// The tables of the suite: for servers, clients and libraries, in each protocol.
     ///
     /// # Errors
     ///
     /// Never for a binary that passed its own tests.
     pub fn embedded() -> Result<Vec<Self>, InputsError> {
-        [UnderTest::Server, UnderTest::Client, UnderTest::Library].into_iter().map(Self::of).collect()
+        let each = [UnderTest::Server, UnderTest::Client, UnderTest::Library];
+        let tables = Dialect::NAMES.into_iter().flat_map(|(_, dialect)| each.map(|tests| (tests, dialect)));
+        tables.map(|(tests, dialect)| Self::of(tests, dialect)).collect()
     }
 
-    /// The table of the suite for one kind of implementation.
+    /// The table of the suite for one kind of implementation and one protocol.
     ///
     /// # Errors
     ///
     /// Never for a binary that passed its own tests.
-    pub fn of(tests: UnderTest) -> Result<Self, InputsError> {
-        Self::parse(
-            tests,
-            match tests {
-                UnderTest::Server => include_str!("../../scenarios/inputs.toml"),
-                UnderTest::Client | UnderTest::Library => include_str!("../../scenarios/replies.toml"),
-            },
-        )
+    pub fn of(tests: UnderTest, dialect: Dialect) -> Result<Self, InputsError> {
+        let text = match (dialect, tests) {
+            (Dialect::Pmi1, UnderTest::Server) => include_str!("../../scenarios/inputs.toml"),
+            (Dialect::Pmi1, _) => include_str!("../../scenarios/replies.toml"),
+            (Dialect::Pmi2, UnderTest::Server) => include_str!("../../scenarios/pmi2/inputs.toml"),
+            (Dialect::Pmi2, _) => include_str!("../../scenarios/pmi2/replies.toml"),
+        };
+        Self::parse(tests, dialect, text)
     }
 
     /// Reads a table.
@@ -272,7 +352,7 @@ impl Inputs {
     /// # Errors
     ///
     /// It is no table, or it has words that no message is ever found to be.
-    pub fn parse(tests: UnderTest, text: &str) -> Result<Self, InputsError> {
+    pub fn parse(tests: UnderTest, dialect: Dialect, text: &str) -> Result<Self, InputsError> {
         let mut file: File = toml::from_str(text).map_err(|e| InputsError(e.to_string()))?;
         file.excluded.retain(|excluded| excluded.tests.is_none_or(|t| t == tests));
         let mut words = vec![
@@ -296,7 +376,7 @@ impl Inputs {
                 return Err(InputsError(format!("{axis}: nothing is ever found to be \"{word}\"")));
             }
         }
-        Ok(Self { tests, file })
+        Ok(Self { tests, dialect, file })
     }
 
     /// The servers that scenarios for clients set up, with the cells that they are said to play.
@@ -313,6 +393,15 @@ impl Inputs {
 
     pub(super) fn operation(&self, name: &str) -> Option<&Operation> {
         self.file.operation.iter().find(|operation| operation.name == name)
+    }
+
+    /// How long limited texts may be.
+    pub(super) fn limits(&self) -> Limits {
+        match self.dialect {
+            Dialect::Pmi1 => Limits { kvsname: 256, key: 64, value: 1024 },
+            // PMI_MAX_KEYLEN and PMI_MAX_VALLEN, and a NUL behind them.
+            Dialect::Pmi2 => Limits { kvsname: 0, key: 65, value: 1025 },
+        }
     }
 
     /// From how many times on a word for a number of times applies.

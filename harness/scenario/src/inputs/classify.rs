@@ -1,19 +1,23 @@
 //! What a message is, read off its bytes: its operation, the kind of each argument, and the order of its tuples.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use super::axes::{Argument, Inputs, Operation, Rule};
-use crate::vocabulary::{self, COMMANDS, RESPONSE_KEYS};
+use pmi_wire::pmi2::{Body, BodyError, Semicolons, halved};
 
-/// Keys of PMI-1's messages that are none of [`RESPONSE_KEYS`].
-const REQUEST_KEYS: &[&str] =
-    &["mcmd", "endcmd", "key", "service", "exitcode", "nprocs", "execname", "argcnt"];
+use super::axes::{Argument, Inputs, Operation, Rule};
+use crate::ast::Dialect;
+use crate::vocabulary::{commands, is_known_key};
+
+/// Counts of PMI-2, and what they count.
+const COUNTS: &[(&str, &str)] =
+    &[("ncmds", "subcmd"), ("preputcount", "ppkeyN"), ("argc", "argvN"), ("infokeycount", "infokeyN")];
 
 /// From this length on a text that has no limit is long, or far too long.
 const LONG: usize = 500;
 const FAR: usize = 10_000;
 
-/// How many bytes texts of a limited argument may have, without the terminating NUL.
+/// How many bytes texts of a limited argument may have, with a terminating NUL.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) kvsname: usize,
@@ -41,6 +45,8 @@ pub(super) struct Classified {
     pub(super) kinds: BTreeSet<(String, &'static str)>,
     /// What is unusual in the order of its tuples.
     pub(super) framing: BTreeSet<&'static str>,
+    /// Whether there are as many numbered tuples as it says.
+    pub(super) counts: BTreeSet<&'static str>,
     /// Arguments with their values, as they came.
     pub(super) values: Vec<(String, Vec<u8>)>,
 }
@@ -48,12 +54,49 @@ pub(super) struct Classified {
 impl Classified {
     /// The value of an argument, by the name that it has in the table.
     pub(super) fn value(&self, name: &str) -> Option<&[u8]> {
-        self.values.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_slice())
+        self.all(name).next()
+    }
+
+    /// All values of an argument.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.values.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_slice())
+    }
+
+    /// All numbers that an argument has, added up.
+    pub(super) fn sum(&self, name: &str) -> u64 {
+        let number = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<u64>().ok();
+        self.all(name).filter_map(number).fold(0, u64::saturating_add)
+    }
+
+    /// Notes what is unusual in the order in which the arguments of an operation came.
+    fn order(&mut self, came: &[usize], operation: &Operation) {
+        if came.windows(2).any(|w| w[0] > w[1]) {
+            self.framing.insert("order");
+        }
+        let is_rc = |index: &usize| operation.arguments[*index].name == "rc";
+        if came.last().is_some_and(is_rc) && !came.iter().all(is_rc) {
+            self.framing.insert("rc-last");
+        }
+    }
+
+    /// Notes whether there are as many tuples as a request of PMI-2 says.
+    fn count(&mut self) {
+        for (count, tuple) in COUNTS {
+            if self.value(count).is_none() {
+                continue;
+            }
+            let there = self.all(tuple).count() as u64;
+            self.counts.insert(match there.cmp(&self.sum(count)) {
+                Ordering::Less => "fewer",
+                Ordering::Equal => "as-asked",
+                Ordering::Greater => "more",
+            });
+        }
     }
 }
 
 /// Reads a request or a reply of one line.
-pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Classified> {
+pub(super) fn line(line: &[u8], inputs: &Inputs) -> Option<Classified> {
     let tokens = tokens(line);
     let cmd = tokens.iter().find(|t| t.key == b"cmd")?;
     let operation = inputs.operation(std::str::from_utf8(cmd.value).ok()?).filter(|o| o.name != "spawn")?;
@@ -79,7 +122,7 @@ pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Class
                 }
                 key => {
                     request.framing.insert("extra");
-                    if std::str::from_utf8(key).is_ok_and(is_keyword) {
+                    if std::str::from_utf8(key).is_ok_and(|key| is_known_key(inputs.dialect, key)) {
                         request.framing.insert("extra-known");
                     }
                 }
@@ -109,35 +152,82 @@ pub(super) fn line(line: &[u8], inputs: &Inputs, limits: Limits) -> Option<Class
     if tokens.first().is_some_and(|t| t.key != b"cmd") {
         request.framing.insert("command-not-first");
     }
-    if order.windows(2).any(|w| w[0] > w[1]) {
-        request.framing.insert("order");
-    }
-    let is_rc = |index: &usize| operation.arguments[*index].name == "rc";
-    if order.last().is_some_and(is_rc) && !order.iter().all(is_rc) {
-        request.framing.insert("rc-last");
-    }
-    kinds(&mut request, operation, limits);
+    request.order(&order, operation);
+    kinds(&mut request, operation, inputs);
     Some(request)
+}
+
+/// Reads a request or a reply in the body of a frame; none if its command is not in the table. What is no message is told by the
+/// word that the table has for it.
+pub(super) fn body(body: &[u8], inputs: &Inputs) -> Result<Option<Classified>, &'static str> {
+    let message = match Body::parse(body, Semicolons::Doubled) {
+        Ok(message) => message,
+        Err(_) if body.iter().all(|b| *b == b';') => return Err("lone-semicolon"),
+        Err(BodyError::Malformed { .. }) => return Err("no-equals"),
+        Err(BodyError::Empty | BodyError::Unterminated) => return Err("no-terminator"),
+    };
+    let cmd = message.raw("cmd").ok_or("no-command")?;
+    let Some(operation) = std::str::from_utf8(cmd).ok().and_then(|cmd| inputs.operation(cmd)) else {
+        let known = commands(inputs.dialect)
+            .iter()
+            .any(|(request, reply)| [request, reply].map(|n| n.as_bytes()).contains(&cmd));
+        return if known { Ok(None) } else { Err("unknown-command") };
+    };
+    let mut read = Classified { operation: operation.name.clone(), ..Classified::default() };
+    let mut order = Vec::new();
+    for (at, tuple) in message.tuples().enumerate() {
+        let key = String::from_utf8_lossy(tuple.key).into_owned();
+        let name = numbered(&key);
+        let index = operation.arguments.iter().position(|a| a.name == name || a.name == key);
+        if let Some(index) = index {
+            order.push(index);
+            read.values.push((operation.arguments[index].name.clone(), halved(tuple.value).into_owned()));
+        }
+        match key.as_str() {
+            "cmd" if at > 0 => drop(read.framing.insert("command-not-first")),
+            "thrid" => drop(read.framing.insert(if at == 1 { "thrid" } else { "thrid-later" })),
+            "errmsg" if index.is_none() => read.values.push((key, tuple.value.to_vec())),
+            _ if key == "cmd" || index.is_some() => {}
+            _ => {
+                read.framing.insert("extra");
+                read.framing.extend(is_known_key(inputs.dialect, &key).then_some("extra-known"));
+            }
+        }
+    }
+    // Pairs take turns, and so do the programs of a spawn.
+    order.retain(|index| !operation.arguments[*index].name.ends_with('N'));
+    if operation.name != "spawn" {
+        read.order(&order, operation);
+    }
+    read.count();
+    kinds(&mut read, operation, inputs);
+    Ok(Some(read))
+}
+
+/// The name that a numbered key has in a table, or the key itself.
+fn numbered(key: &str) -> String {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    if stem.len() < key.len() { format!("{stem}N") } else { key.to_owned() }
 }
 
 /// The kinds of the values that are named, absent ones without a value.
 pub(super) fn named(
     values: &[(String, Option<Vec<u8>>)],
     operation: &Operation,
-    limits: Limits,
+    inputs: &Inputs,
 ) -> BTreeSet<(String, &'static str)> {
     let mut message = Classified::default();
     for (name, value) in values {
         message.values.extend(value.as_ref().map(|value| (name.clone(), value.clone())));
     }
-    kinds(&mut message, operation, limits);
+    kinds(&mut message, operation, inputs);
     // Nothing is known of the others.
     message.kinds.retain(|(name, _)| values.iter().any(|(named, _)| named == name));
     message.kinds
 }
 
 /// Reads a request to spawn, of one program, from the lines between `mcmd=spawn` and `endcmd`.
-pub(super) fn block(lines: &[Vec<u8>], inputs: &Inputs, limits: Limits) -> Option<Classified> {
+pub(super) fn block(lines: &[Vec<u8>], inputs: &Inputs) -> Option<Classified> {
     let operation = inputs.operation("spawn")?;
     let mut request = Classified { operation: operation.name.clone(), ..Classified::default() };
     let mut order = Vec::new();
@@ -146,11 +236,7 @@ pub(super) fn block(lines: &[Vec<u8>], inputs: &Inputs, limits: Limits) -> Optio
             Some(at) => (&line[..at], &line[at + 1..]),
             None => (&line[..], &b""[..]),
         };
-        let digits = key.iter().rev().take_while(|b| b.is_ascii_digit()).count();
-        let mut name = String::from_utf8_lossy(&key[..key.len() - digits]).into_owned();
-        if digits > 0 {
-            name.push('N');
-        }
+        let name = numbered(&String::from_utf8_lossy(key));
         match operation.arguments.iter().position(|a| a.name == name) {
             Some(index) => {
                 order.push(index);
@@ -167,21 +253,16 @@ pub(super) fn block(lines: &[Vec<u8>], inputs: &Inputs, limits: Limits) -> Optio
     if order.windows(2).any(|w| place(&w[0]) > place(&w[1])) {
         request.framing.insert("order");
     }
-    kinds(&mut request, operation, limits);
+    kinds(&mut request, operation, inputs);
     Some(request)
 }
 
-fn kinds(request: &mut Classified, operation: &Operation, limits: Limits) {
+fn kinds(request: &mut Classified, operation: &Operation, inputs: &Inputs) {
     for argument in &operation.arguments {
-        let values: Vec<&[u8]> = request
-            .values
-            .iter()
-            .filter(|(name, _)| *name == argument.name)
-            .map(|(_, value)| value.as_slice())
-            .collect();
+        let values: Vec<&[u8]> = request.all(&argument.name).collect();
         let numbered = argument.name.ends_with('N');
         let mut found: BTreeSet<&'static str> =
-            values.iter().flat_map(|value| kinds_of(value, argument, limits)).collect();
+            values.iter().flat_map(|value| kinds_of(value, argument, inputs)).collect();
         if values.is_empty() && !(numbered && lacks_none(request, argument)) {
             found.insert("missing");
         }
@@ -198,13 +279,17 @@ fn lacks_none(request: &Classified, argument: &Argument) -> bool {
     let count = match argument.name.as_str() {
         "argN" => "argcnt",
         "preput_key_N" | "preput_val_N" => "preput_num",
-        _ => "info_num",
+        "info_key_N" | "info_val_N" => "info_num",
+        "argvN" => "argc",
+        "ppkeyN" | "ppvalN" => "preputcount",
+        "errN" => "nerrs",
+        _ => "infokeycount",
     };
     request.value(count).is_none_or(|n| n.iter().all(|b| !(b'1'..=b'9').contains(b)))
 }
 
 /// The kinds that a value has; `plain` if it is like nothing else.
-fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'static str> {
+fn kinds_of(value: &[u8], argument: &Argument, inputs: &Inputs) -> BTreeSet<&'static str> {
     let mut kinds = BTreeSet::new();
     if value.is_empty() {
         kinds.insert("empty");
@@ -215,7 +300,11 @@ fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'sta
             kinds.insert(kind);
         }
     };
-    if matches!(argument.rule, Rule::Uint | Rule::Int | Rule::IntList) {
+    if argument.rule == Rule::Bool {
+        let small = matches!(value, b"true" | b"false");
+        add("lower-case", small);
+        add("not-a-boolean", !small && !matches!(value, b"TRUE" | b"FALSE"));
+    } else if matches!(argument.rule, Rule::Uint | Rule::Int | Rule::IntList) {
         let list = argument.rule == Rule::IntList;
         for number in value.split(|b| list && *b == b',') {
             let signed =
@@ -243,13 +332,14 @@ fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'sta
         add("quote", value.contains(&b'"') || value.contains(&b'\''));
         add("not-ascii", !value.is_ascii());
         add("control", value.iter().any(|b| b.is_ascii_control() && *b != b'\t'));
+        add("newline", value.contains(&b'\n'));
+        add("nul", value.contains(&0));
         let text = String::from_utf8_lossy(value);
-        add("reserved", is_reserved(&text));
-        add(
-            "like-keyword",
-            text.split(' ').any(|part| part.split_once('=').is_some_and(|(k, _)| is_keyword(k))),
-        );
-        match limits.of(argument) {
+        add("reserved", is_reserved(&text, inputs.dialect));
+        let is_tuple =
+            |part: &str| part.split_once('=').is_some_and(|(key, _)| is_known_key(inputs.dialect, key));
+        add("like-keyword", text.split([' ', ';']).any(is_tuple));
+        match inputs.limits().of(argument) {
             Some(longest) => {
                 add("longest", value.len() == longest);
                 add("one-more", value.len() == longest + 1);
@@ -268,14 +358,10 @@ fn kinds_of(value: &[u8], argument: &Argument, limits: Limits) -> BTreeSet<&'sta
 }
 
 /// Whether a text is a word of the protocol, or begins as the keys of the process manager do.
-fn is_reserved(text: &str) -> bool {
+fn is_reserved(text: &str, dialect: Dialect) -> bool {
     text.starts_with("PMI_")
-        || is_keyword(text)
-        || COMMANDS.iter().any(|(request, response)| text == *request || text == *response)
-}
-
-fn is_keyword(key: &str) -> bool {
-    RESPONSE_KEYS.contains(&key) || REQUEST_KEYS.contains(&key) || vocabulary::is_spawn_key(key)
+        || is_known_key(dialect, text)
+        || commands(dialect).iter().any(|(request, response)| text == *request || text == *response)
 }
 
 /// What stands between blanks.

@@ -4,19 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_wire::Proc;
 
-use super::axes::{Inputs, Operation};
+use super::axes::{self, Inputs, Operation};
 use super::classify::{self, Classified};
-use super::walk::{self, LIMITS, Lines, Played, Reader, Walk};
+use super::stream::{Form, Message, Stream};
+use super::walk::{self, Played, Reader, Walk};
 use crate::UnderTest;
-use crate::ast::{Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Setting, Step, Template};
+use crate::ast::{
+    Action, Arg, Call, Dialect, Kind, Piece, ProcessAction, Role, Scenario, Setting, Step, Template,
+};
 use crate::scope::Scope;
 use crate::suite::Suite;
-use crate::vocabulary::{COMMANDS, RESPONSE_KEYS};
+use crate::vocabulary::{RESPONSE_KEYS, commands};
 
 /// The server that is nothing but the reference, as the table calls it.
 const REFERENCE: &str = "reference";
 /// What the table calls the reply to abort, which has no command.
 const ABORT: &str = "abort-answer";
+/// The answer to the offer of a version, a line in every protocol.
+const OFFER_ANSWER: &str = "response_to_init";
 /// What the table calls the variables that a process finds.
 const ENVIRONMENT: &str = "environment";
 /// From this length on a line is long.
@@ -40,7 +45,25 @@ const CALLS: &[(&str, &str)] = &[
     ("PMI_Unpublish_name", "unpublish_result"),
     ("PMI_Lookup_name", "lookup_result"),
     ("PMI_Spawn_multiple", "spawn_result"),
+    ("PMI2_Init", "fullinit-response"),
+    ("PMI2_Finalize", "finalize-response"),
+    ("PMI2_Job_GetId", "job-getid-response"),
+    ("PMI2_Job_Connect", "job-connect-response"),
+    ("PMI2_Job_Disconnect", "job-disconnect-response"),
+    ("PMI2_KVS_Put", "kvs-put-response"),
+    ("PMI2_KVS_Get", "kvs-get-response"),
+    ("PMI2_KVS_Fence", "kvs-fence-response"),
+    ("PMI2_Info_PutNodeAttr", "info-putnodeattr-response"),
+    ("PMI2_Info_GetNodeAttr", "info-getnodeattr-response"),
+    ("PMI2_Info_GetJobAttr", "info-getjobattr-response"),
+    ("PMI2_Nameserv_publish", "name-publish-response"),
+    ("PMI2_Nameserv_lookup", "name-lookup-response"),
+    ("PMI2_Nameserv_unpublish", "name-unpublish-response"),
+    ("PMI2_Job_Spawn", "spawn-response"),
 ];
+
+/// The calls that start processes, and which of their arguments says how many.
+const SPAWNS: &[(&str, usize)] = &[("PMI_Spawn_multiple", 3), ("PMI2_Job_Spawn", 4)];
 
 /// The cells that the words of a scenario for clients or libraries play.
 pub(super) fn played(scenario: &Scenario, suite: &Suite, inputs: &Inputs) -> Vec<Played> {
@@ -56,7 +79,7 @@ pub(super) fn played(scenario: &Scenario, suite: &Suite, inputs: &Inputs) -> Vec
             Setting::Delay => continue,
         };
         let kinds =
-            inputs.operation(reply).map(|o| classify::named(&[(key.to_owned(), Some(value))], o, LIMITS));
+            inputs.operation(reply).map(|o| classify::named(&[(key.to_owned(), Some(value))], o, inputs));
         let cells = kinds.into_iter().flatten().map(|(key, kind)| format!("{reply}.{key}/kind/{kind}"));
         played.extend(cells.map(|cell| Played { cell, sure: true }));
     }
@@ -82,8 +105,8 @@ pub(super) fn servers(scenario: &Scenario) -> Vec<(&str, bool)> {
 /// What stands in a scenario for one process.
 #[derive(Debug, Default)]
 struct Process {
-    lines: Lines,
-    /// The reply that its last `C:` step wants, if it names a request of PMI-1.
+    stream: Stream,
+    /// The reply that its last `C:` step wants, if it names a request.
     wanted: Option<&'static str>,
     /// How many replies have come since.
     replies: u32,
@@ -106,11 +129,13 @@ impl Reader for Replies {
     fn step(&mut self, walk: &mut Walk<'_>, p: Proc, step: &Step) {
         let process = self.processes.entry(p).or_default();
         match (step.role, &step.action) {
-            (Role::Client, Action::Message { lines, .. }) => process.asks(&walk.scope, lines),
+            (Role::Client, Action::Message { lines, .. }) => {
+                process.asks(&walk.scope, walk.inputs.dialect, lines)
+            }
             (Role::Client, Action::OneOf(alternatives)) => {
                 for alternative in alternatives {
                     if let Action::Message { lines, .. } = &alternative.action {
-                        process.asks(&walk.scope, lines);
+                        process.asks(&walk.scope, walk.inputs.dialect, lines);
                     }
                 }
             }
@@ -120,7 +145,7 @@ impl Reader for Replies {
                 let value = (!absent).then(|| walk.scope.text(value).unwrap_or_default());
                 process.environment.push((name.value.clone(), value));
                 if let Some(operation) = walk.inputs.operation(ENVIRONMENT) {
-                    let kinds = classify::named(&process.environment, operation, LIMITS);
+                    let kinds = classify::named(&process.environment, operation, walk.inputs);
                     walk.plays(
                         kinds.into_iter().map(|(name, kind)| format!("environment.{name}/kind/{kind}")),
                         true,
@@ -133,16 +158,17 @@ impl Reader for Replies {
     }
 }
 
-/// The reply to a request.
-fn reply_to(line: &str) -> Option<&'static str> {
-    let (key, rest) = line.split_once('=')?;
-    let cmd = rest.split(' ').next()?;
-    let (_, reply) = COMMANDS.iter().find(|(request, _)| matches!(key, "cmd" | "mcmd") && *request == cmd)?;
+/// The reply to a request that begins like this.
+fn reply_to(dialect: Dialect, message: &str) -> Option<&'static str> {
+    let (key, rest) = message.split_once('=')?;
+    let cmd = rest.split([' ', ';']).next()?;
+    let known = commands(dialect);
+    let (_, reply) = known.iter().find(|(request, _)| matches!(key, "cmd" | "mcmd") && *request == cmd)?;
     Some(if reply.is_empty() { ABORT } else { reply })
 }
 
 impl Process {
-    fn asks(&mut self, scope: &Scope, lines: &[Template]) {
+    fn asks(&mut self, scope: &Scope, dialect: Dialect, lines: &[Template]) {
         // What else a request must have is for matchers, which have no text.
         let first = lines.first().and_then(|line| {
             let fields = line.message_fields();
@@ -150,32 +176,43 @@ impl Process {
             let value = scope.text(&field.value).ok()?;
             Some(format!("{}={}", field.key, String::from_utf8_lossy(&value)))
         });
-        self.wanted = first.as_deref().and_then(reply_to);
+        self.wanted = first.and_then(|first| reply_to(dialect, &first));
         self.replies = 0;
-        self.lines = Lines::default();
+        self.stream = Stream::default();
     }
 
     fn is_told(&mut self, walk: &mut Walk<'_>, action: &Action) {
+        let dialect = walk.inputs.dialect;
         match action {
             Action::Message { mode, lines } => {
                 for write in walk.scope.message(*mode, lines).unwrap_or_default() {
-                    let whole = self.lines.write(*mode, &write);
+                    let whole = self.stream.write(dialect, *mode, &write);
                     let several = whole.len() > 1;
-                    for mut line in whole {
-                        line.framing.extend(several.then_some("several"));
-                        self.line(walk, &line.text, &line.framing);
+                    for mut message in whole {
+                        message.framing.extend(several.then_some("several"));
+                        self.message(walk, message);
                     }
                 }
             }
-            Action::Empty => self.line(walk, b"", &[]),
+            Action::Empty => {
+                self.message(walk, Message { form: Form::Line, text: Vec::new(), framing: Vec::new() });
+            }
             Action::Right => self.replies += 1,
             Action::Close => {
-                let unfinished = !self.lines.partial.is_empty();
-                if let Some(wanted) = self.wanted.filter(|_| self.replies == 0) {
-                    let how = if unfinished { "framing/unfinished" } else { "instead/closed" };
+                let wanted = self.wanted.filter(|_| self.replies == 0);
+                if let Some(wanted) = wanted {
+                    let how = match self.stream.cut_off(dialect) {
+                        Some("unfinished") => "framing/unfinished".to_owned(),
+                        Some(cut) => format!("instead/{cut}"),
+                        None => "instead/closed".to_owned(),
+                    };
                     walk.plays([format!("{wanted}/{how}")], true);
+                    // Whoever reads cannot know which of the two it was until the end comes.
+                    if self.stream.is_too_long() && dialect == Dialect::Pmi2 {
+                        walk.plays([format!("{wanted}/instead/length-long")], true);
+                    }
                 }
-                self.lines = Lines::default();
+                self.stream = Stream::default();
             }
             Action::Silence => {
                 if let Some(wanted) = self.wanted {
@@ -186,18 +223,24 @@ impl Process {
         }
     }
 
-    /// A line that comes for what its last `C:` step names, or for nothing.
-    fn line(&mut self, walk: &mut Walk<'_>, line: &[u8], framing: &[&'static str]) {
-        let (text, cr) = match line.strip_suffix(b"\r") {
-            Some(text) => (text, true),
-            None => (line, false),
+    /// A message that comes for what its last `C:` step names, or for nothing.
+    fn message(&mut self, walk: &mut Walk<'_>, message: Message) {
+        let Message { form, text: whole, framing } = message;
+        let dialect = walk.inputs.dialect;
+        let cr = form == Form::Line && whole.ends_with(b"\r");
+        let text = whole.strip_suffix(b"\r").filter(|_| cr).unwrap_or(&whole);
+        let reply = match form {
+            // Behind the first exchange, PMI-2 has no lines.
+            Form::Line if dialect == Dialect::Pmi2 && self.wanted != Some(OFFER_ANSWER) => Err("line"),
+            Form::Line => classify::line(text, walk.inputs).ok_or("line"),
+            Form::Frame => classify::body(text, walk.inputs).and_then(|reply| reply.ok_or("unknown-command")),
+            Form::Malformed(word) => Err(word),
         };
-        let reply = classify::line(text, walk.inputs, LIMITS);
         let first = self.replies == 0;
         self.replies += 1;
         let named = match &reply {
-            Some(reply) => Some(reply.operation.clone()),
-            None => text.is_empty().then(|| ABORT.to_owned()),
+            Ok(reply) => Some(reply.operation.clone()),
+            Err(_) => (dialect == Dialect::Pmi1 && text.is_empty()).then(|| ABORT.to_owned()),
         };
         let Some(wanted) = self.wanted else {
             walk.plays(named.map(|reply| format!("{reply}/instead/unasked")), true);
@@ -208,13 +251,15 @@ impl Process {
         match reply {
             _ if is_wanted && !first => cells.push(format!("{wanted}/instead/twice")),
             _ if !is_wanted && !first => cells.extend(named.map(|reply| format!("{reply}/instead/unasked"))),
-            Some(_) if !is_wanted => cells.push(format!("{wanted}/instead/other-reply")),
-            None if !is_wanted => cells.push(format!("{wanted}/instead/{}", nonsense(text))),
+            Ok(_) if !is_wanted => cells.push(format!("{wanted}/instead/other-reply")),
+            Err(word) if !is_wanted => {
+                cells.push(format!("{wanted}/instead/{}", nonsense(dialect, word, text)))
+            }
             reply => {
-                let mut framing = BTreeSet::from_iter(framing.iter().copied());
+                let mut framing = BTreeSet::from_iter(framing);
                 framing.extend(cr.then_some("cr-lf"));
-                framing.extend((line.len() >= LONG).then_some("long"));
-                if let Some(reply) = reply {
+                framing.extend((whole.len() >= LONG).then_some("long"));
+                if let Ok(reply) = reply {
                     let operation = walk.inputs.operation(wanted);
                     framing.extend(&reply.framing);
                     cells.extend(
@@ -226,9 +271,11 @@ impl Process {
                     let own = walk.scope.var(walk::KVS).unwrap_or_default();
                     let name = reply.value("kvsname").filter(|name| !name.is_empty() && *name != own);
                     cells.extend(name.map(|name| format!("{}{}", walk::JOB, String::from_utf8_lossy(name))));
-                    cells.extend(version(&reply).map(|version| format!("{wanted}/version/{version}")));
-                    if wanted == "spawn_result" {
-                        self.counts(errcodes(&reply), &mut cells);
+                    cells.extend(
+                        version(dialect, &reply).map(|version| format!("{wanted}/version/{version}")),
+                    );
+                    if matches!(wanted, "spawn_result" | "spawn-response") {
+                        self.counts(wanted, errcodes(&reply), &mut cells);
                     }
                 }
                 cells.extend(framing.iter().map(|framing| format!("{wanted}/framing/{framing}")));
@@ -238,13 +285,13 @@ impl Process {
     }
 
     /// A spawn is answered with so many error codes.
-    fn counts(&mut self, errcodes: usize, cells: &mut Vec<String>) {
+    fn counts(&mut self, reply: &'static str, errcodes: usize, cells: &mut Vec<String>) {
         match self.spawning {
-            Some(asked) => cells.push(count(asked, errcodes)),
+            Some(asked) => cells.push(count(reply, asked, errcodes)),
             None => self.errcodes = Some(errcodes),
         }
         if errcodes == 0 {
-            cells.push("spawn_result/count/none".to_owned());
+            cells.push(format!("{reply}/count/none"));
         }
     }
 
@@ -257,8 +304,9 @@ impl Process {
                 let cells: Vec<_> = words.map(|(word, _)| format!("{reply}/times/{word}")).collect();
                 walk.plays(cells, true);
             }
-            if function.value == "PMI_Spawn_multiple" {
-                let asked = call.args.get(3).map_or(0, |numbers| match numbers {
+            if let Some((name, place)) = SPAWNS.iter().find(|(name, _)| *name == function.value) {
+                let reply = CALLS.iter().find(|(call, _)| call == name).map_or("", |(_, reply)| reply);
+                let asked = call.args.get(*place).map_or(0, |numbers| match numbers {
                     Arg::Text(text) => {
                         let text = walk.scope.text(text).unwrap_or_default();
                         let numbers = text.split(|b| *b == b'|');
@@ -267,7 +315,7 @@ impl Process {
                     _ => 0,
                 });
                 if let Some(errcodes) = self.errcodes {
-                    walk.plays([count(asked, errcodes)], true);
+                    walk.plays([count(reply, asked, errcodes)], true);
                 }
                 self.spawning = Some(asked);
             }
@@ -278,15 +326,19 @@ impl Process {
     }
 }
 
-/// What a line is that is no reply.
-fn nonsense(line: &[u8]) -> &'static str {
-    let text = String::from_utf8_lossy(line);
-    let keys = || text.split([' ', '\t']).filter_map(|part| part.split_once('='));
-    match () {
-        () if line.is_empty() => "empty-line",
-        () if reply_to(&text).is_some() => "request-back",
-        () if !text.contains("cmd=") && keys().any(|(key, _)| RESPONSE_KEYS.contains(&key)) => "no-command",
-        () => "garbage",
+/// What a message is that is no reply, and for which the tables have no word of its own.
+fn nonsense(dialect: Dialect, word: &'static str, text: &[u8]) -> &'static str {
+    let shown = String::from_utf8_lossy(text);
+    let keys = || shown.split([' ', '\t']).filter_map(|part| part.split_once('='));
+    match dialect {
+        _ if reply_to(dialect, &shown).is_some() => "request-back",
+        Dialect::Pmi2 if word == "unknown-command" => "garbage",
+        Dialect::Pmi2 => word,
+        Dialect::Pmi1 if text.is_empty() => "empty-line",
+        Dialect::Pmi1 if !shown.contains("cmd=") && keys().any(|(key, _)| RESPONSE_KEYS.contains(&key)) => {
+            "no-command"
+        }
+        Dialect::Pmi1 => "garbage",
     }
 }
 
@@ -295,11 +347,14 @@ fn outcome(reply: &Classified, operation: &Operation) -> Option<&'static str> {
     let rc = reply.value("rc");
     let text = rc.map(|rc| String::from_utf8_lossy(rc).into_owned());
     let number = text.as_deref().map(|text| text.trim_start_matches(['+', '-']).parse::<u128>());
-    let has_values = reply.values.iter().any(|(name, _)| !matches!(name.as_str(), "rc" | "msg"));
+    let has_values = reply.values.iter().any(|(name, _)| axes::is_value(name));
     let wants_values = operation.has_values();
-    let has_msg = reply.value("msg").is_some();
+    let has_msg = reply.value("msg").or_else(|| reply.value("errmsg")).is_some();
+    let not_found = reply.value("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false"));
     Some(match number {
         Some(Err(_)) => return None,
+        Some(Ok(0)) if not_found && has_values => "not-found-with-values",
+        Some(Ok(0)) if not_found => "not-found",
         Some(Ok(0)) if wants_values && !has_values => "without-values",
         Some(Ok(0)) if has_msg => "with-msg",
         Some(Ok(0)) => "with-rc",
@@ -311,30 +366,37 @@ fn outcome(reply: &Classified, operation: &Operation) -> Option<&'static str> {
     })
 }
 
-/// How the version that is told compares with 1.1, which is offered.
-fn version(reply: &Classified) -> Option<&'static str> {
-    let number = |name| std::str::from_utf8(reply.value(name)?).ok()?.parse::<u32>().ok();
-    Some(match (number("pmi_version")?, number("pmi_subversion")?) {
-        (1, 1) => "equal",
-        (1, 0) => "lower-minor",
-        (1, _) => "higher-minor",
-        (0, _) => "lower-major",
-        _ => "higher-major",
+/// How the version that is told compares with the one that is offered, 1.1 or 2.0.
+fn version(dialect: Dialect, reply: &Classified) -> Option<&'static str> {
+    let number = |names: [&str; 2]| {
+        let value = names.iter().find_map(|name| reply.value(name))?;
+        std::str::from_utf8(value).ok()?.parse::<u32>().ok()
+    };
+    let told = (number(["pmi_version", "pmi-version"])?, number(["pmi_subversion", "pmi-subversion"])?);
+    let offered = match dialect {
+        Dialect::Pmi1 => (1, 1),
+        Dialect::Pmi2 => (2, 0),
+    };
+    Some(match () {
+        () if told == offered => "equal",
+        () if told.0 < offered.0 => "lower-major",
+        () if told.0 > offered.0 => "higher-major",
+        () if told.1 < offered.1 => "lower-minor",
+        () => "higher-minor",
     })
 }
 
+/// How many error codes the reply to a spawn has: in a list, or one by one.
 fn errcodes(reply: &Classified) -> usize {
-    reply
-        .value("errcodes")
-        .filter(|list| !list.is_empty())
-        .map_or(0, |list| list.split(|b| *b == b',').count())
+    let listed = reply.value("errcodes").filter(|list| !list.is_empty());
+    listed.map_or_else(|| reply.all("errN").count(), |list| list.split(|b| *b == b',').count())
 }
 
-fn count(asked: usize, errcodes: usize) -> String {
+fn count(reply: &str, asked: usize, errcodes: usize) -> String {
     let word = match errcodes.cmp(&asked) {
         std::cmp::Ordering::Less => "fewer",
         std::cmp::Ordering::Equal => "as-asked",
         std::cmp::Ordering::Greater => "more",
     };
-    format!("spawn_result/count/{word}")
+    format!("{reply}/count/{word}")
 }

@@ -8,7 +8,7 @@ use super::axes::{AXES, Inputs, InputsError, Kind};
 use super::walk::{JOB, Played};
 use super::{replies, requests};
 use crate::UnderTest;
-use crate::ast::{Need, Scenario};
+use crate::ast::{Dialect, Need, Scenario};
 use crate::names::NamePattern;
 use crate::suite::Suite;
 
@@ -40,6 +40,8 @@ pub enum Status {
 pub struct Cell {
     /// Who is under test.
     pub tests: UnderTest,
+    /// What is spoken.
+    pub dialect: Dialect,
     /// `OPERATION/AXIS/VALUE`, or `OPERATION.ARGUMENT/kind/VALUE`.
     pub name: String,
     /// The axis that the operation or argument is combined with.
@@ -70,6 +72,7 @@ impl Inputs {
             for (axis, _) in AXES.iter().filter(|(axis, _)| operation.has(axis)) {
                 let seen = |word: &&String| match word.as_str() {
                     "nothing-said" | "without-values" | "refused-with-values" => operation.has_values(),
+                    "not-found" | "not-found-with-values" => operation.has_argument("found"),
                     word => !word.starts_with("of-") || operation.reads,
                 };
                 let words = self.file.axes.get(*axis).into_iter().flat_map(BTreeMap::keys).filter(seen);
@@ -102,7 +105,7 @@ impl Inputs {
         let mut surely: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut perhaps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let names = self.names();
-        for scenario in suite.testing(self.tests) {
+        for scenario in suite.testing(self.tests).filter(|scenario| scenario.dialect == self.dialect) {
             if scenario.needs.iter().any(|need| need.value == Need::Upstream) {
                 continue;
             }
@@ -140,7 +143,7 @@ impl Inputs {
                 }
                 (None, None, None) => Status::Open,
             };
-            cells.push(Cell { tests: self.tests, name, axis, status });
+            cells.push(Cell { tests: self.tests, dialect: self.dialect, name, axis, status });
         }
         match idle.first() {
             Some(pattern) => {

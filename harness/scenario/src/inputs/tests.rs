@@ -3,16 +3,14 @@ use std::sync::Arc;
 use rstest::rstest;
 
 use super::Inputs;
-use super::classify::{self, Limits};
+use super::classify;
 use super::{replies as telling, requests};
-use crate::ast::Source;
+use crate::ast::{Dialect, Source};
 use crate::suite::Suite;
 use crate::{Behaviours, UnderTest, parse};
 
-const LIMITS: Limits = Limits { kvsname: 256, key: 64, value: 1024 };
-
 fn inputs() -> Inputs {
-    Inputs::of(UnderTest::Server).expect("the table of the suite can be read")
+    Inputs::of(UnderTest::Server, Dialect::Pmi1).expect("the table of the suite can be read")
 }
 
 #[rstest]
@@ -39,7 +37,7 @@ fn inputs() -> Inputs {
 #[case("cmd=init pmi_version=2147483648 pmi_subversion=1", "pmi_version", &["huge"])]
 #[case("cmd=init pmi_version=1x pmi_subversion=1", "pmi_version", &["not-a-number"])]
 fn a_value_has_its_kinds(#[case] line: &str, #[case] argument: &str, #[case] expected: &[&str]) {
-    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    let request = classify::line(line.as_bytes(), &inputs()).expect("it is a request");
     let kinds: Vec<&str> =
         request.kinds.iter().filter(|(name, _)| name == argument).map(|(_, kind)| *kind).collect();
     assert_eq!(kinds, expected);
@@ -53,7 +51,7 @@ fn a_value_has_its_kinds(#[case] line: &str, #[case] argument: &str, #[case] exp
 #[case(504, "far-too-long")]
 fn a_key_is_as_long_as_the_limit_lets_it_be(#[case] length: usize, #[case] kind: &str) {
     let line = format!("cmd=get kvsname=k key={}", "x".repeat(length));
-    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    let request = classify::line(line.as_bytes(), &inputs()).expect("it is a request");
     assert!(request.kinds.iter().any(|(name, found)| name == "key" && *found == kind));
 }
 
@@ -66,7 +64,7 @@ fn a_key_is_as_long_as_the_limit_lets_it_be(#[case] length: usize, #[case] kind:
 #[case("cmd=get kvsname=k key=a ", &["blanks"])]
 #[case("cmd=put kvsname=k key=a value=b  c=d", &[])]
 fn tuples_have_their_order(#[case] line: &str, #[case] expected: &[&str]) {
-    let request = classify::line(line.as_bytes(), &inputs(), LIMITS).expect("it is a request");
+    let request = classify::line(line.as_bytes(), &inputs()).expect("it is a request");
     assert_eq!(request.framing.iter().copied().collect::<Vec<_>>(), expected);
 }
 
@@ -145,19 +143,29 @@ fn a_scenario_does_not_play_a_cell(#[case] body: &str, #[case] cell: &str) {
 #[test]
 fn a_word_that_nothing_is_ever_found_to_be_is_an_error() {
     let table = include_str!("../../scenarios/inputs.toml").replace("\nbytewise = ", "\nbitwise = ");
-    assert!(Inputs::parse(UnderTest::Server, &table).is_err());
+    assert!(Inputs::parse(UnderTest::Server, Dialect::Pmi1, &table).is_err());
 }
 
 #[test]
 fn an_exclusion_of_no_cell_is_an_error() {
     let table = include_str!("../../scenarios/inputs.toml").to_owned();
     let strange = table.clone() + "\n[[excluded]]\ncells = [\"put/times/thrice\"]\nwhy = \"there is none\"\n";
-    assert!(Inputs::parse(UnderTest::Server, &table).expect("it is a table").cells(&fragments()).is_ok());
-    assert!(Inputs::parse(UnderTest::Server, &strange).expect("it is a table").cells(&fragments()).is_err());
+    assert!(
+        Inputs::parse(UnderTest::Server, Dialect::Pmi1, &table)
+            .expect("it is a table")
+            .cells(&fragments())
+            .is_ok()
+    );
+    assert!(
+        Inputs::parse(UnderTest::Server, Dialect::Pmi1, &strange)
+            .expect("it is a table")
+            .cells(&fragments())
+            .is_err()
+    );
 }
 
 fn replies() -> Inputs {
-    Inputs::of(UnderTest::Library).expect("the table of the suite can be read")
+    Inputs::of(UnderTest::Library, Dialect::Pmi1).expect("the table of the suite can be read")
 }
 
 #[rstest]
@@ -173,7 +181,7 @@ fn replies() -> Inputs {
 #[case("cmd=get_result rc=0 value=x rc=-1", "value", &["blank-inside", "equals", "like-keyword"])]
 #[case("cmd=lookup_result rc=-1 msg=no rc=0 here", "msg", &["blank-inside", "equals", "like-keyword"])]
 fn a_value_of_a_reply_has_its_kinds(#[case] line: &str, #[case] key: &str, #[case] expected: &[&str]) {
-    let reply = classify::line(line.as_bytes(), &replies(), LIMITS).expect("it is a reply");
+    let reply = classify::line(line.as_bytes(), &replies()).expect("it is a reply");
     let kinds: Vec<&str> = reply
         .kinds
         .iter()
@@ -239,4 +247,145 @@ fn calls_are_counted_and_variables_are_told() {
         assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
     }
     assert!(!played.iter().any(|p| p == "barrier_out/times/hundreds"));
+}
+
+fn pmi2(tests: UnderTest) -> Inputs {
+    Inputs::of(tests, Dialect::Pmi2).expect("the table of the suite can be read")
+}
+
+#[rstest]
+#[case("cmd=kvs-put;key=k;value=v;", "value", &["plain"])]
+#[case("cmd=kvs-put;key=k;value=a;;b;", "value", &["semicolon"])]
+#[case("cmd=kvs-put;key=k;value= a b ;", "value", &["blank-behind", "blank-in-front", "blank-inside"])]
+#[case("cmd=kvs-put;key=k;value=a\nb\0;", "value", &["control", "newline", "nul"])]
+#[case("cmd=kvs-put;key=k;value=rc=1;", "value", &["equals", "like-keyword"])]
+#[case("cmd=kvs-put;key=infokeycount;value=v;", "key", &["reserved"])]
+#[case("cmd=kvs-put;value=v;", "key", &["missing"])]
+#[case("cmd=info-getnodeattr;key=k;wait=true;", "wait", &["lower-case"])]
+#[case("cmd=info-getnodeattr;key=k;wait=1;", "wait", &["not-a-boolean"])]
+#[case("cmd=kvs-get;srcid=-01;key=k;", "srcid", &["leading-zeros", "negative"])]
+#[case("cmd=spawn;ncmds=1;preputcount=0;subcmd=a;maxprocs=1;argc=2;argv0=;argv1=b;", "argvN", &["empty", "plain"])]
+#[case("cmd=spawn;ncmds=0;preputcount=1;", "ppkeyN", &["missing"])]
+#[case("cmd=job-getid;thrid=7;thrid=8;", "thrid", &["plain", "repeated"])]
+fn a_value_in_a_frame_has_its_kinds(#[case] body: &str, #[case] argument: &str, #[case] expected: &[&str]) {
+    let request = classify::body(body.as_bytes(), &pmi2(UnderTest::Server));
+    let request = request.expect("it is a message").expect("it is a request");
+    let kinds: Vec<&str> =
+        request.kinds.iter().filter(|(name, _)| name == argument).map(|(_, kind)| *kind).collect();
+    assert_eq!(kinds, expected);
+}
+
+#[rstest]
+#[case("cmd=kvs-put;key=k;value=v;", &[], &[])]
+#[case("cmd=kvs-put;value=v;key=k;", &["order"], &[])]
+#[case("key=k;cmd=kvs-put;value=v;", &["command-not-first"], &[])]
+#[case("cmd=kvs-put;thrid=1;key=k;value=v;", &["thrid"], &[])]
+#[case("cmd=kvs-put;key=k;value=v;thrid=1;", &["thrid-later"], &[])]
+#[case("cmd=kvs-put;key=k;value=v;colour=blue;", &["extra"], &[])]
+#[case("cmd=kvs-put;key=k;value=v;infokey7=x;", &["extra", "extra-known"], &[])]
+#[case("cmd=name-lookup;name=n;infokeycount=1;", &[], &["fewer"])]
+#[case("cmd=name-lookup;name=n;infokeycount=0;infokey0=a;infoval0=b;", &[], &["more"])]
+#[case("cmd=spawn;ncmds=2;preputcount=0;subcmd=a;argc=1;argv0=x;subcmd=b;argc=1;argv0=y;", &[], &["as-asked"])]
+fn tuples_of_a_frame_have_their_order_and_number(
+    #[case] body: &str,
+    #[case] framing: &[&str],
+    #[case] counts: &[&str],
+) {
+    let request = classify::body(body.as_bytes(), &pmi2(UnderTest::Server));
+    let request = request.expect("it is a message").expect("it is a request");
+    assert_eq!(request.framing.iter().copied().collect::<Vec<_>>(), framing);
+    assert_eq!(request.counts.iter().copied().collect::<Vec<_>>(), counts);
+}
+
+/// The cells that a scenario of PMI-2 plays.
+fn played_in_frames(tests: UnderTest, body: &str) -> Vec<String> {
+    let inputs = pmi2(tests);
+    let whom = if tests == UnderTest::Server { "" } else { "tests library\n" };
+    let text = format!("# A test.\nrequires pmi2.common.answered\n{whom}dialect pmi-2\n{body}");
+    let source = Arc::new(Source { path: "test.pmi".to_owned(), text });
+    let scenario = parse(source, "test").expect("the scenario can be read");
+    let played = match tests {
+        UnderTest::Server => requests::played(&scenario, &fragments(), &inputs),
+        _ => telling::played(&scenario, &fragments(), &inputs),
+    };
+    played.into_iter().map(|played| played.cell).collect()
+}
+
+#[rstest]
+#[case::before_the_line("0 C: cmd=job-getid\n", "job-getid/state/before-init")]
+#[case::before_fullinit("use pmi2-init\n0 C: cmd=job-getid\n", "job-getid/state/before-fullinit")]
+#[case::after_fullinit("use pmi2-joined\n0 C: cmd=job-getid\n", "job-getid/state/after-init")]
+#[case::after_a_put(
+    "use pmi2-joined\n0 C: cmd=kvs-put key=k value=v\n0 C: cmd=kvs-get key=k\n",
+    "kvs-get/state/after-put"
+)]
+#[case::after_a_fence("use pmi2-joined\nuse pmi2-fence\n0 C: cmd=job-getid\n", "job-getid/state/after-fence")]
+#[case::while_waiting(
+    "use pmi2-joined\n0 C: cmd=info-getnodeattr thrid=1 key=k wait=TRUE\n0 C: cmd=job-getid thrid=2\n",
+    "job-getid/state/while-waiting"
+)]
+#[case::spawned(
+    "use pmi2-joined\nuse pmi2-spawned(n=2)\nchild:1 C: cmd=job-getid\n",
+    "job-getid/state/in-spawned-group"
+)]
+#[case::whose(
+    "ranks 2\nuse pmi2-joined\n0 C: cmd=info-putnodeattr key=k value=v\n1 C: cmd=info-getnodeattr key=k\n",
+    "info-getnodeattr/place/of-other-rank"
+)]
+#[case::nobodys("use pmi2-joined\nuse pmi2-fence\n0 C: cmd=kvs-get key=k\n", "kvs-get/miss/after-fence")]
+#[case::padded("0 C: <bytes> 14<sp><sp><sp><sp>cmd=job-getid;\n", "job-getid/framing/length-left")]
+#[case::zeros("0 C: <bytes> 000014cmd=job-getid;\n", "job-getid/framing/length-zeros")]
+#[case::cut_length("0 C: <bytes> 0000<|>14cmd=job-getid;\n", "job-getid/framing/header-split")]
+#[case::length_apart("0 C: <bytes> 000014<|>cmd=job-getid;\n", "job-getid/framing/header-apart")]
+#[case::end_apart("0 C: cmd=job-getid<|>\n", "job-getid/framing/terminator-apart")]
+#[case::bytewise("0 C: <bytewise> cmd=job-getid\n", "job-getid/framing/bytewise")]
+#[case::negative("0 C: <bytes> <sp><sp><sp>-14cmd=job-getid;\n", "frame/malformed/length-negative")]
+#[case::short("0 C: <bytes> 000005cmd=job-getid;\n", "frame/malformed/length-short")]
+#[case::long("0 C: <bytes> 000099cmd=job-getid;\n0 S: <silence>\n", "frame/malformed/length-long")]
+#[case::cut("0 C: <bytes> 000014cmd=job\n0 C: <close>\n", "frame/malformed/cut-in-body")]
+#[case::unended("0 C: <body> cmd=job-getid\n", "frame/malformed/no-terminator")]
+#[case::semicolon("0 C: <body> ;\n", "frame/malformed/lone-semicolon")]
+#[case::no_tuple("0 C: <body> cmd;\n", "frame/malformed/no-equals")]
+#[case::no_command("0 C: <body> key=k;\n", "frame/malformed/no-command")]
+#[case::line("0 C: <line> cmd=get_maxes\n", "frame/malformed/line")]
+fn a_scenario_of_pmi_2_plays_a_cell(#[case] body: &str, #[case] cell: &str) {
+    let played = played_in_frames(UnderTest::Server, body);
+    assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
+}
+
+#[rstest]
+#[case::waits_are_no_misses(
+    "0 C: cmd=info-getnodeattr key=k wait=TRUE\n",
+    "info-getnodeattr/miss/before-init"
+)]
+#[case::hits_are_no_misses(
+    "use pmi2-joined\n0 C: cmd=kvs-put key=k value=v\n0 C: cmd=kvs-get key=k\n",
+    "kvs-get/miss/after-put"
+)]
+#[case::answered_is_not_waiting(
+    "use pmi2-joined\n0 C: cmd=job-getid\n0 S: cmd=job-getid-response\n0 C: cmd=job-getid\n",
+    "job-getid/state/while-waiting"
+)]
+#[case::half("0 C: <bytes> 000014cmd=job\n", "job-getid/state/before-init")]
+#[case::behind_what_is_no_frame(
+    "0 C: <bytes> 000005cmd=k;    14cmd=job-getid;\n",
+    "job-getid/state/before-init"
+)]
+fn a_scenario_of_pmi_2_does_not_play_a_cell(#[case] body: &str, #[case] cell: &str) {
+    let played = played_in_frames(UnderTest::Server, body);
+    assert!(!played.iter().any(|p| p == cell), "{cell} is among {played:#?}");
+}
+
+#[rstest]
+#[case::not_found("cmd=kvs-get-response;rc=0;found=FALSE;", "kvs-get-response/outcome/not-found")]
+#[case::found("cmd=kvs-get-response;rc=0;found=TRUE;value=v;", "kvs-get-response/outcome/with-rc")]
+#[case::refused("cmd=kvs-get-response;rc=1;errmsg=no;", "kvs-get-response/outcome/refused-with-msg")]
+#[case::rc_last("cmd=kvs-get-response;found=TRUE;value=v;rc=0;", "kvs-get-response/framing/rc-last")]
+#[case::other("cmd=kvs-put-response;rc=0;", "kvs-get-response/instead/other-reply")]
+#[case::back("cmd=kvs-get;key=k;", "kvs-get-response/instead/request-back")]
+#[case::garbage("cmd=nonsense;", "kvs-get-response/instead/garbage")]
+#[case::unended("cmd=kvs-get-response;rc=0", "kvs-get-response/instead/no-terminator")]
+fn a_scenario_of_pmi_2_for_libraries_plays_a_cell(#[case] said: &str, #[case] cell: &str) {
+    let played = played_in_frames(UnderTest::Library, &format!("0 C: cmd=kvs-get\n0 S: <body> {said}\n"));
+    assert!(played.iter().any(|p| p == cell), "{cell} is not among {played:#?}");
 }

@@ -4,14 +4,11 @@
 use pmi_wire::Proc;
 
 use super::axes::Inputs;
-use super::classify::Limits;
 use crate::UnderTest;
-use crate::ast::{RankSet, Scenario, Spanned, Step, Stmt, Template, Who, WriteMode};
+use crate::ast::{RankSet, Scenario, Spanned, Step, Stmt, Template, Who};
 use crate::scope::Scope;
 use crate::suite::Suite;
 
-/// The limits that a server is taken to announce, which count a terminating NUL.
-pub(super) const LIMITS: Limits = Limits { kvsname: 256, key: 64, value: 1024 };
 /// Repetitions beyond this teach nothing.
 const REPEATS: i64 = 2000;
 
@@ -133,48 +130,5 @@ impl Walk<'_> {
 
     pub(super) fn plays(&mut self, cells: impl IntoIterator<Item = String>, sure: bool) {
         self.played.extend(cells.into_iter().map(|cell| Played { cell, sure }));
-    }
-}
-
-/// A line, and how it was written.
-pub(super) struct Line {
-    pub(super) text: Vec<u8>,
-    pub(super) framing: Vec<&'static str>,
-}
-
-/// Writes on their way to become lines.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    /// Bytes of a line without its end yet, and the sizes of the writes that they came in.
-    pub(super) partial: Vec<u8>,
-    writes: Vec<usize>,
-}
-
-impl Lines {
-    /// The lines that are complete with one more write.
-    pub(super) fn write(&mut self, mode: WriteMode, write: &[u8]) -> Vec<Line> {
-        let mut whole = Vec::new();
-        let mut rest = write;
-        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
-            self.partial.extend_from_slice(&rest[..end]);
-            self.writes.push(end + 1);
-            rest = &rest[end + 1..];
-            let text = std::mem::take(&mut self.partial);
-            let sizes = std::mem::take(&mut self.writes);
-            let mut framing = Vec::new();
-            if mode.bytewise {
-                framing.push("bytewise");
-            } else {
-                let apart = sizes.len() > 1 && sizes.last() == Some(&1);
-                framing.extend(apart.then_some("newline-apart"));
-                framing.extend((sizes.len() > 1 + usize::from(apart)).then_some("split"));
-            }
-            whole.push(Line { text, framing });
-        }
-        if !rest.is_empty() {
-            self.partial.extend_from_slice(rest);
-            self.writes.push(rest.len());
-        }
-        whole
     }
 }

@@ -93,8 +93,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// With one semicolon for two.
-pub(super) fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
+/// A value as it was meant, with one semicolon for two.
+pub fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b';', raw).is_none() {
         return Cow::Borrowed(raw);
     }

@@ -11,7 +11,7 @@ mod response;
 mod series;
 
 pub use auth::{CHALLENGE_SHA256, SECRET, challenge_answer};
-pub use body::{Body, BodyError, Semicolons, is_key, write_tuple};
+pub use body::{Body, BodyError, Semicolons, halved, is_key, write_tuple};
 pub use command::Command;
 pub use concat::{Concat, ConcatError, in_pieces};
 pub use part::Part;

@@ -296,6 +296,7 @@ impl Monitor {
         let nodes = self.group(p.group).nodes;
         let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
         self.processes_requested = self.processes_requested.saturating_add(size);
+        self.group(p.group).may_abort |= preput.iter().any(|(key, _)| !is_key(key));
         let group = self.group(id);
         (group.nodes, group.size) = (nodes, u32::try_from(size).unwrap_or(u32::MAX));
         for (key, value) in preput {
@@ -538,6 +539,8 @@ impl Monitor {
             return;
         }
         let asked = self.drop_oldest(p);
+        // Whoever can read it may take it for a success.
+        self.pmi2(p).joined |= asked == Some(Command::Fullinit);
         let requirement = match error {
             ResponseError::Body(BodyError::Unterminated) => "pmi2.common.terminated",
             ResponseError::Body(_) | ResponseError::NoCommand => "pmi2.common.tuples",

@@ -390,6 +390,8 @@ impl Monitor {
         self.client_error(p, requirement, expected, shown(body));
         // RFC 13 has such a server abort; the draft says nothing. Any answer, or none, is lawful.
         self.lose_correlation(p);
+        // Who ends that job may end those that belong to it, of a process that was spawned as well.
+        self.groups.values_mut().for_each(|group| group.may_abort = true);
     }
 
     /// Checks what holds for every request: fullinit comes first, a process waits for its answer unless a `thrid` tells the two

@@ -192,10 +192,11 @@ impl Pmi {
         let found = answer.get("found").or(answer.get("flag"));
         let there = found.is_none_or(|found| found.eq_ignore_ascii_case("true"));
         let failed = answer.get("rc").is_some_and(|rc| rc != "0");
-        if failed || (!there && !is("takes-a-miss-for-a-value")) {
-            return None;
+        match answer.get("value") {
+            _ if failed => None,
+            value if is("takes-a-miss-for-a-value") => Some(value.cloned().unwrap_or_default()),
+            value => value.filter(|_| there).cloned(),
         }
-        Some(answer.get("value").cloned().unwrap_or_default())
     }
 }
 

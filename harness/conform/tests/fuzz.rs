@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PROGRAM};
+use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PMI2_CLIENT};
 use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
@@ -306,10 +306,31 @@ fn faulty_program(fault: &str) -> String {
     format!("{FAULTY_PROGRAM} {fault}")
 }
 
+fn faulty_pmi2_program(fault: &str) -> String {
+    format!("{FAULTY_PMI2_PROGRAM} {fault}")
+}
+
 #[rstest]
-#[case("crashes-after-close", "2", "1", "60", "crash--client--SIGSEGV--", "P: died of SIGSEGV")]
-#[case("believes-any-mapping", "2", "1", "600", "crash--client--SIGSEGV--get-ok", "P: died of SIGSEGV")]
 #[case(
+    faulty_program,
+    "crashes-after-close",
+    "2",
+    "1",
+    "60",
+    "crash--client--SIGSEGV--",
+    "P: died of SIGSEGV"
+)]
+#[case(
+    faulty_program,
+    "believes-any-mapping",
+    "2",
+    "1",
+    "600",
+    "crash--client--SIGSEGV--get-ok",
+    "P: died of SIGSEGV"
+)]
+#[case(
+    faulty_program,
     "ignores-failures",
     "2",
     "1",
@@ -317,8 +338,27 @@ fn faulty_program(fault: &str) -> String {
     "rule--client--rfc13.init.complete-before-others--init-refused",
     "C: b'cmd=get_"
 )]
-#[case("waits-after-close", "1", "10", "10", "hang--client--", "P: still runs")]
+#[case(faulty_program, "waits-after-close", "1", "10", "10", "hang--client--", "P: still runs")]
+#[case(
+    faulty_pmi2_program,
+    "crashes-at-an-empty-body",
+    "1",
+    "1",
+    "1200",
+    "crash--client--SIGSEGV--",
+    "P: died of SIGSEGV"
+)]
+#[case(
+    faulty_pmi2_program,
+    "crashes-after-close",
+    "2",
+    "1",
+    "60",
+    "crash--client--SIGSEGV--",
+    "P: died of SIGSEGV"
+)]
 fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
+    #[case] program: fn(&str) -> String,
     #[case] fault: &str,
     #[case] ranks: &str,
     #[case] seed: &str,
@@ -327,7 +367,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     #[case] seen: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
-    let client = faulty_program(fault);
+    let client = program(fault);
     let args = ["--client", &client, "-n", ranks, "--seed", seed, "--sessions", sessions];
     let (status, text) = fuzz(folder.path(), &args);
     assert_eq!(status, 1, "{text}");
@@ -349,7 +389,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     assert!(steps <= 4, "{steps} steps are left");
 
     let name = names(std::slice::from_ref(finding)).remove(0);
-    for (client, wanted) in [(&client, (1, "5 of 5")), (&faulty_program(""), (0, "0 of 5"))] {
+    for (client, wanted) in [(&client, (1, "5 of 5")), (&program(""), (0, "0 of 5"))] {
         let (status, text) =
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
@@ -359,7 +399,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));
     for (words, wanted) in
-        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &faulty_program("")], 0)]
+        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &program("")], 0)]
     {
         let output = Command::new(CONFORM).args(words).arg(&scenario).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(wanted), "{}", String::from_utf8_lossy(&output.stdout));
@@ -379,11 +419,12 @@ fn processes_that_a_program_leaves_behind_are_found() {
     assert!(shown.contains("left behind: sleep"), "{shown}\n{text}");
 }
 
-#[test]
-fn nothing_is_found_in_a_clean_program() {
+#[rstest]
+#[case(faulty_program(""))]
+#[case(faulty_pmi2_program(""))]
+fn nothing_is_found_in_a_clean_program(#[case] program: String) {
     let folder = tempfile::tempdir().unwrap();
-    let args =
-        ["--client", &faulty_program(""), "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
+    let args = ["--client", &program, "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
     let (status, text) = fuzz(folder.path(), &args);
     assert_eq!(status, 0, "{text}");
     let report: serde_json::Value =
@@ -392,6 +433,8 @@ fn nothing_is_found_in_a_clean_program() {
 }
 
 #[rstest]
+#[case(&["--client", PMI2_CLIENT, "--dialect", "pmi-1.1"], "it must end well where nothing is unusual")]
+#[case(&["--client", FAULTY_PROGRAM, "--dialect", "pmi-2"], "it speaks PMI-1")]
 #[case(&["--client", "/bin/true"], "it must end well where nothing is unusual")]
 #[case(&["--client", "/nonexistent/program"], "--client")]
 #[case(&["--library", "/bin/true"], "cannot be loaded")]

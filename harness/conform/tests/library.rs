@@ -572,29 +572,37 @@ fn a_program_in_c_runs_under_real_managers() {
     }
 }
 
-#[test]
-fn a_campaign_finds_a_fault_and_plays_it_again() {
+#[rstest]
+#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-overrun", "80", "rule--library--rfc13.api.kvs-get--")]
+#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "300", "rule--library--pmi2.common.api.buffers--")]
+fn a_campaign_finds_a_fault_and_plays_it_again(
+    #[case] dialect: Dialect,
+    #[case] library: &str,
+    #[case] fault: &str,
+    #[case] sessions: &str,
+    #[case] wanted: &str,
+) {
     let scratch = tempfile::tempdir().unwrap();
     let fuzz = |fault: &str, more: &[&str]| {
         let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
-            .args(["fuzz", "--library", FAULTY_LIBRARY])
+            .args(["fuzz", "--library", library])
             .args(more)
             .env("LIBRARY_FAULT", fault)
-            .env("GOOD_LIBRARY", own(Dialect::Pmi1))
+            .env("GOOD_LIBRARY", own(dialect))
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .output()
             .unwrap();
         (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
     };
-    let (status, text) = fuzz("get-overrun", &["--seed", "1", "--sessions", "80"]);
+    let (status, text) = fuzz(fault, &["--seed", "1", "--sessions", sessions]);
     assert_eq!(status, Some(1), "{text}");
     let found = std::fs::read_dir(scratch.path().join("pmi-conform-fuzz")).unwrap();
     let names: Vec<String> = found.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    let bucket = names.iter().find(|name| name.starts_with("rule--library--rfc13.api.kvs-get--"));
+    let bucket = names.iter().find(|name| name.starts_with(wanted));
     let bucket = bucket.unwrap_or_else(|| panic!("{text}"));
     let folder = format!("pmi-conform-fuzz/{bucket}");
-    for (fault, status, times) in [("get-overrun", 1, 5), ("", 0, 0)] {
+    for (fault, status, times) in [(fault, 1, 5), ("", 0, 0)] {
         let (seen, text) = fuzz(fault, &["--replay", &folder]);
         assert_eq!(
             (seen, text.ends_with(&format!("{bucket}: {times} of 5\n"))),
@@ -602,6 +610,6 @@ fn a_campaign_finds_a_fault_and_plays_it_again() {
             "{text}"
         );
     }
-    let (status, text) = fuzz("", &["--seed", "1", "--sessions", "80", "--out", "clean"]);
+    let (status, text) = fuzz("", &["--seed", "1", "--sessions", sessions, "--out", "clean"]);
     assert_eq!(status, Some(0), "{text}");
 }

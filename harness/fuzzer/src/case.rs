@@ -485,7 +485,7 @@ impl Case {
         let (tests, dialect) = (scenario.tests, scenario.dialect);
         for stmt in &mut scenario.body {
             if dialect == Dialect::Pmi2 {
-                as_bodies(stmt);
+                as_bodies(stmt, tests);
             }
             let fits = match tests {
                 UnderTest::Server => ServerStep::of(stmt).is_some(),
@@ -959,7 +959,7 @@ impl Open {
 }
 
 /// What is written, with something in the place of what is only known when it is played.
-fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
+pub(crate) fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for line in lines {
         let text = bytes_of(line);
@@ -999,14 +999,19 @@ pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
 }
 
 /// Writes the tuples of a message of PMI-2 as the body that they become, so that mutations and shrinking reach each byte of it.
-fn as_bodies(stmt: &mut Stmt) {
-    let Stmt::Step(Step { role: Role::Client, action: Action::Message { mode, lines }, .. }) = stmt else {
+fn as_bodies(stmt: &mut Stmt, to: UnderTest) {
+    let ours = if to == UnderTest::Server { Role::Client } else { Role::Server };
+    let Stmt::Step(Step { role, action: Action::Message { mode, lines }, .. }) = stmt else {
         return;
     };
+    if *role != ours {
+        return;
+    }
     if mode.encoding != Encoding::Dialect {
         return;
     }
-    let is_init = |line: &Template| bytes_of(line).starts_with(b"cmd=init");
+    let words: [&[u8]; 2] = [b"cmd=init", b"cmd=response_to_init"];
+    let is_init = |line: &Template| words.iter().any(|word| bytes_of(line).starts_with(word));
     if lines.iter().all(is_init) {
         mode.encoding = Encoding::Line;
     } else if !lines.iter().any(is_init) {

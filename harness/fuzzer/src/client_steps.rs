@@ -1,19 +1,33 @@
 //! Statements of cases in which we are the server: which request is answered, and what is said to it.
 
-use pmi_scenario::ast::{Action, ProcessAction, Role, Stmt, Template, WriteMode};
+use pmi_scenario::ast::{Action, Kind, Piece, ProcessAction, Role, Stmt, Template, WriteMode};
 use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
 
-use super::case::{step, whom};
+use super::case::{push, step, whom};
 use super::fields::text;
 use super::mutate::Said;
+use super::op::Op;
+
+/// The key of the process mapping, in either protocol.
+pub(crate) const MAPPING: &str = "PMI_process_mapping";
 
 /// A request as a case names it.
-pub(crate) fn pattern(op: Operation, mapping: bool) -> Template {
+pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
     text(match op {
-        Operation::Spawn => "mcmd=spawn".to_owned(),
-        Operation::Get if mapping => "cmd=get key=PMI_process_mapping".to_owned(),
-        op => format!("cmd={}", op.request_cmd()),
+        Op::Pmi1(Operation::Spawn) => "mcmd=spawn".to_owned(),
+        Op::Pmi1(Operation::Get) | Op::Pmi2(Command::InfoGetjobattr) if mapping => {
+            format!("cmd={op} key={MAPPING}")
+        }
+        op => format!("cmd={op}"),
     })
+}
+
+/// The same of a thread, whose number an answer may have as `$thrid`.
+pub(crate) fn of_thread(mut pattern: Template) -> Template {
+    push(&mut pattern, super::case::literal(" thrid="));
+    push(&mut pattern, Piece::Capture("thrid".to_owned(), Kind::Any));
+    pattern
 }
 
 /// A process makes a request, which is answered by what follows.

@@ -175,10 +175,14 @@ pub enum AnswerKind {
     Refused,
     /// The answer to something else.
     Other,
+    /// An answer for another thread than the one that asked, or for one where none has a number.
+    OtherThread,
     /// The right command in a message that cannot be read.
     Garbled,
     /// No message.
     Unreadable,
+    /// No frame of PMI-2: its length is none, or more than anybody reads.
+    NoFrame,
     /// More than anybody reads.
     Long,
     /// Something that was not asked for.
@@ -352,8 +356,10 @@ impl fmt::Display for AnswerKind {
             Self::UnusualLimits => "unusual",
             Self::Refused => "refused",
             Self::Other => "other",
+            Self::OtherThread => "other-thread",
             Self::Garbled => "garbled",
             Self::Unreadable => "unreadable",
+            Self::NoFrame => "no-frame",
             Self::Long => "long",
             Self::Surplus => "surplus",
             Self::Close => "close",

@@ -2,6 +2,8 @@
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 
+use pmi_wire::pmi2::{Body, Semicolons};
+
 use super::case::{literal, push, template};
 
 /// A tuple.
@@ -126,4 +128,14 @@ pub(crate) fn tuples(line: &[u8]) -> Message {
         fields.push(Field { key, value: text(tuple.get(at + 1..).unwrap_or_default()) });
     }
     fields
+}
+
+/// The body of a frame as tuples, whose values have their semicolons still doubled; none if it is no series of tuples.
+pub(crate) fn frame_tuples(body: &[u8]) -> Message {
+    let Ok(body) = Body::parse(body, Semicolons::Doubled) else { return Vec::new() };
+    let field = |key: &[u8], value: &[u8]| Field {
+        key: String::from_utf8_lossy(key).into_owned(),
+        value: text(value),
+    };
+    body.tuples().map(|tuple| field(tuple.key, tuple.value)).collect()
 }

@@ -7,7 +7,7 @@ Against a process manager, the command starts the ranks; {ranks} and {agent} in 
 it hands the descriptor that PMI_FD names to the first instance, which plays the steps of the session in their order.
 
 Against a program, the command is started once for every rank with a socket at PMI_FD, and is told what the server said to it,
-each time after as many lines as then.
+each time after as many messages as then.
 
 Shown is what is said by both sides, and how the processes end.
 """
@@ -307,9 +307,11 @@ class AgainstProgram(Session):
         theirs.close()
         self.ranks[rank] = Connection(rank, ours, "S", "C")
 
-    def wait(self, rank, lines):
-        for _ in range(lines):
-            if self.ranks[rank].over or self.ranks[rank].line(self.PATIENCE) is None:
+    def wait(self, rank, messages):
+        connection = self.ranks[rank]
+        read = connection.message if self.session["dialect"] == "pmi-2" else connection.line
+        for _ in range(messages):
+            if connection.over or read(self.PATIENCE) is None:
                 return
 
     def write(self, rank, lines, partial):

@@ -2,10 +2,12 @@
 //! to a program.
 
 use pmi_judge::event::{Event, What};
-use pmi_scenario::ast::{Encoding, Piece, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, UnderTest};
+use pmi_wire::Proc;
 use serde_json::{Value, json};
 
 use super::case::{Case, ServerStep, length};
+use super::said::Writes;
 
 /// Plays it.
 pub(crate) const SCRIPT: &str = include_str!("replay.py");
@@ -33,7 +35,7 @@ impl NeedsUs {
 pub(crate) fn session(case: &Case, command: &[String], events: &[Event]) -> Result<Value, NeedsUs> {
     let (tests, steps) = match case.tests() {
         UnderTest::Server => ("server", to_server(case)?),
-        UnderTest::Client => ("client", to_program(events)),
+        UnderTest::Client => ("client", to_program(events, case.scenario.dialect)),
         UnderTest::Library => return Err(NeedsUs::Calls),
     };
     let dialect = case.scenario.dialect.word();
@@ -87,13 +89,20 @@ fn bytes_of(bytes: &[u8]) -> Value {
     }
 }
 
-/// The server's half, each time after as many lines of the process as then. Processes that were spawned are left out.
-fn to_program(events: &[Event]) -> Vec<Value> {
-    let lines = |bytes: &[u8]| bytes.iter().filter(|b| **b == b'\n').count();
+/// The server's half, each time after as many messages of the process as then: lines, or what PMI-2 has. Processes that were
+/// spawned are left out.
+fn to_program(events: &[Event], dialect: Dialect) -> Vec<Value> {
+    let mut writes = Writes::new(dialect);
+    let mut messages = |proc: Proc, bytes: &[u8]| match dialect {
+        Dialect::Pmi1 => bytes.iter().filter(|b| **b == b'\n').count(),
+        Dialect::Pmi2 => writes.write(proc, bytes).1,
+    };
     let step = |event: &Event| {
         let (proc, step) = match &event.what {
             What::Started { proc, env, .. } => (proc, json!({"step": "start", "env": env})),
-            What::ToServer { proc, bytes } => (proc, json!({"step": "wait", "lines": lines(&bytes.0)})),
+            What::ToServer { proc, bytes } => {
+                (proc, json!({"step": "wait", "messages": messages(*proc, &bytes.0)}))
+            }
             What::FromServer { proc, bytes } => {
                 (proc, json!({"step": "write", "lines": [[bytes_of(&bytes.0)]], "partial": true}))
             }

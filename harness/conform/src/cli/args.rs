@@ -381,8 +381,9 @@ pub(super) struct Fuzz {
     /// The library under test, as for judging: calls of it, and wrong answers to what it asks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "differential", "has", "lacks"], help_heading = "What is tested")]
     pub(super) library: Option<PathBuf>,
-    /// The protocol that a server's sessions are in: pmi-1.1, pmi-2, or all, each session in one [default: pmi-1.1]
-    #[arg(long, value_name = "DIALECT", conflicts_with_all = ["client", "library"], help_heading = "What is tested", value_parser = dialects())]
+    /// The protocol that sessions are in: pmi-1.1, pmi-2, or all, each session in one [default: pmi-1.1 for a server, what a program
+    /// offers, the APIs that a library has]
+    #[arg(long, value_name = "DIALECT", help_heading = "What is tested", value_parser = dialects())]
     pub(super) dialect: Option<String>,
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]

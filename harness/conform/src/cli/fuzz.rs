@@ -21,7 +21,7 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target};
-use pmi_runner::party::library::Library;
+use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_scenario::ast::{Dialect, Need};
@@ -55,23 +55,48 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         (None, None) => anyhow::bail!("--client or --library"),
     };
     let suite = pmi_runner::suite::embedded().map_err(told)?;
-    let is_program = matches!(subject, Subject::Program(_));
-    let mut client = Client::new(subject, suite, args.timeout, Arc::clone(interrupted));
+    let library = match &subject {
+        Subject::Program(_) => None,
+        Subject::Library(library) => Some((apis(library, spoken(args))?, exports(&library.path))),
+    };
+    let dialect = match spoken(args) {
+        Some(Spoken::One(dialect)) => Some(dialect),
+        _ => None,
+    };
+    let mut client = Client::new(subject, dialect, suite, args.timeout, Arc::clone(interrupted));
     let (ranks, mutate) = (args.ranks, !args.valid);
-    if !is_program {
-        let wire = client.asks()?;
-        if !wire {
-            note(
-                "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
-            )?;
+    if let Some((apis, functions)) = library {
+        let ring = functions.iter().any(|name| name == "PMIX_Ring");
+        let mut all = Vec::new();
+        for dialect in apis {
+            let wire = client.asks(dialect)?;
+            if !wire {
+                note(
+                    "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
+                )?;
+            }
+            all.push(Libraries { dialect, ring, ranks, mutate, wire });
         }
-        return campaign(args, &client, interrupted, || Ok(Box::new(Libraries { ranks, mutate, wire })));
+        return campaign(args, &client, interrupted, || Ok(Box::new(all)));
     }
     let traces = if args.replay.is_some() { Vec::new() } else { client.traces(ranks)? };
     if interrupted.load(Ordering::Relaxed) {
         return Ok(130);
     }
     campaign(args, &client, interrupted, || Ok(Box::new(Programs { traces, mutate })))
+}
+
+/// The APIs of a library that a campaign is about. Whether one can be loaded that exports neither is seen when that is tried.
+fn apis(library: &Library, spoken: Option<Spoken>) -> anyhow::Result<Vec<Dialect>> {
+    let all = match apis_of(&library.path) {
+        none if none.is_empty() => vec![Dialect::Pmi1],
+        all => all,
+    };
+    let wanted: Vec<Dialect> =
+        all.iter().copied().filter(|dialect| spoken.is_none_or(|spoken| spoken.has(*dialect))).collect();
+    let titles = all.iter().map(|dialect| dialect.title()).collect::<Vec<_>>().join(" and ");
+    anyhow::ensure!(!wanted.is_empty(), "{} has the API of {titles}", library.path.display());
+    Ok(wanted)
 }
 
 fn note(text: &str) -> io::Result<()> {

@@ -4,21 +4,26 @@ use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
 use pmi_runner::interpret::library::KVS_PREFIX;
-use pmi_scenario::ast::{Action, Arg, BinOp, Call, Expr, Piece, Role, Step, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{
+    Action, Arg, BinOp, Call, Dialect, Expr, Piece, Role, Step, Stmt, Template, UnderTest,
+};
+use pmi_scenario::signature::{self, Param};
 use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
 
-use super::Generator;
+use super::{Generator, library_pmi2};
 use crate::case::{Case, letters, literal, step, template, unplaced, whom};
 use crate::client_steps::{asks, pattern, says};
 use crate::decisions::{percent, pick};
-use crate::fields::{Message, line, text, tuples};
+use crate::fields::{Message, text, tuples};
 use crate::mutate::{Answer, Said};
+use crate::op::Op;
 
 /// What the reference server tells.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
 /// A call and what it may make the library ask.
-struct Planned {
+pub(super) struct Planned {
     /// The requirement that speaks of its failures.
     cites: &'static str,
     function: &'static str,
@@ -44,16 +49,38 @@ impl Planned {
     }
 }
 
-struct Request {
-    op: Operation,
-    pattern: Template,
-    mapping: bool,
-    answer: Message,
+pub(super) struct Request {
+    pub(super) op: Op,
+    pub(super) pattern: Template,
+    pub(super) mapping: bool,
+    pub(super) answer: Message,
+}
+
+impl Request {
+    fn answer(&self, dialect: Dialect) -> Answer<'_> {
+        Answer { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
+    }
+
+    /// It asks for something that somebody else has put.
+    fn looks_for(&self) -> bool {
+        use Command::{InfoGetnodeattr, KvsGet, NameLookup};
+        let of_others = [Op::from(Operation::Get), KvsGet.into(), InfoGetnodeattr.into(), NameLookup.into()];
+        of_others.contains(&self.op) && !self.mapping
+    }
+
+    /// All processes wait in it for each other.
+    fn is_collective(&self) -> bool {
+        [Op::from(Operation::Barrier), Command::KvsFence.into(), Command::Ring.into()].contains(&self.op)
+    }
 }
 
 /// Cases for a library.
 #[derive(Debug, Clone, Copy)]
 pub struct Libraries {
+    /// Whose API it has.
+    pub dialect: Dialect,
+    /// It has PMIX_Ring beside that of PMI-2.
+    pub ring: bool,
     /// Most ranks.
     pub ranks: u32,
     /// Answers and arguments are changed.
@@ -65,7 +92,10 @@ pub struct Libraries {
 impl Generator for Libraries {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         let ranks = if self.wire && self.ranks > 1 && lawful.int_in_range(0..=4)? == 4 { 2 } else { 1 };
-        let mut calls = calls(lawful, ranks)?;
+        let mut calls = match self.dialect {
+            Dialect::Pmi1 => calls(lawful, ranks)?,
+            Dialect::Pmi2 => library_pmi2::calls(lawful, ranks, self.ring)?,
+        };
         let u = mutations;
         let count = match percent(u)? {
             _ if !self.mutate => 0,
@@ -75,7 +105,7 @@ impl Generator for Libraries {
         };
         let asking: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].request.is_some()).collect();
         let mut struck = BTreeSet::new();
-        let mut case = Case::new(UnderTest::Library, ranks, Vec::new());
+        let mut case = Case::speaking(self.dialect, UnderTest::Library, ranks, Vec::new());
         for _ in 0..count {
             if !self.wire || u.ratio(1, 5)? {
                 case.ingredients.extend(misuse(&mut calls, u)?);
@@ -87,13 +117,11 @@ impl Generator for Libraries {
         for (at, mut call) in calls.into_iter().enumerate() {
             match call.request.take().filter(|_| self.wire) {
                 Some(request) if struck.contains(&at) => {
-                    case.ingredients.insert(strike(request, ranks, body, u)?);
+                    case.ingredients.insert(strike(&request, self.dialect, ranks, body, u)?);
                 }
                 // Nobody has put what is asked for, so that it is we who have to find it.
-                Some(request)
-                    if request.op == Operation::Get && !request.mapping && lawful.arbitrary()? =>
-                {
-                    let found = Said::Write(vec![line(&request.answer)], Default::default());
+                Some(request) if request.looks_for() && lawful.arbitrary()? => {
+                    let found = request.answer(self.dialect).proper();
                     body.extend([asks(None, request.pattern, false), says(None, found)]);
                 }
                 _ => {}
@@ -104,23 +132,38 @@ impl Generator for Libraries {
     }
 }
 
-/// Calls that show whether a library asks us: it initializes itself and enters a barrier.
-pub(crate) fn sign_of_life() -> Case {
-    let init = call("", "PMI_Init", vec![out("spawned", None)], None);
-    let barrier = call("", "PMI_Barrier", Vec::new(), None);
-    Case::new(UnderTest::Library, 1, vec![init.stmt(), barrier.stmt()])
+/// Cases for a library that has several APIs.
+impl Generator for Vec<Libraries> {
+    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        lawful.choose(self)?.generate(lawful, mutations)
+    }
 }
 
-fn out(name: &str, room: Option<i64>) -> Arg {
+/// Calls that show whether a library asks us: it initializes itself and enters a barrier.
+pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
+    let calls = match dialect {
+        Dialect::Pmi1 => [
+            call("", "PMI_Init", vec![out("spawned", None)], None),
+            call("", "PMI_Barrier", Vec::new(), None),
+        ],
+        Dialect::Pmi2 => {
+            let outs = ["spawned", "size", "rank", "appnum"].map(|name| out(name, None)).into();
+            [call("", "PMI2_Init", outs, None), call("", "PMI2_KVS_Fence", Vec::new(), None)]
+        }
+    };
+    Case::speaking(dialect, UnderTest::Library, 1, calls.map(Planned::stmt).into())
+}
+
+pub(super) fn out(name: &str, room: Option<i64>) -> Arg {
     Arg::Out(unplaced(name.to_owned()), room.map(Expr::Number))
 }
 
-fn quoted(content: &str) -> Arg {
+pub(super) fn quoted(content: &str) -> Arg {
     Arg::Text(text(content))
 }
 
 /// A number below zero.
-fn negative(number: i64) -> Arg {
+pub(super) fn negative(number: i64) -> Arg {
     Arg::Number(Expr::Binary(Box::new(Expr::Number(0)), BinOp::Sub, Box::new(Expr::Number(number))))
 }
 
@@ -136,14 +179,26 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
         return Ok(Some(format!("order:{function}")));
     }
     // Of the arrays of a spawn, all have the length that one argument tells.
-    if function == "PMI_Spawn_multiple" || calls[at].args.is_empty() {
+    let spawns = ["PMI_Spawn_multiple", "PMI2_Job_Spawn"].contains(&function);
+    if spawns || calls[at].args.is_empty() {
         return Ok(None);
     }
     let args = &mut calls[at].args;
     let which = u.choose_index(args.len())?;
+    // RFC 13 has errors for what is NULL and for lengths below zero; the header of PMI-2 says nothing of them.
+    let is_told = function.starts_with("PMI_");
+    let params = signature::function(function).map_or(&[][..], |f| f.params);
+    let is_length = params
+        .iter()
+        .any(|param| matches!(param, Param::OutText(Some(i)) | Param::OutInts(Some(i)) if *i == which));
     args[which] = match &args[which] {
+        Arg::Out(..) if !is_told => return Ok(None),
+        Arg::Number(_) if !is_told && is_length => Arg::Number(Expr::Number(0)),
+        // What is written as a list has a form of its own.
+        Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
         Arg::Text(_) => match u.int_in_range(0..=6)? {
-            0 => Arg::Null,
+            0 if is_told => Arg::Null,
+            0 => quoted("a;b;;c"),
             1 => quoted(""),
             2 => quoted("a b"),
             3 => quoted("a=b"),
@@ -162,26 +217,39 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
 }
 
 /// Says how a request is answered from now on; which mutation that is.
-fn strike(request: Request, ranks: u32, body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<String> {
+fn strike(
+    request: &Request,
+    dialect: Dialect,
+    ranks: u32,
+    body: &mut Vec<Stmt>,
+    u: &mut Unstructured<'_>,
+) -> Result<String> {
     // Of a barrier, all are told the same: who is in it alone would wait for the other.
-    let one = ranks > 1 && request.op != Operation::Barrier && u.arbitrary()?;
+    let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
     let who = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
-    let Request { op, mapping, answer, pattern } = request;
-    let (mutation, all) = Answer { op, mapping, fields: &answer, limits: LIMITS }.mutated(u)?;
-    body.push(asks(who, pattern, false));
+    let answer = request.answer(dialect);
+    let (mutation, all) = answer.mutated(u)?;
+    body.push(asks(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
         // Unlike a program's, a library's scenario has no word for it.
-        Said::Right => says(who, Said::Write(vec![line(&answer)], Default::default())),
+        Said::Right => says(who, answer.proper()),
         said => says(who, said),
     }));
-    Ok(format!("{}:{}", mutation.name(), op.request_cmd()))
+    Ok(format!("{}:{}", mutation.name(), request.op))
 }
 
-fn call(cites: &'static str, function: &'static str, args: Vec<Arg>, request: Option<Request>) -> Planned {
+pub(super) fn call(
+    cites: &'static str,
+    function: &'static str,
+    args: Vec<Arg>,
+    request: Option<Request>,
+) -> Planned {
     Planned { cites, function, args, request }
 }
 
-fn to(op: Operation, answer: &str) -> Option<Request> {
+/// A request of PMI-1, or the line with which a connection of PMI-2 begins.
+pub(super) fn to(op: Operation, answer: &str) -> Option<Request> {
+    let op = op.into();
     Some(Request { op, pattern: pattern(op, false), mapping: false, answer: tuples(answer.as_bytes()) })
 }
 
@@ -213,7 +281,7 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, kvs: &str, ranks: u32) -> Result<Pl
     let kvsname = || to(Operation::Kvsname, &format!("cmd=my_kvsname rc=0 kvsname={kvs}"));
     let mapping = || {
         let answer = tuples(format!("cmd=get_result rc=0 value=(vector,(0,1,{ranks}))").as_bytes());
-        let op = Operation::Get;
+        let op = Operation::Get.into();
         Some(Request { op, pattern: pattern(op, true), mapping: true, answer })
     };
     let named = "rfc13.api.kvs-get-my-name.errors";
@@ -301,7 +369,9 @@ mod tests {
     use crate::mutate::Mutation;
     use crate::testing::{mutations, read_again};
 
-    const LIBRARIES: Libraries = Libraries { ranks: 4, mutate: true, wire: true };
+    const LIBRARIES: Libraries =
+        Libraries { dialect: Dialect::Pmi1, ring: true, ranks: 4, mutate: true, wire: true };
+    const PMI2_LIBRARIES: Libraries = Libraries { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
     fn a_case_depends_on_seed_and_number_alone() {
@@ -314,16 +384,40 @@ mod tests {
 
     #[test]
     fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
-        let mut struck = BTreeSet::new();
-        for number in 0..3000 {
-            let case = numbered(&LIBRARIES, 1, number);
-            read_again(&case);
-            struck.extend(mutations(&case));
+        for (libraries, all) in
+            [(LIBRARIES, Mutation::OF_ANSWERS), (PMI2_LIBRARIES, Mutation::OF_PMI2_ANSWERS)]
+        {
+            let mut struck = BTreeSet::new();
+            for number in 0..3000 {
+                let case = numbered(&libraries, 1, number);
+                read_again(&case);
+                struck.extend(mutations(&case));
+            }
+            let all = all.iter().map(|mutation| mutation.name());
+            let missing: Vec<&str> =
+                all.chain(["argument", "order"]).filter(|name| !struck.contains(*name)).collect();
+            assert!(missing.is_empty(), "{missing:?}: {struck:?}");
         }
-        let all = Mutation::OF_ANSWERS.iter().map(|mutation| mutation.name());
-        let missing: Vec<&str> =
-            all.chain(["argument", "order"]).filter(|name| !struck.contains(*name)).collect();
-        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+    }
+
+    #[test]
+    fn every_function_of_pmi2_is_called_with_as_many_arguments_as_it_has() {
+        let mut called = BTreeSet::new();
+        for number in 0..1000 {
+            let case = numbered(&PMI2_LIBRARIES, 5, number);
+            for stmt in &case.scenario.body {
+                if let Stmt::Step(Step { action: Action::Call(call), .. }) = stmt {
+                    let name = call.function.as_ref().unwrap().value.as_str();
+                    let function = signature::function(name).unwrap();
+                    assert_eq!(call.args.len(), function.params.len(), "{name}");
+                    called.insert(function.name);
+                }
+            }
+        }
+        let of_api = signature::functions(Dialect::Pmi2).iter().map(|f| f.name);
+        // An abort does not return; what the others find is asked by them.
+        let missing: Vec<_> = of_api.filter(|name| !called.contains(name) && *name != "PMI2_Abort").collect();
+        assert_eq!(missing, Vec::<&str>::new());
     }
 
     #[test]

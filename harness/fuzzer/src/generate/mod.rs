@@ -1,6 +1,7 @@
 //! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
 
 pub mod library;
+mod library_pmi2;
 mod pmi1;
 mod pmi2;
 pub mod program;

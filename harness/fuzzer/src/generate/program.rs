@@ -7,25 +7,28 @@ use arbitrary::{Result, Unstructured};
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, What};
 use pmi_reference::fault::variations;
-use pmi_scenario::ast::{Piece, Setting, Stmt, Template, UnderTest};
-use pmi_wire::{Framer, Operation, Proc, Request, ValueReading};
+use pmi_scenario::ast::{Dialect, Piece, Setting, Stmt, Template, UnderTest};
+use pmi_wire::pmi2::{self, Command};
+use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueReading};
 
 use super::Generator;
-use crate::case::{Case, kill, kvsname, literal, push, unplaced};
-use crate::client_steps::{asks, pattern, says};
+use crate::case::{Case, kill, kvsname, literal, push, template, unplaced};
+use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
-use crate::fields::{Message, tuples};
+use crate::fields::{Message, frame_tuples, tuples};
 use crate::mutate::{Answer, Said};
+use crate::op::Op;
 
 /// Most requests of a kind that are passed over to reach a later one.
 const PASSED: usize = 40;
 /// What the reference server tells where the program does not ask.
 const LIMITS: [i64; 3] = [256, 64, 1024];
-const MAPPING: &[u8] = b"PMI_process_mapping";
 
 /// What a program asks in a plain run.
 #[derive(Debug, Clone)]
 pub struct Trace {
+    /// The protocol that it speaks.
+    pub dialect: Dialect,
     /// Its requests with their answers, by rank.
     exchanges: Vec<Vec<Exchange>>,
     limits: [i64; 3],
@@ -33,72 +36,106 @@ pub struct Trace {
 
 #[derive(Debug, Clone)]
 struct Exchange {
-    op: Operation,
+    op: Op,
     mapping: bool,
+    /// The answer tells for which thread it is.
+    of_thread: bool,
     answer: Message,
 }
 
 impl Exchange {
     /// Whether a step that names another names this one, too.
     fn is_named_by(&self, other: &Self) -> bool {
-        self.op == other.op && (self.mapping || !other.mapping)
+        self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
+    }
+
+    /// It, as a case names it.
+    fn pattern(&self) -> Template {
+        let pattern = pattern(self.op, self.mapping);
+        if self.of_thread { of_thread(pattern) } else { pattern }
     }
 }
 
-/// Lines and bytes of a run, connection by connection.
+/// What was said on a connection of a run.
 struct Link {
-    to_server: Framer,
-    from_server: Framer,
-    /// A spawn request that has begun.
+    connection: Connection,
+    /// A spawn request of PMI-1 that has begun.
     spawning: bool,
-    asked: VecDeque<Option<(Operation, bool)>>,
+    asked: VecDeque<Option<(Op, bool)>>,
     exchanges: Vec<Exchange>,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        Self {
-            to_server: Framer::new(LINE_LIMIT),
-            from_server: Framer::new(LINE_LIMIT),
-            spawning: false,
-            asked: VecDeque::new(),
-            exchanges: Vec::new(),
-        }
+        let connection = Connection::new(LINE_LIMIT);
+        Self { connection, spawning: false, asked: VecDeque::new(), exchanges: Vec::new() }
     }
 }
 
 impl Link {
+    /// Reads what was said in one direction.
+    fn push(&mut self, direction: Direction, bytes: &[u8]) {
+        self.connection.push(direction, bytes);
+        while let Some(message) = self.connection.next(direction) {
+            let (framing, text) = message
+                .map_or((Framing::Lines, Vec::new()), |message| (message.framing, message.text.to_vec()));
+            match (direction, framing) {
+                (Direction::ToServer, Framing::Lines) => self.asks(&text),
+                (Direction::ToServer, Framing::Frames) => self.asks_in_frame(&text),
+                (Direction::FromServer, Framing::Lines) => self.is_answered(&text),
+                (Direction::FromServer, Framing::Frames) => self.is_answered_in_frame(&text),
+            }
+        }
+    }
+
     fn asks(&mut self, line: &[u8]) {
         if self.spawning || line.starts_with(b"mcmd=spawn") {
             self.spawning = line != b"endcmd";
             if !self.spawning {
-                self.asked.push_back(Some((Operation::Spawn, false)));
+                self.asked.push_back(Some((Operation::Spawn.into(), false)));
             }
             return;
         }
         let request = Request::parse(line, ValueReading::ToEndOfLine).ok();
         self.asked.push_back(request.map(|request| match request {
-            Request::Get { key, .. } => (Operation::Get, key == MAPPING),
-            other => (other.operation(), false),
+            Request::Get { key, .. } => (Operation::Get.into(), key == MAPPING.as_bytes()),
+            other => (other.operation().into(), false),
         }));
+    }
+
+    fn asks_in_frame(&mut self, body: &[u8]) {
+        let Ok(body) = pmi2::Body::parse(body, pmi2::Semicolons::Doubled) else { return };
+        let command = body.cmd().and_then(Command::from_name);
+        let mapping = command == Some(Command::InfoGetjobattr) && body.raw("key") == Some(MAPPING.as_bytes());
+        self.asked.push_back(command.map(|command| (command.into(), mapping)));
     }
 
     fn is_answered(&mut self, line: &[u8]) {
         if let Some(Some((op, mapping))) = self.asked.pop_front()
-            && op != Operation::Abort
+            && !op.is_abort()
         {
-            self.exchanges.push(Exchange { op, mapping, answer: tuples(line) });
+            self.exchanges.push(Exchange { op, mapping, of_thread: false, answer: tuples(line) });
         }
     }
-}
 
-fn lines(framer: &mut Framer, bytes: &[u8]) -> Vec<Vec<u8>> {
-    framer.push(bytes);
-    let mut lines = Vec::new();
-    while let Some(line) = framer.next_line() {
-        lines.push(line.unwrap_or_default().to_vec());
+    /// The first request that it may be the answer to: those of several threads come in any order, and of several messages that
+    /// are one request only one is answered.
+    fn is_answered_in_frame(&mut self, body: &[u8]) {
+        let name = pmi2::Body::parse(body, pmi2::Semicolons::Doubled).ok().and_then(|body| body.cmd());
+        let answered = name.and_then(Command::from_response_name).map(Op::from);
+        let fits = |asked: &Option<(Op, bool)>| asked.map(|(op, _)| op) == answered;
+        if let Some(at) = self.asked.iter().position(fits)
+            && let Some(Some((op, mapping))) = self.asked.remove(at)
+        {
+            let mut answer = frame_tuples(body);
+            let thread = answer.iter_mut().find(|field| field.key == "thrid");
+            let of_thread = thread.is_some();
+            if let Some(thread) = thread {
+                thread.value = template(vec![Piece::Var("thrid".to_owned())]);
+            }
+            self.exchanges.push(Exchange { op, mapping, of_thread, answer });
+        }
     }
-    lines
 }
 
 impl Trace {
@@ -108,20 +145,16 @@ impl Trace {
         for event in events {
             match &event.what {
                 What::ToServer { proc, bytes } => {
-                    let link = links.entry(*proc).or_default();
-                    for line in lines(&mut link.to_server, &bytes.0) {
-                        link.asks(&line);
-                    }
+                    links.entry(*proc).or_default().push(Direction::ToServer, &bytes.0);
                 }
                 What::FromServer { proc, bytes } => {
-                    let link = links.entry(*proc).or_default();
-                    for line in lines(&mut link.from_server, &bytes.0) {
-                        link.is_answered(&line);
-                    }
+                    links.entry(*proc).or_default().push(Direction::FromServer, &bytes.0);
                 }
                 _ => {}
             }
         }
+        let in_frames = links.values().any(|link| link.connection.negotiated() == Some(Framing::Frames));
+        let dialect = if in_frames { Dialect::Pmi2 } else { Dialect::Pmi1 };
         let mut take =
             |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
         let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
@@ -131,13 +164,18 @@ impl Trace {
         };
         let limits = ["kvsname_max", "keylen_max", "vallen_max"].map(number);
         let limits = [0, 1, 2].map(|i| limits[i].unwrap_or(LIMITS[i]));
-        let name = exchanges.iter().flatten().find(|e| e.op == Operation::Kvsname);
-        let name = name.and_then(|e| e.answer.iter().find(|f| f.key == "kvsname"));
+        // The id of a job is the name of its keyval space.
+        let (op, key) = match dialect {
+            Dialect::Pmi1 => (Op::from(Operation::Kvsname), "kvsname"),
+            Dialect::Pmi2 => (Op::from(Command::JobGetid), "jobid"),
+        };
+        let name = exchanges.iter().flatten().find(|e| e.op == op);
+        let name = name.and_then(|e| e.answer.iter().find(|f| f.key == key));
         if let Some(name) = name.and_then(|f| bytes_of(&f.value)).map(<[u8]>::to_vec) {
             let fields = exchanges.iter_mut().flatten().flat_map(|e| &mut e.answer);
             fields.for_each(|field| field.value = with_name(&field.value, &name));
         }
-        exchanges.iter().any(|all| !all.is_empty()).then_some(Self { exchanges, limits })
+        exchanges.iter().any(|all| !all.is_empty()).then_some(Self { dialect, exchanges, limits })
     }
 }
 
@@ -182,7 +220,7 @@ impl Generator for Programs {
         let mut maker = Maker {
             trace,
             u: mutations,
-            case: Case::new(UnderTest::Client, trace.exchanges.len() as u32, Vec::new()),
+            case: Case::speaking(trace.dialect, UnderTest::Client, trace.exchanges.len() as u32, Vec::new()),
         };
         let unusual = percent(lawful)?;
         if unusual < 15 || !self.mutate {
@@ -221,6 +259,8 @@ impl Maker<'_, '_, '_> {
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=4)? {
+            // In PMI-2 the limits are the same everywhere, and nobody asks for them.
+            0..3 if self.trace.dialect == Dialect::Pmi2 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
             0 => (Setting::KeylenMax, &[20, 32, 48, 256, 1024, 65536]),
             1 | 2 => (Setting::VallenMax, &[32, 64, 256, 4096, 65536, 1_000_000]),
             3 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
@@ -258,7 +298,7 @@ impl Maker<'_, '_, '_> {
     /// A request and what is said to it.
     fn target(&mut self, asked: &[Exchange], ranks: u32) -> Result<Option<(usize, Target)>> {
         // A program may make very many requests of one kind.
-        let kinds: BTreeSet<(Operation, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
+        let kinds: BTreeSet<(Op, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.is_empty() {
             return Ok(None);
@@ -272,13 +312,14 @@ impl Maker<'_, '_, '_> {
             (at, every) = (same[0], true);
         }
         let exchange = &asked[at];
-        let kind = exchange.op.request_cmd();
+        let kind = exchange.op;
         if ranks > 1 && self.u.ratio(1, 30)? {
             self.case.ingredients.insert(format!("death:{kind}"));
             return Ok(Some((at, Target { every: false, done: Done::Kill })));
         }
-        let Exchange { op, mapping, ref answer } = *exchange;
-        let answer = Answer { op, mapping, fields: answer, limits: self.trace.limits };
+        let Exchange { op, mapping, ref answer, .. } = *exchange;
+        let dialect = self.trace.dialect;
+        let answer = Answer { dialect, op, mapping, fields: answer, limits: self.trace.limits };
         let (mutation, said) = answer.mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
         Ok(Some((at, Target { every, done: Done::Say(said) })))
@@ -295,7 +336,7 @@ fn write(
     target: Target,
 ) -> usize {
     let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
-    let wanted = pattern(asked[at].op, asked[at].mapping);
+    let wanted = asked[at].pattern();
     let passed = asked[next.min(at)..at].iter().filter(|e| e.is_named_by(&asked[at])).count();
     body.extend((0..passed).map(|_| asks(whom, wanted.clone(), false)));
     body.push(asks(whom, wanted, target.every));
@@ -358,6 +399,40 @@ mod tests {
         Trace::read(&events, ranks).unwrap()
     }
 
+    /// The same in PMI-2, with a thread that has a number.
+    fn pmi2_trace(ranks: u32) -> Trace {
+        let exchanges = [
+            ("cmd=fullinit;pmirank=0;", "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;"),
+            ("cmd=job-getid;", "cmd=job-getid-response;rc=0;jobid=k1-0;"),
+            (
+                "cmd=info-getjobattr;key=PMI_process_mapping;",
+                "cmd=info-getjobattr-response;found=TRUE;value=(vector,(0,1,2));rc=0;",
+            ),
+            ("cmd=kvs-put;thrid=0x7f;key=a;value=b;;;", "cmd=kvs-put-response;thrid=0x7f;rc=0;"),
+            ("cmd=kvs-fence;", "cmd=kvs-fence-response;rc=0;"),
+            ("cmd=kvs-get;key=a;", "cmd=kvs-get-response;rc=0;found=TRUE;value=b;;;"),
+            ("cmd=finalize;", "cmd=finalize-response;rc=0;"),
+        ];
+        let frame = |body: &str| format!("{:>6}{body}", body.len());
+        let mut events = Vec::new();
+        for rank in 0..ranks {
+            let proc = Proc { group: 0, rank };
+            let mut say = |request: String, response: String| {
+                let all = [
+                    What::ToServer { proc, bytes: Bytes(request.into_bytes()) },
+                    What::FromServer { proc, bytes: Bytes(response.into_bytes()) },
+                ];
+                events.extend(all.map(|what| Event::new(0, what)));
+            };
+            say(
+                "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned(),
+                "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_owned(),
+            );
+            exchanges.iter().for_each(|(request, response)| say(frame(request), frame(response)));
+        }
+        Trace::read(&events, ranks).unwrap()
+    }
+
     fn programs(mutate: bool) -> Programs {
         Programs { traces: vec![trace(1), trace(3)], mutate }
     }
@@ -368,12 +443,22 @@ mod tests {
         assert_eq!(read.limits, [256, 64, 1024]);
         assert_eq!(Limit::ALL.len(), read.limits.len());
         let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping)).collect();
-        assert_eq!(asked[3..5], [(Operation::Get, true), (Operation::Put, false)]);
+        assert_eq!(asked[3..5], [(Operation::Get.into(), true), (Operation::Put.into(), false)]);
         let name = &read.exchanges[0][2].answer[2];
         assert_eq!((name.key.as_str(), &name.value.pieces), ("kvsname", &vec![kvsname()]));
         let value = &read.exchanges[0][6].answer[2].value.pieces;
         assert_eq!(*value, [literal("from "), kvsname(), literal(" itself")]);
         assert!(Trace::read(&[], 2).is_none());
+        let read = pmi2_trace(2);
+        assert_eq!((trace(1).dialect, read.dialect), (Dialect::Pmi1, Dialect::Pmi2));
+        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping, e.of_thread)).collect();
+        assert_eq!(asked[0], (Operation::Init.into(), false, false));
+        assert_eq!(
+            asked[3..5],
+            [(Command::InfoGetjobattr.into(), true, false), (Command::KvsPut.into(), false, true)]
+        );
+        assert_eq!(read.exchanges[0][2].answer[2].value.pieces, [kvsname()]);
+        assert_eq!(read.exchanges[0][6].answer[3].value.pieces, [literal("b;;")]);
     }
 
     #[test]
@@ -403,6 +488,27 @@ mod tests {
     }
 
     #[test]
+    fn in_pmi2_every_mutation_of_an_answer_strikes_as_well() {
+        let programs = Programs { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
+        let (mut struck, mut texts) = (BTreeSet::new(), String::new());
+        for number in 0..3000 {
+            let case = numbered(&programs, 1, number);
+            read_again(&case);
+            struck.extend(mutations(&case));
+            texts += &case.text();
+        }
+        let all = Mutation::OF_PMI2_ANSWERS.iter().map(|mutation| mutation.name());
+        let missing: Vec<&str> =
+            all.chain(["vary", "serve", "death"]).filter(|name| !struck.contains(*name)).collect();
+        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+        for part in
+            ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"]
+        {
+            assert!(texts.contains(part), "{part}");
+        }
+    }
+
+    #[test]
     fn a_lawful_server_says_nothing_of_its_own() {
         let programs = programs(false);
         for number in 0..300 {
@@ -418,8 +524,8 @@ mod tests {
         let mut body = Vec::new();
         let next = write(&trace, &mut body, Some(0), 0, 3, target());
         write(&trace, &mut body, Some(0), next, 6, target());
-        let mapping = asks(Some(0), pattern(Operation::Get, true), false);
-        let get = asks(Some(0), pattern(Operation::Get, false), false);
+        let mapping = asks(Some(0), pattern(Operation::Get.into(), true), false);
+        let get = asks(Some(0), pattern(Operation::Get.into(), false), false);
         let close = || says(Some(0), Said::Close);
         assert_eq!(body, [mapping, close(), get, close()]);
     }

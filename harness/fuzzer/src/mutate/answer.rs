@@ -1,15 +1,18 @@
 //! Changes of what a server says to a program or a library.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Piece, Template, WriteMode};
+use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
 use pmi_wire::Operation;
 
+use super::frame::{self, Halves};
 use super::message::{junk, split, value};
 use super::mutation::Mutation;
-use super::values::{ANSWERS, MAPPINGS, NUMBERS};
+use super::values::{ANSWERS, MAPPINGS, NUMBERS, PMI2_ANSWERS};
 use crate::case::{Limit, length, letters, literal, template, tidy};
 use crate::decisions::pick;
-use crate::fields::{Draft, Message, line, text};
+use crate::fields::{Draft, Message, text};
+use crate::op::Op;
+use crate::plan;
 
 /// Most attempts to find a mutation that has something to strike.
 const ATTEMPTS: usize = 20;
@@ -25,11 +28,31 @@ pub(crate) enum Said {
     Close,
 }
 
+impl Said {
+    /// One write of what becomes of these texts.
+    fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
+        Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
+    }
+
+    /// Whether nothing is written.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Self::Write(lines, mode) => {
+                let bare = mode.partial || mode.encoding == Encoding::Bytes;
+                bare && lines.iter().all(Template::is_empty)
+            }
+            Self::Right | Self::Close => false,
+        }
+    }
+}
+
 /// An answer as it should be.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<'a> {
+    /// The protocol of the connection.
+    pub(crate) dialect: Dialect,
     /// What it answers.
-    pub(crate) op: Operation,
+    pub(crate) op: Op,
     /// It holds a process mapping.
     pub(crate) mapping: bool,
     /// Tuple by tuple.
@@ -39,16 +62,40 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
+    /// What becomes of its text.
+    fn encoding(&self) -> Encoding {
+        plan::encoding(self.op, self.dialect)
+    }
+
+    fn draft(&self) -> Draft {
+        Draft::Messages(self.encoding(), vec![self.fields.clone()])
+    }
+
+    /// The answer as it should be, written out.
+    pub(crate) fn proper(&self) -> Said {
+        Said::write(self.encoding(), self.draft().lines())
+    }
+
+    /// Its text.
+    fn line(&self) -> Template {
+        self.draft().lines().remove(0)
+    }
+
     /// Changes it somehow; says how. A third of the mutations are those that are about the answer to this request.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<Said>)> {
+        let all = match self.dialect {
+            Dialect::Pmi1 => &Mutation::OF_ANSWERS,
+            Dialect::Pmi2 => &Mutation::OF_PMI2_ANSWERS,
+        };
         for _ in 0..ATTEMPTS {
             let own = match self.op {
-                Operation::Get if self.mapping => Mutation::Mapping,
-                Operation::Maxes => Mutation::Limits,
-                Operation::Kvsname => Mutation::Kvsname,
+                _ if self.mapping => Mutation::Mapping,
+                Op::Pmi1(Operation::Maxes) => Mutation::Limits,
+                Op::Pmi1(Operation::Kvsname) => Mutation::Kvsname,
+                Op::Pmi2(_) => pick(u, &[Mutation::Refusal, Mutation::Thread, Mutation::Frame])?,
                 _ => Mutation::Refusal,
             };
-            let mutation = if u.ratio(1, 3)? { own } else { pick(u, &Mutation::OF_ANSWERS)? };
+            let mutation = if u.ratio(1, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.with(mutation, u)? {
                 return Ok((mutation, said));
             }
@@ -58,7 +105,7 @@ impl Answer<'_> {
 
     /// Makes one mutation; `None` if there is nothing that it could strike.
     fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
-        let mut draft = Draft::of_lines(vec![self.fields.clone()]);
+        let mut draft = self.draft();
         match mutation {
             Mutation::Limits => {
                 if !limits(&mut draft, u)? {
@@ -81,64 +128,96 @@ impl Answer<'_> {
             Mutation::Pieces => return self.pieces(u).map(Some),
             Mutation::Surplus => return self.surplus(u).map(Some),
             of_text => {
-                if !of_text.change(&mut draft, ANSWERS, u)? {
+                let commands = match self.op {
+                    Op::Pmi1(_) => ANSWERS,
+                    Op::Pmi2(_) => PMI2_ANSWERS,
+                };
+                if !of_text.change(&mut draft, commands, u)? {
                     return Ok(None);
                 }
             }
         }
         let mut lines = draft.lines();
         lines.iter_mut().for_each(|line| self.absolute(line));
-        Ok(Some(vec![Said::Write(lines, WriteMode::default())]))
+        Ok(Some(vec![Said::write(draft.encoding(), lines)]))
     }
 
     /// A process that waits for the rest would wait for us, so the connection ends.
     fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
-        let partial = WriteMode { partial: true, ..WriteMode::default() };
-        let line = match u.ratio(1, 6)? {
+        let endless = u.ratio(1, 6)?;
+        let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
+        let first = match (self.encoding(), endless) {
             // Without end.
-            true => template(vec![literal("cmd="), letters(pick(u, &[1 << 10, 1 << 16, 300_000])?)]),
-            false => split(&line(self.fields), u)?.0,
+            (Encoding::Body, true) => {
+                Said::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
+            }
+            (_, true) => self.partial(template(vec![literal("cmd="), many])),
+            (Encoding::Body, false) => match frame::halves(&self.line(), u)? {
+                Halves::Bytes(first, _) => Said::write(Encoding::Bytes, vec![first]),
+                Halves::Cut(body) => self.partial(body),
+            },
+            (_, false) => self.partial(split(&self.line(), u)?.0),
         };
-        let first = (!line.is_empty()).then_some(Said::Write(vec![line], partial));
-        Ok(first.into_iter().chain([Said::Close]).collect())
+        Ok(vec![first, Said::Close].into_iter().filter(|said| !said.is_nothing()).collect())
+    }
+
+    /// A text that ends before its last byte.
+    fn partial(&self, line: Template) -> Said {
+        let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
+        Said::Write(vec![line], mode)
     }
 
     fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
-        let own = line(self.fields);
+        let (own, encoding) = (self.line(), self.encoding());
         if u.ratio(1, 3)? {
-            return Ok(vec![Said::Write(vec![own], WriteMode { bytewise: true, ..WriteMode::default() })]);
+            let mode = WriteMode { bytewise: true, encoding, ..WriteMode::default() };
+            return Ok(vec![Said::Write(vec![own], mode)]);
         }
-        let partial = WriteMode { partial: true, ..WriteMode::default() };
-        let (first, second) = split(&own, u)?;
-        let first = (!first.is_empty()).then_some(Said::Write(vec![first], partial));
-        Ok(first.into_iter().chain([Said::Write(vec![second], WriteMode::default())]).collect())
+        let pieces = if encoding == Encoding::Body {
+            match frame::halves(&own, u)? {
+                Halves::Bytes(first, second) => {
+                    [first, second].map(|half| Said::write(Encoding::Bytes, vec![half])).into()
+                }
+                Halves::Cut(body) => vec![Said::write(encoding, vec![body])],
+            }
+        } else {
+            let (first, second) = split(&own, u)?;
+            vec![self.partial(first), Said::write(encoding, vec![second])]
+        };
+        Ok(pieces.into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
     fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
-        let own = line(self.fields);
-        let mut other = self.fields.clone();
-        if let Some(cmd) = other.first_mut() {
-            cmd.value = text(pick(u, ANSWERS)?);
-        }
+        let (own, encoding) = (self.line(), self.encoding());
         let more = match u.int_in_range(0..=3)? {
             0 => {
-                let mut junk = junk(u)?;
+                let (encoding, mut junk) = match encoding {
+                    Encoding::Dialect => (encoding, junk(u)?),
+                    _ => frame::junk(u)?,
+                };
                 self.absolute(&mut junk);
-                junk
+                (encoding, junk)
             }
-            1 => line(&other),
-            _ => own.clone(),
+            1 => {
+                let mut other = self.fields.clone();
+                if let Some(cmd) = other.first_mut() {
+                    let commands = if encoding == Encoding::Body { PMI2_ANSWERS } else { ANSWERS };
+                    cmd.value = text(pick(u, commands)?);
+                }
+                (encoding, Draft::Messages(encoding, vec![other]).lines().remove(0))
+            }
+            _ => (encoding, own.clone()),
         };
-        let write = |lines| Said::Write(lines, WriteMode::default());
+        let own = (encoding, own);
         Ok(match u.int_in_range(0..=4)? {
-            0 => vec![write(vec![own, more])],
-            1 => vec![write(vec![more, own])],
-            2 => vec![write(vec![more]), Said::Right],
+            0 => written([own, more]),
+            1 => written([more, own]),
+            2 => [written([more]), vec![Said::Right]].concat(),
             3 => {
                 let many = if u.ratio(1, 4)? { 200 } else { u.int_in_range(2..=4)? };
-                vec![write(vec![own; many])]
+                written(vec![own; many])
             }
-            _ => vec![Said::Right, write(vec![more])],
+            _ => [vec![Said::Right], written([more])].concat(),
         })
     }
 
@@ -158,6 +237,18 @@ impl Answer<'_> {
         }
         tidy(line);
     }
+}
+
+/// Texts one behind the other: those of one form in one write.
+fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
+    let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
+    for (encoding, line) in all {
+        match writes.last_mut() {
+            Some((last, lines)) if *last == encoding => lines.push(line),
+            _ => writes.push((encoding, vec![line])),
+        }
+    }
+    writes.into_iter().map(|(encoding, lines)| Said::write(encoding, lines)).collect()
 }
 
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {

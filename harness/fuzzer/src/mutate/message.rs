@@ -6,7 +6,7 @@ use pmi_scenario::ast::{Encoding, Piece, Template};
 use super::frame;
 use super::mutation::Mutation;
 use super::values::{
-    CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS,
+    CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS, THREADS,
 };
 use crate::case::{Limit, kvsname, letters, letters_to, literal, push, template, tidy};
 use crate::decisions::pick;
@@ -60,7 +60,8 @@ impl Mutation {
                 let Some(name) = value(messages, "kvsname") else { return Ok(false) };
                 *name = other_kvsname(u)?;
             }
-            Self::Refusal => refuse(&mut messages[0], u)?,
+            Self::Refusal => refuse(&mut messages[0], encoding, u)?,
+            Self::Thread if encoding == Encoding::Body => thread(&mut messages[0], u)?,
             _ => return Ok(false),
         }
         messages.retain(|message| !message.is_empty());
@@ -184,20 +185,36 @@ fn count(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-fn refuse(fields: &mut Message, u: &mut Unstructured<'_>) -> Result<()> {
-    fields.retain(|field| !["rc", "msg"].contains(&field.key.as_str()));
+fn refuse(fields: &mut Message, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
+    let msg = if encoding == Encoding::Body { "errmsg" } else { "msg" };
+    fields.retain(|field| !["rc", msg].contains(&field.key.as_str()));
     if u.arbitrary()? {
         fields.truncate(1);
     }
     let at = u.int_in_range(0..=fields.len())?;
     fields.insert(at, field("rc", pick(u, CODES)?));
     if u.arbitrary()? {
-        let msg = match u.ratio(1, 4)? {
-            true => field("msg", letters(pick(u, LENGTHS)?)),
-            false => field("msg", pick(u, MESSAGES)?),
+        let why = match u.ratio(1, 4)? {
+            true => field(msg, letters(pick(u, LENGTHS)?)),
+            false => field(msg, pick(u, MESSAGES)?),
         };
-        fields.push(msg);
+        fields.push(why);
     }
+    Ok(())
+}
+
+/// Tells a thread that it is meant, whether there is such a one or not, or none.
+fn thread(fields: &mut Message, u: &mut Unstructured<'_>) -> Result<()> {
+    let had = fields.iter().position(|field| field.key == "thrid");
+    if let Some(at) = had {
+        fields.remove(at);
+        if u.ratio(1, 3)? {
+            return Ok(());
+        }
+    }
+    // Most servers have it behind the command.
+    let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
+    fields.insert(at, field("thrid", pick(u, THREADS)?));
     Ok(())
 }
 

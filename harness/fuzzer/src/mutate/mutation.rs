@@ -43,6 +43,8 @@ pub(crate) enum Mutation {
     Limits,
     /// A process mapping that is wrong, or says something strange.
     Mapping,
+    /// The number of another thread, or one that nobody has.
+    Thread,
     /// The answer to another request.
     Another,
     /// Pairs for the cache of a proxy, some of them none.
@@ -142,6 +144,26 @@ impl Mutation {
         Self::Surplus,
     ];
 
+    /// What can be done to the answers of a server in PMI-2.
+    pub(crate) const OF_PMI2_ANSWERS: [Self; 16] = [
+        Self::Token,
+        Self::Separator,
+        Self::Length,
+        Self::Number,
+        Self::Count,
+        Self::Command,
+        Self::Refusal,
+        Self::Mapping,
+        Self::Thread,
+        Self::Frame,
+        Self::Junk,
+        Self::Bytes,
+        Self::Half,
+        Self::Close,
+        Self::Pieces,
+        Self::Surplus,
+    ];
+
     /// How a case is made of others.
     pub(crate) const OF_CASES: [Self; 10] = [
         Self::Splice,
@@ -179,6 +201,7 @@ impl Mutation {
             Self::Refusal => "refusal",
             Self::Limits => "limits",
             Self::Mapping => "mapping",
+            Self::Thread => "thrid",
             Self::Another => "another",
             Self::Cache => "cache",
             Self::Late => "late",

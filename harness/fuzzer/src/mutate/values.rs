@@ -120,6 +120,55 @@ pub(super) const ANSWERS: &[&str] = &[
     "",
 ];
 
+/// Commands of answers of PMI-2, known ones and others.
+pub(super) const PMI2_ANSWERS: &[&str] = &[
+    "fullinit-response",
+    "finalize-response",
+    "job-getid-response",
+    "job-connect-response",
+    "job-disconnect-response",
+    "kvs-put-response",
+    "kvs-get-response",
+    "kvs-fence-response",
+    "kvs-getall-response",
+    "kvs-putall-response",
+    "info-putnodeattr-response",
+    "info-getnodeattr-response",
+    "info-getjobattr-response",
+    "name-publish-response",
+    "name-lookup-response",
+    "name-unpublish-response",
+    "spawn-response",
+    "ring-response",
+    "auth-response",
+    "abort-response",
+    "response_to_init",
+    "get_result",
+    "kvs-get",
+    "concat",
+    "KVS-GET-RESPONSE",
+    "kvs-get-response ",
+    "-response",
+    "frobnicate",
+    "",
+];
+
+/// What answers may have as the number of a thread.
+pub(super) const THREADS: &[&str] = &[
+    "0",
+    "1",
+    "2",
+    "4711",
+    "-1",
+    "",
+    "x",
+    "0x0",
+    "0x7f0000000001",
+    "4294967296",
+    "99999999999999999999",
+    "%s%n",
+];
+
 /// Keys of other messages of PMI-2. Those that say how many processes a spawn starts are left alone.
 pub(super) const PMI2_KEYS: &[&str] = &[
     "cmd",

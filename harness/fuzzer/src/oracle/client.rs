@@ -7,13 +7,20 @@ use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::own::HANG;
 use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
-use pmi_scenario::ast::{Action, Piece, Role, Step, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Action, Dialect, Piece, Role, Step, Stmt, Template, UnderTest};
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::{Body, Framer, Operation, Proc, Request, Response, ValueReading};
+use pmi_wire::pmi2::{self, Command, Semicolons};
+use pmi_wire::{
+    Body, Connection, Direction, Framed, Framing, FramingError, Operation, Proc, Request, Response,
+    ValueReading,
+};
 
 use super::distinct;
-use crate::case::{Case, sent};
+use crate::case::{Case, bytes_said, encoding_of, sent};
+use crate::client_steps::MAPPING;
 use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, MessageKind, signal_name};
+use crate::op::Op;
+use crate::said::{Reader, Said};
 
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {
@@ -83,7 +90,7 @@ fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
 /// The answer that a process had last, of those in the call that it was in.
 fn concerned(events: &[Event], proc: Proc, until: u64) -> After {
     let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
-    Trail::of(events.iter().filter(|e| e.seq >= began && e.seq <= until), proc).concerned()
+    Trail::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
 }
 
 /// Of a library, what it did not come back from is the last thing that its scenario found.
@@ -97,6 +104,9 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     if killed || misleads(case) {
         return true;
     }
+    // Whoever does not end is ended by us in the end, which excuses nobody.
+    let is_end = |e: &Event| e.seq > finding.seq || matches!(e.what, What::StillRunning { .. });
+    let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
         .iter()
         .filter_map(|e| match e.what {
@@ -128,9 +138,25 @@ fn misleads(case: &Case) -> bool {
     let mut mapping = false;
     case.scenario.body.iter().any(|stmt| {
         if let Some(pattern) = answered(stmt) {
-            mapping = names(pattern, "key", "PMI_process_mapping");
+            mapping = names(pattern, "key", MAPPING);
         }
-        sent(stmt, case.tests()).into_iter().flatten().any(|line| is_plausible(line, mapping))
+        let lines = sent(stmt, case.tests()).into_iter().flatten();
+        match case.scenario.dialect {
+            Dialect::Pmi1 => lines.into_iter().any(|line| is_plausible(line, mapping)),
+            Dialect::Pmi2 => lines.into_iter().any(|line| is_plausible_in_frames(stmt, line, mapping)),
+        }
+    })
+}
+
+/// The same of what is said on a connection of PMI-2.
+fn is_plausible_in_frames(stmt: &Stmt, line: &Template, mapping: bool) -> bool {
+    let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
+    Reader::default().push(&said).iter().any(|said| match said {
+        Said::Body(body) => pmi2::Response::parse(body, Semicolons::Doubled).is_ok_and(|response| {
+            let tells = response.command.response_keys().iter().any(|key| response.get(key).is_some());
+            response.is_success() && !mapping && (tells || response.command == Command::KvsFence)
+        }),
+        Said::Line(_) | Said::NoFrame => false,
     })
 }
 
@@ -157,20 +183,32 @@ fn is_plausible(line: &Template, mapping: bool) -> bool {
 /// it for the answer to that. And what a protocol error is RFC 13 leaves open: an answer that has the command which is due may
 /// be taken for one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
-    let answers = |op: Operation| {
-        case.scenario.body.iter().filter_map(answered).any(|pattern| names(pattern, "cmd", op.request_cmd()))
+    let answers = |op: Op| {
+        case.scenario.body.iter().filter_map(answered).any(|pattern| names(pattern, "cmd", op.name()))
     };
-    if finding.kind == Some(SeenKind::EarlyBarrierExit) && answers(Operation::Barrier) {
+    if finding.kind == Some(SeenKind::EarlyBarrierExit)
+        && (answers(Operation::Barrier.into()) || answers(Command::KvsFence.into()))
+    {
         return true;
     }
     let id = finding.requirement.as_str();
-    if follows_from_names(id) && answers(Operation::Kvsname) {
+    if follows_from_names(id) && answers(Operation::Kvsname.into()) {
         return true;
     }
     let Some(proc) = finding.proc else { return false };
     let trail = Trail::of(events.iter().filter(|e| e.seq <= finding.seq), proc);
-    let detects = ["rfc13.error.close", "rfc13.error.abort", "rfc13.init.complete-before-others"];
-    let wrong = [AnswerKind::Unreadable, AnswerKind::Other, AnswerKind::Refused];
+    let detects = [
+        "rfc13.error.close",
+        "rfc13.error.abort",
+        "rfc13.init.complete-before-others",
+        "pmi2.common.finalize-last",
+        "pmi2.common.fullinit-first",
+    ];
+    // Whoever takes what it was told for an agreement on PMI-2 speaks it, and we do not know.
+    if case.scenario.dialect == Dialect::Pmi2 && trail.took_for_agreement() {
+        return true;
+    }
+    let wrong = [AnswerKind::Unreadable, AnswerKind::Other, AnswerKind::Refused, AnswerKind::NoFrame];
     trail.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !trail.has(&wrong)
 }
 
@@ -180,12 +218,21 @@ fn follows_from_names(id: &str) -> bool {
         || id.starts_with("rfc13.abnf.")
 }
 
+/// A request without an answer.
+struct Open {
+    kind: MessageKind,
+    op: Option<Op>,
+    /// The number of the thread that makes it.
+    thrid: Option<Vec<u8>>,
+}
+
 /// What a process asked and was answered.
 #[derive(Default)]
 struct Trail {
-    pairs: Vec<(Asked, AnswerKind)>,
-    /// A request without an answer.
-    open: Option<(MessageKind, Option<Operation>)>,
+    /// Each with the place of the answer among the events.
+    pairs: Vec<(u64, Asked, AnswerKind)>,
+    /// One, or those of several threads.
+    open: Vec<Open>,
     /// The connection is over.
     closed: bool,
     /// It was over when the process wanted something of it.
@@ -195,36 +242,51 @@ struct Trail {
 impl Trail {
     fn of<'a>(events: impl IntoIterator<Item = &'a Event>, proc: Proc) -> Self {
         let mut trail = Self::default();
-        let mut framer = Framer::new(LINE_LIMIT);
+        let mut connection = Connection::new(LINE_LIMIT);
         for event in events {
             match &event.what {
                 What::ToServer { proc: by, bytes } if *by == proc => {
-                    let last = bytes.0.strip_suffix(b"\n").unwrap_or(&bytes.0);
-                    let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-                    let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
-                    let request = Request::parse(last, ValueReading::ToEndOfLine).ok();
-                    let op = request.map(|r| r.operation()).or(spawns.then_some(Operation::Spawn));
-                    trail.open = Some((MessageKind::of(&bytes.0), op));
+                    connection.push(Direction::ToServer, &bytes.0);
+                    let mut in_frames = connection.framing() == Framing::Frames;
+                    while let Some(message) = connection.next(Direction::ToServer) {
+                        in_frames |= message.is_err();
+                        if let Ok(message) = message.as_ref()
+                            && message.framing == Framing::Frames
+                        {
+                            trail.asks_in_frame(message.text);
+                        }
+                    }
+                    if !in_frames {
+                        trail.asks_in_lines(&bytes.0);
+                    }
                     trail.cut_off |= trail.closed;
                 }
                 What::FromServer { proc: to, bytes } if *to == proc => {
-                    framer.push(&bytes.0);
-                    while let Some(line) = framer.next_line() {
-                        trail.answered(line.ok());
+                    connection.push(Direction::FromServer, &bytes.0);
+                    while let Some(message) = connection.next(Direction::FromServer) {
+                        let message = match message {
+                            Ok(message) => Ok(message),
+                            // Whoever reads a line waits for its end.
+                            Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
+                            Err(FramingError::Line(_)) => Err(AnswerKind::Long),
+                            Err(_) => Err(AnswerKind::NoFrame),
+                        };
+                        trail.answered(event.seq, message);
                     }
-                    // Of a very long write the end is not in the transcript.
-                    if framer.partial().len() >= KEPT {
-                        framer = Framer::new(LINE_LIMIT);
-                        trail.answered(None);
+                    // Of a very long write the end is not in the transcript. Behind a line others can be read.
+                    if connection.partial(Direction::FromServer).len() >= KEPT {
+                        trail.answered(event.seq, Err(AnswerKind::Long));
+                        connection = Connection::new(LINE_LIMIT);
                     }
                 }
                 What::ClosedByServer { proc: of } if *of == proc => {
                     trail.closed = true;
-                    let how = if framer.partial().is_empty() { AnswerKind::Close } else { AnswerKind::Half };
-                    trail.cut_off |= trail.open.is_some();
-                    let asked =
-                        trail.open.take().map_or(Asked::NothingMore, |(kind, _)| Asked::Request(kind));
-                    trail.pairs.push((asked, how));
+                    let whole = connection.partial(Direction::FromServer).is_empty();
+                    let how = if whole { AnswerKind::Close } else { AnswerKind::Half };
+                    trail.cut_off |= !trail.open.is_empty();
+                    let asked = trail.open.pop().map_or(Asked::NothingMore, |open| Asked::Request(open.kind));
+                    trail.open.clear();
+                    trail.pairs.push((event.seq, asked, how));
                 }
                 What::ClosedByClient { proc: by } | What::Ended { proc: by, .. } if *by == proc => {
                     trail.closed = true;
@@ -235,31 +297,76 @@ impl Trail {
         trail
     }
 
-    /// A line has come, which may be too long to be looked at.
-    fn answered(&mut self, line: Option<&[u8]>) {
-        let pair = match self.open.take() {
-            Some((asked, op)) => {
-                (Asked::Request(asked), line.map_or(AnswerKind::Long, |line| answer(op, line)))
-            }
-            None => (Asked::Nothing, AnswerKind::Surplus),
+    /// It has written something in PMI-1: the last line is what it asks.
+    fn asks_in_lines(&mut self, bytes: &[u8]) {
+        let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+        let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
+        let request = Request::parse(last, ValueReading::ToEndOfLine).ok();
+        let op = request.map(|r| r.operation()).or(spawns.then_some(Operation::Spawn)).map(Op::from);
+        self.open = vec![Open { kind: MessageKind::of(bytes), op, thrid: None }];
+    }
+
+    /// It has asked something in PMI-2. Who has no number waits for one answer at a time.
+    fn asks_in_frame(&mut self, body: &[u8]) {
+        let kind = MessageKind::of_said(&Said::Body(body.to_vec()));
+        let op = match kind {
+            MessageKind::Request(op) | MessageKind::Malformed(op) => Some(op),
+            _ => None,
         };
-        self.pairs.push(pair);
+        let thrid = pmi2::Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        self.open.retain(|open| open.thrid != thrid);
+        self.open.push(Open { kind, op, thrid });
+    }
+
+    /// A message has come, or something of another kind.
+    fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
+        let thrid = match message {
+            Ok(Framed { framing: Framing::Frames, text }) => pmi2::Request::thrid(text, Semicolons::Doubled),
+            _ => None,
+        };
+        let of_thread = |open: &Open| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
+        // Not every server tells for which thread an answer is.
+        let at =
+            self.open.iter().position(of_thread).or((thrid.is_none() && !self.open.is_empty()).then_some(0));
+        let pair = match (at, self.open.last()) {
+            (Some(at), _) => {
+                let Open { kind, op, .. } = self.open.remove(at);
+                let how = match message {
+                    Err(how) => how,
+                    Ok(Framed { framing: Framing::Lines, text }) => answer(op, text),
+                    Ok(Framed { framing: Framing::Frames, text }) => answer_in_frame(op, text),
+                };
+                (Asked::Request(kind), how)
+            }
+            // Whoever asked may wait on for the answer that is its own.
+            (None, Some(open)) => (Asked::Request(open.kind), AnswerKind::OtherThread),
+            (None, None) => (Asked::Nothing, AnswerKind::Surplus),
+        };
+        self.pairs.push((seq, pair.0, pair.1));
     }
 
     /// Whether some answer was of these kinds.
     fn has(&self, kinds: &[AnswerKind]) -> bool {
-        self.pairs.iter().any(|(_, answer)| kinds.contains(answer))
+        self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
+    }
+
+    /// Whether its offer was answered by something that has the right command and cannot be read.
+    fn took_for_agreement(&self) -> bool {
+        let is_init = |asked: &Asked| matches!(asked, Asked::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
+        self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == AnswerKind::Garbled)
     }
 
     /// Whether it has asked, and is still to be answered by us.
     fn is_owed(&self) -> bool {
-        self.open.is_some() && !self.closed
+        !self.open.is_empty() && !self.closed
     }
 
-    /// The last answer that was out of the ordinary, else the last one.
-    fn concerned(&self) -> After {
-        let unusual = self.pairs.iter().rfind(|(_, answer)| *answer != AnswerKind::Proper);
-        unusual.or(self.pairs.last()).map_or(After::NoRequest, |(asked, answer)| After::Answered {
+    /// The last answer since something that was out of the ordinary, else the last one.
+    fn concerned(&self, since: u64) -> After {
+        let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
+        let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != AnswerKind::Proper);
+        unusual.or(pairs.last()).map_or(After::NoRequest, |(_, asked, answer)| After::Answered {
             asked: asked.clone(),
             answer: *answer,
         })
@@ -267,13 +374,13 @@ impl Trail {
 }
 
 /// What kind of answer a line is.
-fn answer(op: Option<Operation>, line: &[u8]) -> AnswerKind {
+fn answer(op: Option<Op>, line: &[u8]) -> AnswerKind {
     let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
-        let due = op.and_then(Operation::response_cmd).map(|cmd| format!("cmd={cmd}"));
+        let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
         let has = |due: String| line.split(u8::is_ascii_whitespace).any(|word| word == due.as_bytes());
         return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
     };
-    if Some(response.operation()) != op {
+    if Some(Op::from(response.operation())) != op {
         return AnswerKind::Other;
     }
     if !response.is_success() {
@@ -291,6 +398,32 @@ fn answer(op: Option<Operation>, line: &[u8]) -> AnswerKind {
         Body::Maxes(Some(maxes)) if is_unusual(&maxes) => AnswerKind::UnusualLimits,
         _ => AnswerKind::Proper,
     }
+}
+
+/// What kind of answer the body of a frame is.
+fn answer_in_frame(op: Option<Op>, body: &[u8]) -> AnswerKind {
+    let Ok(response) = pmi2::Response::parse(body, Semicolons::Doubled) else {
+        let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
+        let has = |due: String| body.split(|b| *b == b';').any(|tuple| tuple == due.as_bytes());
+        return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
+    };
+    if Some(Op::from(response.command)) != op {
+        return AnswerKind::Other;
+    }
+    if !response.is_success() {
+        return AnswerKind::Refused;
+    }
+    let needed: &[&str] = match response.command {
+        Command::Fullinit => &["rank", "size"],
+        Command::JobGetid => &["jobid"],
+        Command::KvsGet | Command::InfoGetnodeattr | Command::InfoGetjobattr
+            if response.is_found() == Some(true) =>
+        {
+            &["value"]
+        }
+        _ => &[],
+    };
+    if needed.iter().any(|key| response.get(key).is_none()) { AnswerKind::Bare } else { AnswerKind::Proper }
 }
 
 /// Limits below what any process manager has, or far beyond.
@@ -316,6 +449,26 @@ mod tests {
 
     fn told(proc: Proc, line: &str) -> What {
         What::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    }
+
+    fn frame(body: &str) -> Bytes {
+        Bytes(format!("{:>6}{body}", body.len()).into_bytes())
+    }
+
+    fn asks_in_frame(body: &str) -> What {
+        What::ToServer { proc: ZERO, bytes: frame(body) }
+    }
+
+    fn told_in_frame(body: &str) -> What {
+        What::FromServer { proc: ZERO, bytes: frame(body) }
+    }
+
+    /// PMI-2 is agreed on.
+    fn offers() -> [What; 2] {
+        [
+            asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),
+            told(ZERO, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+        ]
     }
 
     fn events(all: Vec<What>) -> Vec<Event> {
@@ -381,8 +534,38 @@ mod tests {
             ("no", "get_maxes-unreadable"),
         ] {
             let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
-            assert_eq!(Trail::of(&all, ZERO).concerned().to_string(), expected, "{answer}");
+            assert_eq!(Trail::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
         }
+        for (answer, expected) in [
+            ("cmd=kvs-get-response;rc=0;found=TRUE;value=v;", "kvs-get-ok"),
+            ("cmd=kvs-get-response;rc=0;found=FALSE;", "kvs-get-ok"),
+            ("cmd=kvs-get-response;rc=0;found=TRUE;", "kvs-get-bare"),
+            ("cmd=kvs-get-response;rc=1;", "kvs-get-refused"),
+            ("cmd=kvs-get-response;thrid=7;rc=1;", "kvs-get-other-thread"),
+            ("cmd=kvs-put-response;rc=0;", "kvs-get-other"),
+            ("rc=0;cmd=kvs-get-response;", "kvs-get-garbled"),
+            ("no", "kvs-get-unreadable"),
+        ] {
+            let said = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
+            let all = events(offers().into_iter().chain(said).collect());
+            assert_eq!(Trail::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+        }
+        let of_threads = [
+            asks_in_frame("cmd=kvs-get;thrid=1;key=a;"),
+            asks_in_frame("cmd=info-getnodeattr;thrid=2;key=a;wait=TRUE;"),
+            told_in_frame("cmd=kvs-get-response;thrid=1;rc=1;"),
+        ];
+        let all = events(offers().into_iter().chain(of_threads).collect());
+        let trail = Trail::of(&all, ZERO);
+        assert!(trail.is_owed());
+        assert_eq!(trail.concerned(0).to_string(), "kvs-get-refused");
+        // For a line that is none, and for another's answer, one waits.
+        let of_another =
+            [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame("cmd=kvs-get-response;thrid=7;rc=1;")];
+        let all = events(offers().into_iter().chain(of_another).collect());
+        assert!(Trail::of(&all, ZERO).is_owed());
+        let [offer, _] = offers();
+        assert!(Trail::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).is_owed());
         let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
         let trail = Trail::of(&all, ZERO);
         assert!(trail.has(&[AnswerKind::Surplus]) && trail.is_owed());

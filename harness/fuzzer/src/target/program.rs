@@ -14,6 +14,7 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_scenario::UnderTest;
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::{Pace, Run, Target};
@@ -34,7 +35,7 @@ const PLAIN: u32 = 4;
 pub enum Subject {
     /// A program that speaks PMI.
     Program(Box<Program>),
-    /// A library with the API of PMI-1.
+    /// A library with the API of PMI-1 or PMI-2.
     Library(Box<Library>),
 }
 
@@ -46,6 +47,8 @@ pub struct Client {
     wait: Duration,
     /// Whether it leaves processes behind where nothing is unusual, once that was asked.
     leaves: OnceLock<bool>,
+    /// The server of a plain run speaks this protocol alone; else what it is offered.
+    dialect: Option<Dialect>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -68,7 +71,13 @@ pub enum Unplayed {
 
 impl Client {
     /// Prepares it. A process that does nothing that can be seen for `wait` hangs.
-    pub fn new(mut subject: Subject, suite: Suite, wait: Duration, interrupted: Arc<AtomicBool>) -> Self {
+    pub fn new(
+        mut subject: Subject,
+        dialect: Option<Dialect>,
+        suite: Suite,
+        wait: Duration,
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
         if let Subject::Program(program) = &mut subject {
             program.find_left();
         }
@@ -76,10 +85,11 @@ impl Client {
             Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
             Subject::Library(library) => vec![library.path.display().to_string()],
         };
-        Self { subject, suite, command, wait, leaves: OnceLock::new(), interrupted }
+        Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, interrupted }
     }
 
-    /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well are left out.
+    /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well, or are in another protocol
+    /// than the campaign, are left out.
     ///
     /// # Errors
     ///
@@ -89,11 +99,17 @@ impl Client {
         let mut why = "it is no program".to_owned();
         for ranks in 1..=ranks {
             let begin = Instant::now();
-            let outcome = self.outcome(&plain(ranks), THOROUGH.max(self.wait))?;
+            let outcome = self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))?;
             match (plain_run(&outcome.events), outcome.unjudged) {
                 (PlainRun::EndedBadly(end), _) => why = format!("with {ranks} processes, {end}"),
                 (_, Some(what)) => why = format!("with {ranks} processes, {what}"),
-                (_, None) => traces.extend(Trace::read(&outcome.events, ranks)),
+                (_, None) => match Trace::read(&outcome.events, ranks) {
+                    Some(trace) if self.dialect.is_none_or(|wanted| wanted == trace.dialect) => {
+                        traces.push(trace);
+                    }
+                    Some(trace) => why = format!("it speaks {}", trace.dialect.title()),
+                    None => why = "it asks for nothing".to_owned(),
+                },
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);
         }
@@ -105,18 +121,25 @@ impl Client {
     /// # Errors
     ///
     /// It cannot be loaded.
-    pub fn asks(&self) -> Result<bool, Unplayed> {
-        let outcome = self.outcome(&sign_of_life(), THOROUGH.max(self.wait))?;
+    pub fn asks(&self, dialect: Dialect) -> Result<bool, Unplayed> {
+        let outcome = self.outcome(&sign_of_life(dialect), THOROUGH.max(self.wait))?;
         match outcome.unjudged {
             Some(why) => Err(Unplayed::Unjudged(why.to_string())),
             None => Ok(outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }))),
         }
     }
 
+    /// A case in which nothing is unusual. A server of PMI-2 takes an offer of PMI-1 as well.
+    fn plain(&self, ranks: u32) -> Case {
+        let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
+        Case::speaking(dialect, UnderTest::Client, ranks, Vec::new())
+    }
+
     /// Whether it leaves processes behind in a plain run, too.
     fn leaves(&self, ranks: u32) -> bool {
         *self.leaves.get_or_init(|| {
-            self.outcome(&plain(ranks), THOROUGH.max(self.wait)).is_ok_and(|outcome| !outcome.left.is_empty())
+            self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))
+                .is_ok_and(|outcome| !outcome.left.is_empty())
         })
     }
 
@@ -142,18 +165,13 @@ impl Client {
     }
 }
 
-/// A case in which nothing is unusual.
-fn plain(ranks: u32) -> Case {
-    Case::new(UnderTest::Client, ranks, Vec::new())
-}
-
 impl Target for Client {
     fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
         let step = match pace {
             Pace::Fast => self.wait,
             Pace::Thorough => THOROUGH.max(2 * self.wait),
         };
-        let mut seen = Observation::default();
+        let mut seen = Observation { dialect: case.scenario.dialect, ..Observation::default() };
         let outcome = match self.outcome(case, step) {
             Ok(outcome) => outcome,
             // A program that does not ask is not answered.

@@ -30,12 +30,17 @@ pub struct Library {
     pub server: Option<Box<Implementation>>,
 }
 
-/// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.
-pub fn apis(path: &Path) -> Vec<Dialect> {
-    let functions = match object::read(path) {
+/// The functions that a library exports; none if its file cannot be looked into.
+pub fn exports(path: &Path) -> Vec<String> {
+    match object::read(path) {
         Ok(What::LibraryFile { functions, .. }) => functions,
         _ => Vec::new(),
-    };
+    }
+}
+
+/// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.
+pub fn apis(path: &Path) -> Vec<Dialect> {
+    let functions = exports(path);
     let has =
         |dialect| signature::functions(dialect).iter().any(|f| functions.iter().any(|name| name == f.name));
     Dialect::NAMES.map(|(_, dialect)| dialect).into_iter().filter(|dialect| has(*dialect)).collect()

@@ -23,6 +23,7 @@ use pmi_test_programs::{
     LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM, LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS,
     PMI2_CLIENT, PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
 };
+use rstest::rstest;
 
 /// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);

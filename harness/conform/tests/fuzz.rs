@@ -259,7 +259,7 @@ fn a_planted_bug_of_a_server_of_pmi2_is_found_shrunk_stored_and_played_again() {
     let server = serve("--fault nodeattr-wait-at-once");
     let args = ["--server", &server, "--dialect", "pmi-2"];
     let (status, text) =
-        fuzz(folder.path(), &[&args[..], &["--seed", "1", "--sessions", "25", "--valid"]].concat());
+        fuzz(folder.path(), &[&args[..], &["--seed", "1", "--sessions", "120", "--valid"]].concat());
     assert_eq!(status, 1, "{text}");
     let bucket = "rule--pmi2.common.nodeattr.wait--info-getnodeattr";
     let finding = folder.path().join("pmi-conform-fuzz").join(bucket);

@@ -9,10 +9,11 @@ use pmi_scenario::ast::{
     Action, Alternative, BinOp, Dialect, Encoding, Expr, Grade, Kind, Need, Piece, ProcessAction, RankSet,
     Role, Scenario, Span, Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
 };
-use pmi_wire::pmi2::{self, Command, Semicolons};
+use pmi_wire::pmi2::Command;
 use pmi_wire::{HEADER, Message, Operation, Proc, Request, ValueReading, frame_header};
 
 use super::op::Op;
+use super::plan::Joined;
 use super::said::{Reader, Said};
 use super::spawn_guard;
 
@@ -557,6 +558,29 @@ impl Case {
         self.tests() == UnderTest::Server && self.scenario.body.iter().any(has)
     }
 
+    /// What a server must offer for it.
+    pub(crate) fn needs(&self) -> Vec<Need> {
+        let says = |parts: &[&[u8]]| {
+            let lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
+            let mut texts = lines.flat_map(|line| &line.pieces).filter_map(|piece| match piece {
+                Piece::Literal { bytes, .. } => Some(bytes),
+                _ => None,
+            });
+            self.scenario.dialect == Dialect::Pmi2
+                && self.tests() == UnderTest::Server
+                && texts.any(|text| parts.iter().any(|part| memchr::memmem::find(text, part).is_some()))
+        };
+        let all = [
+            (Need::Spawn, self.needs_spawn()),
+            (Need::Upstream, self.needs_upstream()),
+            (Need::Concat, says(&[b"cmd=concat;"])),
+            (Need::JobConnect, says(&[b"cmd=job-connect;", b"cmd=job-disconnect;", b"cmd=kvs-putall;"])),
+            (Need::KvsGetall, says(&[b"cmd=kvs-getall;", b"cmd=kvs-putall;"])),
+            (Need::SpawnCmd, says(&[b"cmd=spawn-cmd;"])),
+        ];
+        all.into_iter().filter(|(_, is)| *is).map(|(need, _)| need).collect()
+    }
+
     /// Number of steps, of which any may be left out: what the server is set up with, and the statements.
     pub fn len(&self) -> usize {
         self.settings() + self.scenario.body.iter().filter(|stmt| !is_end(stmt)).count()
@@ -615,7 +639,7 @@ impl Case {
             (_, Some(lines)) => 10 + lines.iter().map(|line| 2 + line_weight(line)).sum::<usize>(),
             _ => 10,
         };
-        self.scenario.ranks as usize * 100
+        (self.scenario.ranks + self.scenario.nodes - 1) as usize * 100
             + self.settings() * 10
             + self.scenario.body.iter().map(weigh).sum::<usize>()
     }
@@ -623,6 +647,7 @@ impl Case {
     /// Makes the rest fit what was left out; false if it cannot be played.
     pub(crate) fn settle(&mut self) -> bool {
         let ranks = self.ranks();
+        self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
         if self.tests() == UnderTest::Server {
             self.realign();
             return self.is_sound() && self.is_bounded();
@@ -659,7 +684,8 @@ impl Case {
                 said.extend(text);
             }
         }
-        said.iter().all(|said| spawn_guard::is_bounded(said))
+        let in_series = self.scenario.needs.iter().any(|need| need.value == Need::SpawnCmd);
+        said.iter().all(|said| spawn_guard::is_bounded(said, in_series))
     }
 
     /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
@@ -773,9 +799,7 @@ impl Case {
         self.cite(requirement);
         let plain: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.scenario.heading = vec![plain];
-        let needs = [(Need::Spawn, self.needs_spawn()), (Need::Upstream, self.needs_upstream())];
-        self.scenario.needs =
-            needs.into_iter().filter(|(_, is)| *is).map(|(need, _)| unplaced(need)).collect();
+        self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
     }
 }
 
@@ -909,6 +933,7 @@ struct Open {
     spawning: bool,
     /// What is said in PMI-2.
     reader: Reader,
+    joined: Joined,
 }
 
 impl Open {
@@ -949,12 +974,9 @@ impl Open {
     }
 
     fn body(&mut self, body: &[u8]) {
-        let name = body.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-        let op = name.and_then(Command::from_name).map(Op::from);
-        // What is one of several messages says by itself nothing that a known server would answer.
-        let is_proper =
-            pmi2::Request::parse(body, Semicolons::Doubled).is_ok_and(|request| !request.is_one_of_several());
-        self.asked.push_back(Asked { op, is_proper });
+        if let Some((command, is_proper)) = self.joined.push(body) {
+            self.asked.push_back(Asked { op: command.map(Op::from), is_proper });
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Stmt, Template, UnderTest};
 use pmi_wire::Operation;
-use pmi_wire::pmi2::{Command, Request, Semicolons};
+use pmi_wire::pmi2::{Command, Concat, Request, Semicolons, Series};
 
 use super::case::{Answer, Known, ServerStep, bytes_of, rank_of, sent_mut, wait, write_as};
 use super::fields::{Draft, Field, Message, body};
@@ -124,9 +124,47 @@ fn is_as_generated(op: Op, messages: &[Message]) -> bool {
 }
 
 fn is_as_generated_in_frames(command: Command, messages: &[Message]) -> bool {
-    let [message] = messages else { return false };
-    let body = bytes_of(&body(message));
-    Request::parse(&body, Semicolons::Doubled).is_ok_and(|request| request.command() == command)
+    let mut joined = Joined::default();
+    let mut all = messages.iter().map(|message| joined.push(&bytes_of(&body(message)))).collect::<Vec<_>>();
+    let last = all.pop().flatten();
+    all.iter().all(Option::is_none) && last.is_some_and(|(is, whole)| is == Some(command) && whole)
+}
+
+/// Commands that come in several messages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Joined {
+    concat: Concat,
+    series: Option<Series>,
+}
+
+impl Joined {
+    /// Takes in the body of a frame. `None` if more belongs to it; else the command that it completes, if there is such a one, and
+    /// whether it says all that it has to.
+    pub(crate) fn push(&mut self, body: &[u8]) -> Option<(Option<Command>, bool)> {
+        let whole = match self.concat.push(body, Semicolons::Doubled) {
+            Ok(whole) => whole?,
+            // It belongs to nothing.
+            Err(_) => return Some((Some(Command::Concat), false)),
+        };
+        let name = whole.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
+        let command = name.and_then(Command::from_name);
+        let Ok(request) = Request::parse(&whole, Semicolons::Doubled) else { return Some((command, false)) };
+        let going_on = self.series.take().and_then(|mut series| {
+            let belongs = series.push(&request).is_ok();
+            belongs.then_some(series)
+        });
+        let Some(series) = going_on.or_else(|| Series::begun_by(&request)?.ok()) else {
+            return Some((command, !request.is_one_of_several()));
+        };
+        let of = if series.is_spawn() { Command::Spawn } else { Command::KvsPutall };
+        match series.finish() {
+            Ok(_) => Some((Some(of), true)),
+            Err(series) => {
+                self.series = Some(series);
+                None
+            }
+        }
+    }
 }
 
 fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {

@@ -19,6 +19,8 @@ pub(crate) enum NeedsUs {
     Upstream,
     /// Calling functions of a library.
     Calls,
+    /// Several nodes.
+    Nodes,
 }
 
 impl NeedsUs {
@@ -27,6 +29,7 @@ impl NeedsUs {
         match self {
             Self::Upstream => "we speak as the upstream of the proxy",
             Self::Calls => "functions of a library are called",
+            Self::Nodes => "its processes are on several nodes",
         }
     }
 }
@@ -34,6 +37,7 @@ impl NeedsUs {
 /// The session for the script: `command` starts what is under test, `events` is what happened.
 pub(crate) fn session(case: &Case, command: &[String], events: &[Event]) -> Result<Value, NeedsUs> {
     let (tests, steps) = match case.tests() {
+        UnderTest::Server if case.scenario.nodes > 1 => return Err(NeedsUs::Nodes),
         UnderTest::Server => ("server", to_server(case)?),
         UnderTest::Client => ("client", to_program(events, case.scenario.dialect)),
         UnderTest::Library => return Err(NeedsUs::Calls),

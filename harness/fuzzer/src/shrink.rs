@@ -14,6 +14,7 @@ pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnM
         shrinker.cut_tail();
         shrinker.drop_steps();
         shrinker.drop_ranks();
+        shrinker.drop_nodes();
         shrinker.simplify_lines();
         if shrinker.best.weight() >= before || shrinker.left == 0 {
             return shrinker.best;
@@ -93,6 +94,15 @@ impl Shrinker<'_> {
             rank -= 1;
             let mut candidate = self.best.clone();
             candidate.drop_rank(rank);
+            self.try_one(candidate);
+        }
+    }
+
+    /// Leaves out all nodes but one.
+    fn drop_nodes(&mut self) {
+        if self.best.scenario.nodes > 1 {
+            let mut candidate = self.best.clone();
+            candidate.scenario.nodes = 1;
             self.try_one(candidate);
         }
     }

@@ -8,8 +8,9 @@ use super::said::{Reader, Said};
 /// Most programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: usize = 4;
 
-/// Whether the spawns in what a process says ask for few processes, however what stands before them is read.
-pub(crate) fn is_bounded(said: &[u8]) -> bool {
+/// Whether the spawns in what a process says ask for few processes, however what stands before them is read. Where a server takes
+/// them `in_series`, a spawn may have a message for each program.
+pub(crate) fn is_bounded(said: &[u8], in_series: bool) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
     let all = count(said);
@@ -17,44 +18,78 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
         return true;
     }
     let messages = Reader::default().push(said);
-    let bounded = messages.iter().map(|said| match said {
-        Said::Body(body) if is_bounded_request(body) => count(body),
-        _ => 0,
-    });
+    let mut bounded = 0;
+    // Programs that a spawn has announced.
+    let mut due = 0;
+    for said in &messages {
+        let Said::Body(body) = said else { continue };
+        if due > 0 {
+            if !is_bounded_program(body) {
+                return false;
+            }
+            due -= 1;
+        } else if let Some(programs) = announced(body).filter(|_| in_series) {
+            due = programs;
+        } else if !is_bounded_request(body) {
+            continue;
+        }
+        bounded += count(body);
+    }
     // What stands behind something that is no frame is not read as we read it.
-    bounded.sum::<usize>() == all
+    due == 0 && bounded == all
 }
 
-/// Whether the body of a frame is a spawn that says all its numbers, and only small ones.
-fn is_bounded_request(body: &[u8]) -> bool {
-    let Some(rest) = body.strip_prefix(b"cmd=spawn;") else { return false };
-    let Some(rest) = rest.strip_suffix(b";") else { return false };
-    let mut sections: Vec<Vec<(&[u8], &[u8])>> = vec![Vec::new()];
+/// How many programs follow the head of a spawn, if it says all its numbers.
+fn announced(body: &[u8]) -> Option<usize> {
+    let (head, programs) = sections(body, b"cmd=spawn;")?;
+    let ncmds = number(&head, "ncmds").filter(|n| *n > 0)?;
+    (programs.is_empty() && lists(&head, "preputcount", &["ppkey", "ppval"])).then_some(ncmds)
+}
+
+/// Whether the body of a frame is a program of a spawn that says all its numbers, and only small ones.
+fn is_bounded_program(body: &[u8]) -> bool {
+    sections(body, b"cmd=spawn-cmd;").is_some_and(|(program, more)| more.is_empty() && is_small(&program))
+}
+
+/// The tuples of one program, or of what stands before the first.
+type Section<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// What stands before the first program in the body of a frame, and the programs.
+fn sections<'a>(body: &'a [u8], command: &[u8]) -> Option<(Section<'a>, Vec<Section<'a>>)> {
+    let rest = body.strip_prefix(command)?.strip_suffix(b";")?;
+    let mut head = Section::new();
+    let mut programs: Vec<Section<'_>> = Vec::new();
     for tuple in rest.split(|b| *b == b';') {
         let at = memchr::memchr(b'=', tuple).unwrap_or(tuple.len());
         let (key, value) = (&tuple[..at], tuple.get(at + 1..).unwrap_or_default());
         if key == b"subcmd" {
-            sections.push(Vec::new());
+            programs.push(Vec::new());
         }
-        if let Some(last) = sections.last_mut() {
-            last.push((key, value));
-        }
+        programs.last_mut().unwrap_or(&mut head).push((key, value));
     }
-    let head = &sections[0];
-    let programs = &sections[1..];
-    let counts = |section: &[(&[u8], &[u8])], key: &str, names: &[&str]| {
-        number(section, key).is_some_and(|count| {
-            let listed = |name: &str| (0..count).all(|i| has(section, &format!("{name}{i}")));
-            names.iter().all(|name| listed(name))
-        })
-    };
-    number(head, "ncmds").is_some_and(|n| n > 0 && n == programs.len())
-        && counts(head, "preputcount", &["ppkey", "ppval"])
-        && programs.iter().all(|program| {
-            number(program, "maxprocs").is_some_and(|n| n > 0)
-                && counts(program, "argc", &["argv"])
-                && counts(program, "infokeycount", &["infokey", "infoval"])
-        })
+    Some((head, programs))
+}
+
+/// Whether a section has a small number of things, and all of them.
+fn lists(section: &[(&[u8], &[u8])], key: &str, names: &[&str]) -> bool {
+    number(section, key).is_some_and(|count| {
+        let listed = |name: &str| (0..count).all(|i| has(section, &format!("{name}{i}")));
+        names.iter().all(|name| listed(name))
+    })
+}
+
+fn is_small(program: &[(&[u8], &[u8])]) -> bool {
+    number(program, "maxprocs").is_some_and(|n| n > 0)
+        && lists(program, "argc", &["argv"])
+        && lists(program, "infokeycount", &["infokey", "infoval"])
+}
+
+/// Whether the body of a frame is a spawn that says all its numbers, and only small ones.
+fn is_bounded_request(body: &[u8]) -> bool {
+    let Some((head, programs)) = sections(body, b"cmd=spawn;") else { return false };
+    number(&head, "ncmds").is_some_and(|n| n > 0 && n == programs.len())
+        && lists(&head, "preputcount", &["ppkey", "ppval"])
+        && programs.iter().all(|program| is_small(program))
 }
 
 fn has(section: &[(&[u8], &[u8])], key: &str) -> bool {
@@ -83,7 +118,7 @@ mod tests {
     fn only_a_spawn_whose_numbers_are_small_and_can_be_read_is_asked_for() {
         let program = "subcmd=a;maxprocs=2;argc=1;argv0=x;infokeycount=0;";
         let bounded = |head: &str, programs: &str| {
-            is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes())
+            is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes(), false)
         };
         let head = "ncmds=1;preputcount=1;ppkey0=k;ppval0=v;";
         assert!(bounded(head, program) && bounded(&format!("thrid=1;{head}"), program));
@@ -111,11 +146,27 @@ mod tests {
             assert!(!bounded(head, &program.replace(from, to)), "{to}");
         }
         let spawn = framed(&format!("cmd=spawn;{head}{program}"));
-        let said = |text: String| is_bounded(text.as_bytes());
+        let said = |text: String| is_bounded(text.as_bytes(), false);
         let other = framed("cmd=job-getid;");
         assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
         // It is not read as it stands.
         assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
         assert!(!said(spawn[..spawn.len() - 1].to_owned()) && !said(format!("cmd=x {spawn}\n")));
+    }
+
+    #[test]
+    fn programs_in_messages_of_their_own_follow_the_head_where_a_server_takes_them() {
+        let head = "cmd=spawn;thrid=1;ncmds=2;preputcount=0;";
+        let program = "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=a;infokeycount=0;";
+        let said = |bodies: &[&str], in_series| {
+            let text: String = bodies.iter().map(|body| framed(body)).collect();
+            is_bounded(text.as_bytes(), in_series)
+        };
+        assert!(said(&[head, program, program, "cmd=job-getid;"], true));
+        assert!(!said(&[head, program, program], false));
+        assert!(!said(&[head, program], true) && !said(&[program], true));
+        assert!(!said(&[head, program, "cmd=job-getid;", program], true));
+        assert!(!said(&[head, program, &program.replace("maxprocs=1;", "")], true));
+        assert!(!said(&[&head.replace("ncmds=2;", ""), program, program], true));
     }
 }

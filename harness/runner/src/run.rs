@@ -419,6 +419,18 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     offers
 }
 
+/// What only the draft of PMI-2 has, as far as a server offers it: what it claims, else what it does where it is asked once.
+pub fn draft_operations(suite: &Suite, target: &Target, options: &Options) -> BTreeSet<Need> {
+    let Target::Processes(implementation, _) = target else { return BTreeSet::new() };
+    let offers = |need: &Need| match implementation.claims.get(need) {
+        Some(offered) => *offered,
+        None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
+        None => lacking(suite, Dialect::Pmi2, *need, target, options).is_none(),
+    };
+    let all = Need::NAMES.into_iter().map(|(_, need)| need).filter(|need| need.is_of_draft_only());
+    all.filter(offers).collect()
+}
+
 /// Asks for an optional operation; how it was refused, if it was.
 fn lacking(
     suite: &Suite,

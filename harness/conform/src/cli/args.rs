@@ -388,11 +388,12 @@ pub(super) struct Fuzz {
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
-    /// Optional operations that it offers: spawn, names. Others than those of known launchers are not asked for
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    /// Optional operations that it offers: spawn, names, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. Spawn and names of others
+    /// than known launchers are not asked for
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that are not asked for
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"], help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
 
     /// The number from which all sessions are drawn [default: random; printed]
@@ -439,6 +440,9 @@ pub(super) struct Fuzz {
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
     pub(super) report: Vec<(FuzzFormat, PathBuf)>,
 }
+
+/// Optional operations that sessions of campaigns may use.
+const OF_SESSIONS: [&str; 6] = ["spawn", "names", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
 
 /// What the report of a campaign is.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@ use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::Libraries;
 use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::server::{Scope, Spoken};
+use pmi_fuzzer::generate::server::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, TRIES};
@@ -21,9 +21,11 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target};
+use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
+use pmi_runner::run::{Options as RunOptions, Target as ServerTarget, draft_operations};
 use pmi_scenario::ast::{Dialect, Need};
 use serde_json::json;
 
@@ -182,14 +184,22 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
     }
     let mut all = Vec::new();
     let spoken = spoken(args).unwrap_or_default();
-    let mut common = Scope { spoken, ranks: args.ranks, mutate: !args.valid, ..Scope::default() };
+    let mut common: Option<Scope> = None;
     for command in &args.differential {
         let (server, scope) = server(args, Some(command), interrupted)?;
-        common.spawn &= scope.spawn;
-        common.names &= scope.names;
+        common = Some(match common {
+            None => Scope { spoken, upstream: false, ..scope },
+            Some(common) => Scope {
+                spawn: common.spawn && scope.spawn,
+                names: common.names && scope.names,
+                nodes: common.nodes.min(scope.nodes),
+                draft: common.draft.and(scope.draft),
+                ..common
+            },
+        });
         all.push(server);
     }
-    Ok((Box::new(Differential::new(all)), common))
+    Ok((Box::new(Differential::new(all)), common.unwrap_or_default()))
 }
 
 fn server(
@@ -209,17 +219,32 @@ fn server(
             implementation.claims.insert(need(word)?, offered);
         }
     }
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
+    let target = ServerTarget::Processes(Box::new(implementation), environment);
+    let draft = match spoken.has(Dialect::Pmi2) && args.replay.is_none() {
+        true => {
+            let limits = Limits { step: args.timeout, ..Limits::default() };
+            let offered = draft_operations(&suite, &target, &RunOptions::uncounted(limits));
+            DraftOnly::of(|need| offered.contains(&need))
+        }
+        false => DraftOnly::default(),
+    };
+    let ServerTarget::Processes(implementation, environment) = target else {
+        anyhow::bail!("a server of processes");
+    };
     let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope {
-        spoken: spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default(),
+        spoken,
         ranks: args.ranks,
+        nodes: if implementation.can_span(2) && !implementation.has_upstream() { 2 } else { 1 },
+        draft,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
         mutate: !args.valid,
         upstream: implementation.has_upstream(),
     };
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
-    let access = Access::Processes(Box::new(implementation), environment);
+    let access = Access::Processes(implementation, environment);
     let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
     Ok((server, scope))
 }

@@ -5,7 +5,7 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::pmi1::{ask, plain};
-use super::server::Model;
+use super::server::{DraftOnly, Model};
 use crate::case::{agent, jobid, letters, own_rank, template};
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Field, Message, field, text};
@@ -14,6 +14,8 @@ use crate::plan::{Planned, may_answer, must_answer, request};
 /// The limits that the draft has for keys and values, in bytes.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: i64 = 1024;
+/// Most pairs that are waited for one by one.
+const MOST_PAIRS: usize = 30;
 
 /// What processes have beside what they have in PMI-1.
 pub(super) struct Threads {
@@ -21,6 +23,8 @@ pub(super) struct Threads {
     several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     last: u32,
+    /// Number of the last command in several messages.
+    concat: u32,
     /// The id of the job has been asked for.
     jobid: bool,
     /// Attributes that processes have put.
@@ -30,7 +34,13 @@ pub(super) struct Threads {
 impl Threads {
     /// Of so many ranks.
     pub(super) fn of(ranks: u32) -> Self {
-        Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }
+        Self {
+            several: vec![false; ranks as usize],
+            last: 0,
+            concat: 0,
+            jobid: false,
+            attributes: Vec::new(),
+        }
     }
 }
 
@@ -78,7 +88,7 @@ impl Model<'_, '_> {
             for planned in self.pmi2_request(rank)? {
                 match planned {
                     Planned::Request { rank, op, messages } => {
-                        let messages = messages.into_iter().map(|m| self.of_thread(m)).collect();
+                        let messages = self.of_thread(messages);
                         requests.push(Planned::Request { rank, op, messages });
                     }
                     wait => waits.push(wait),
@@ -89,18 +99,23 @@ impl Model<'_, '_> {
         Ok(requests)
     }
 
-    /// The same with a `thrid` of its own.
-    fn of_thread(&mut self, mut message: Message) -> Message {
+    /// The same with a `thrid` of its own, which all messages of a command have.
+    fn of_thread(&mut self, mut messages: Vec<Message>) -> Vec<Message> {
         self.threads.last += 1;
         let thrid = match self.threads.last % 4 {
             0 => format!("0x7f{:08x}", self.threads.last),
             _ => self.threads.last.to_string(),
         };
-        message.insert(1.min(message.len()), field("thrid", thrid));
-        message
+        for message in &mut messages {
+            message.insert(1.min(message.len()), field("thrid", thrid.as_str()));
+        }
+        messages
     }
 
     fn pmi2_request(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        if self.scope.draft != DraftOnly::default() && self.u.ratio(1, 6)? {
+            return self.of_draft(rank);
+        }
         Ok(match percent(self.u)? {
             0..28 => self.pmi2_put(rank)?,
             28..48 => self.pmi2_get(rank)?,
@@ -113,9 +128,71 @@ impl Model<'_, '_> {
                 ask(rank, Command::InfoGetjobattr, fields)
             }
             80..92 if self.scope.names => self.pmi2_name(rank)?,
-            92.. if self.scope.spawn => self.pmi2_spawn(rank)?,
+            92.. if self.scope.spawn => self.pmi2_spawn(rank, false)?,
             _ => self.pmi2_get(rank)?,
         })
+    }
+
+    /// What only the draft has.
+    fn of_draft(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        let DraftOnly { concat, job_connect, kvs_getall, spawn_cmd } = self.scope.draft;
+        let of_job = |command: Command| vec![field("cmd", command.name()), field("jobid", jobid())];
+        Ok(match self.u.int_in_range(0..=9)? {
+            0 | 1 if kvs_getall && self.threads.jobid => {
+                let pairs = self.visible.len() + self.fresh.len();
+                let mut all = vec![request(rank, Command::KvsGetall, of_job(Command::KvsGetall))];
+                // The number of pairs, each of them, of which the server may have some of its own, and the end.
+                all.extend((0..pairs.min(MOST_PAIRS) + 4).map(|_| may_answer(rank)));
+                all
+            }
+            2 if job_connect && self.threads.jobid => {
+                let command = pick(self.u, &[Command::JobConnect, Command::JobDisconnect])?;
+                ask(rank, command, of_job(command))
+            }
+            3 if job_connect && kvs_getall && self.threads.jobid => {
+                let pairs = self.u.int_in_range(0..=3)?;
+                let mut head = of_job(Command::KvsPutall);
+                head.push(field("npair", pairs.to_string()));
+                let mut messages = vec![head];
+                for i in 0..pairs {
+                    let cmd = field("cmd", Command::KvsPutallPair.name());
+                    messages.push(vec![cmd, field("key", format!("all-{i}")), self.value("val")?]);
+                }
+                let op = Command::KvsPutall.into();
+                vec![Planned::Request { rank, op, messages }, may_answer(rank)]
+            }
+            4 | 5 if spawn_cmd && self.scope.spawn => self.pmi2_spawn(rank, true)?,
+            _ if concat => {
+                let whole = match self.u.int_in_range(0..=3)? {
+                    0 => self.pmi2_get(rank)?,
+                    1 => self.put_attribute(rank)?,
+                    _ => self.pmi2_put(rank)?,
+                };
+                whole.into_iter().map(|planned| self.in_pieces(planned)).collect::<Result<_>>()?
+            }
+            _ => self.pmi2_get(rank)?,
+        })
+    }
+
+    /// The same command in two messages or three.
+    fn in_pieces(&mut self, planned: Planned) -> Result<Planned> {
+        let Planned::Request { rank, op, messages } = planned else { return Ok(planned) };
+        self.threads.concat += 1;
+        let id = self.threads.concat.to_string();
+        let mut rest: Message = messages.into_iter().flatten().collect();
+        let mut pieces = Vec::new();
+        for _ in 0..self.u.int_in_range(1..=2)? {
+            if rest.len() < 2 {
+                break;
+            }
+            let mut next = rest.split_off(self.u.int_in_range(1..=rest.len() - 1)?);
+            rest.push(field("concat", id.as_str()));
+            pieces.push(std::mem::take(&mut rest));
+            next.splice(0..0, [field("cmd", Command::Concat.name()), field("concatid", id.as_str())]);
+            rest = next;
+        }
+        pieces.push(rest);
+        Ok(Planned::Request { rank, op, messages: pieces })
     }
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -213,8 +290,8 @@ impl Model<'_, '_> {
         for rank in 0..self.ranks {
             let several = self.threads.several[rank as usize];
             if (rank != by || several) && self.u.ratio(2, 3)? {
-                let message = if several { self.of_thread(get()) } else { get() };
-                self.plan.push(request(rank, Command::InfoGetnodeattr, message));
+                let messages = if several { self.of_thread(vec![get()]) } else { vec![get()] };
+                self.plan.push(Planned::Request { rank, op: Command::InfoGetnodeattr.into(), messages });
                 waiting.push(rank);
             }
         }
@@ -223,12 +300,13 @@ impl Model<'_, '_> {
             let message =
                 vec![field("cmd", "info-putnodeattr"), field("key", key.as_str()), self.value("value")?];
             let several = self.threads.several[by as usize];
-            let message = if several { self.of_thread(message) } else { message };
-            self.plan.push(request(by, Command::InfoPutnodeattr, message));
+            let messages = if several { self.of_thread(vec![message]) } else { vec![message] };
+            self.plan.push(Planned::Request { rank: by, op: Command::InfoPutnodeattr.into(), messages });
             self.plan.push(must_answer(by, Command::InfoPutnodeattr));
         }
         shuffle(self.u, &mut waiting)?;
-        let wait = |rank| match never {
+        // On another node it is another's attribute.
+        let wait = |rank| match never || self.nodes > 1 {
             true => may_answer(rank),
             false => must_answer(rank, Command::InfoGetnodeattr),
         };
@@ -261,7 +339,8 @@ impl Model<'_, '_> {
         Ok(ask(rank, command, fields))
     }
 
-    fn pmi2_spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    /// A spawn as one message, or with a message for each program.
+    fn pmi2_spawn(&mut self, rank: u32, in_series: bool) -> Result<Vec<Planned>> {
         let u = &mut *self.u;
         let programs = u.int_in_range(1..=2)?;
         let preput = u.int_in_range(0..=2)?;
@@ -274,20 +353,35 @@ impl Model<'_, '_> {
             fields.push(field(&format!("ppkey{i}"), format!("parent{i}")));
             fields.push(field(&format!("ppval{i}"), "tag#0$port#4242$"));
         }
+        let mut messages = vec![fields];
         for _ in 0..programs {
-            fields.push(field("subcmd", agent()));
-            fields.push(field("maxprocs", u.int_in_range(1..=2)?.to_string()));
+            let processes = field("maxprocs", u.int_in_range(1..=2)?.to_string());
             let arguments = u.int_in_range(0..=2)?;
-            fields.push(field("argc", arguments.to_string()));
-            fields.extend((0..arguments).map(|i| field(&format!("argv{i}"), "-x")));
+            let mut program = match in_series {
+                // Here the program is the first of its arguments.
+                true => vec![
+                    field("cmd", Command::SpawnCmd.name()),
+                    processes,
+                    field("argc", (arguments + 1).to_string()),
+                    field("argv0", agent()),
+                ],
+                false => vec![field("subcmd", agent()), processes, field("argc", arguments.to_string())],
+            };
+            let first = usize::from(in_series);
+            program.extend((0..arguments).map(|i| field(&format!("argv{}", i + first), "-x")));
             let pairs = u.int_in_range(0..=1)?;
-            fields.push(field("infokeycount", pairs.to_string()));
+            program.push(field("infokeycount", pairs.to_string()));
             for i in 0..pairs {
-                fields.push(field(&format!("infokey{i}"), "wdir"));
-                fields.push(field(&format!("infoval{i}"), "/"));
+                program.push(field(&format!("infokey{i}"), "wdir"));
+                program.push(field(&format!("infoval{i}"), "/"));
+            }
+            match messages.last_mut() {
+                Some(whole) if !in_series => whole.extend(program),
+                _ => messages.push(program),
             }
         }
-        Ok(ask(rank, Command::Spawn, fields))
+        let op = Command::Spawn.into();
+        Ok(vec![Planned::Request { rank, op, messages }, must_answer(rank, op)])
     }
 
     /// The end of the program, in one of its spellings.

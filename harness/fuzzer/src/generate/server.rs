@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, UnderTest};
+use pmi_scenario::ast::{Dialect, Need, UnderTest};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::pmi1::plain;
 use super::pmi2::Threads;
 use super::{Generator, upstream};
-use crate::case::{Case, exit, join, leave};
+use crate::case::{Case, exit, join, leave, unplaced};
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::field;
 use crate::mutate::mutate_requests;
@@ -47,6 +47,47 @@ impl Spoken {
     }
 }
 
+/// What only the draft of PMI-2 has, as far as a server offers it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftOnly {
+    /// A command in several messages.
+    pub concat: bool,
+    /// The values of another job.
+    pub job_connect: bool,
+    /// All pairs of a job.
+    pub kvs_getall: bool,
+    /// A spawn with a message for each program.
+    pub spawn_cmd: bool,
+}
+
+impl DraftOnly {
+    /// Those of these needs that sessions use.
+    pub fn of(offers: impl Fn(Need) -> bool) -> Self {
+        Self {
+            concat: offers(Need::Concat),
+            job_connect: offers(Need::JobConnect),
+            kvs_getall: offers(Need::KvsGetall),
+            spawn_cmd: offers(Need::SpawnCmd),
+        }
+    }
+
+    /// What both have.
+    pub fn and(self, other: Self) -> Self {
+        Self::of(|need| self.has(need) && other.has(need))
+    }
+
+    /// Whether this is offered; what is not only the draft's is no matter of ours.
+    pub fn has(self, need: Need) -> bool {
+        match need {
+            Need::Concat => self.concat,
+            Need::JobConnect => self.job_connect,
+            Need::KvsGetall => self.kvs_getall,
+            Need::SpawnCmd => self.spawn_cmd,
+            Need::Auth | Need::Spawn | Need::Names | Need::Upstream => !need.is_of_draft_only(),
+        }
+    }
+}
+
 /// What may be asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
@@ -54,6 +95,10 @@ pub struct Scope {
     pub spoken: Spoken,
     /// Most ranks.
     pub ranks: u32,
+    /// Most nodes, one or two.
+    pub nodes: u32,
+    /// What only the draft of PMI-2 has.
+    pub draft: DraftOnly,
     /// The spawn operation.
     pub spawn: bool,
     /// Publish, unpublish and lookup.
@@ -66,8 +111,8 @@ pub struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        let spoken = Spoken::default();
-        Self { spoken, ranks: 4, spawn: true, names: true, mutate: true, upstream: false }
+        let (spoken, draft) = (Spoken::default(), DraftOnly::default());
+        Self { spoken, ranks: 4, nodes: 1, draft, spawn: true, names: true, mutate: true, upstream: false }
     }
 }
 
@@ -81,6 +126,7 @@ impl Generator for Scope {
             _ => 4,
         };
         let ranks = ranks.min(self.ranks.max(1));
+        let nodes = if self.nodes > 1 && ranks > 1 && lawful.ratio(1, 3)? { 2 } else { 1 };
         // What a proxy passes on of PMI-2 is no text that we answer.
         let held = (self.upstream && dialect == Dialect::Pmi1 && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
@@ -88,6 +134,7 @@ impl Generator for Scope {
         let mut model = Model {
             dialect,
             ranks,
+            nodes,
             scope: *self,
             u: lawful,
             plan: Vec::new(),
@@ -119,7 +166,13 @@ impl Generator for Scope {
             ingredients.extend(exchange.ingredients);
             plan.splice(started..started, exchange.plan);
         }
-        let settled = |plan| Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect));
+        let settled = |plan| {
+            let mut case = Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect));
+            case.scenario.nodes = nodes;
+            let in_series = case.needs().contains(&Need::SpawnCmd);
+            case.scenario.needs.extend(in_series.then_some(unplaced(Need::SpawnCmd)));
+            case
+        };
         for _ in 0..others {
             let before = plan.clone();
             let ingredient = mutate_requests(&mut plan, dialect, u)?;
@@ -138,6 +191,7 @@ impl Generator for Scope {
 pub(super) struct Model<'a, 'b> {
     dialect: Dialect,
     pub(super) ranks: u32,
+    pub(super) nodes: u32,
     pub(super) scope: Scope,
     pub(super) u: &'a mut Unstructured<'b>,
     pub(super) plan: Vec<Planned>,
@@ -322,10 +376,11 @@ mod tests {
     use crate::testing::{mutations, read_again};
 
     const PMI2: Spoken = Spoken::One(Dialect::Pmi2);
+    const DRAFT: DraftOnly = DraftOnly { concat: true, job_connect: true, kvs_getall: true, spawn_cmd: true };
 
     #[test]
     fn cases_of_pmi2_are_as_sound_as_others_and_every_mutation_strikes() {
-        let scope = Scope { spoken: PMI2, ..Scope::default() };
+        let scope = Scope { spoken: PMI2, draft: DRAFT, nodes: 2, ..Scope::default() };
         let mut struck = BTreeSet::new();
         let mut texts = String::new();
         for number in 0..1500 {
@@ -339,28 +394,25 @@ mod tests {
         let all: BTreeSet<String> = Mutation::OF_PMI2_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
         assert_eq!(struck, all);
         use Command as C;
-        // No known server has the others.
-        let had = |command: &C| {
-            !matches!(
-                command,
-                C::JobConnect
-                    | C::JobDisconnect
-                    | C::KvsGetall
-                    | C::KvsPutall
-                    | C::KvsPutallPair
-                    | C::AuthResponse
-                    | C::AuthResponseComplete
-                    | C::SpawnCmd
-                    | C::Concat
-                    | C::Ring
-            )
-        };
+        // A handshake is made by no start of a case, and no server of ours has a ring.
+        let had = |command: &C| !matches!(command, C::AuthResponse | C::AuthResponseComplete | C::Ring);
         for command in C::ALL.into_iter().filter(had) {
             assert!(texts.contains(&format!("cmd={};", command.name())), "{}", command.name());
         }
-        for part in
-            ["wait=TRUE", "thrid=", "$jobid", "<fill 1024>", "isworld=TRUE", "exitcode=7", "<bytes>", "<|>"]
-        {
+        for part in [
+            "wait=TRUE",
+            "thrid=",
+            "$jobid",
+            "concat=",
+            "npair=2;",
+            "nodes 2",
+            "needs spawn-cmd",
+            "<fill 1024>",
+            "isworld=TRUE",
+            "exitcode=7",
+            "<bytes>",
+            "<|>",
+        ] {
             assert!(texts.contains(part), "{part}");
         }
     }
@@ -514,12 +566,14 @@ mod tests {
     fn nothing_is_asked_for_that_is_out_of_scope() {
         for spoken in [Spoken::default(), PMI2] {
             let scope =
-                Scope { spoken, ranks: 2, spawn: false, names: false, mutate: false, upstream: false };
+                Scope { spoken, ranks: 2, spawn: false, names: false, mutate: false, ..Scope::default() };
             for number in 0..500 {
                 let case = generate(3, number, scope);
                 let text = case.text();
                 let names = ["_name ", "name-"].iter().any(|part| text.contains(part));
                 assert!(case.ranks() <= 2 && !text.contains("spawn") && !names, "{text}");
+                let draft = ["concat", "job-connect", "kvs-getall", "kvs-putall", "nodes 2"];
+                assert!(!draft.iter().any(|part| text.contains(part)), "{text}");
             }
         }
     }

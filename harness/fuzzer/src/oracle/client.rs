@@ -249,11 +249,14 @@ impl Trail {
                     connection.push(Direction::ToServer, &bytes.0);
                     let mut in_frames = connection.framing() == Framing::Frames;
                     while let Some(message) = connection.next(Direction::ToServer) {
-                        in_frames |= message.is_err();
-                        if let Ok(message) = message.as_ref()
-                            && message.framing == Framing::Frames
-                        {
-                            trail.asks_in_frame(message.text);
+                        match message {
+                            Ok(Framed { framing: Framing::Frames, text }) => trail.asks_in_frame(text),
+                            Ok(Framed { framing: Framing::Lines, .. }) => {}
+                            // Nobody answers what nobody can read.
+                            Err(_) => {
+                                in_frames = true;
+                                trail.open.push(Open { kind: MessageKind::NoFrame, op: None, thrid: None });
+                            }
                         }
                     }
                     if !in_frames {
@@ -327,8 +330,10 @@ impl Trail {
         };
         let of_thread = |open: &Open| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
         // Not every server tells for which thread an answer is.
-        let at =
-            self.open.iter().position(of_thread).or((thrid.is_none() && !self.open.is_empty()).then_some(0));
+        let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
+        // Behind what is no frame one may well wait for more.
+        let is_frame = !matches!(message, Err(AnswerKind::NoFrame));
+        let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
             (Some(at), _) => {
                 let Open { kind, op, .. } = self.open.remove(at);
@@ -340,7 +345,10 @@ impl Trail {
                 (Asked::Request(kind), how)
             }
             // Whoever asked may wait on for the answer that is its own.
-            (None, Some(open)) => (Asked::Request(open.kind), AnswerKind::OtherThread),
+            (None, Some(open)) => {
+                let how = if is_frame { AnswerKind::OtherThread } else { AnswerKind::NoFrame };
+                (Asked::Request(open.kind), how)
+            }
             (None, None) => (Asked::Nothing, AnswerKind::Surplus),
         };
         self.pairs.push((seq, pair.0, pair.1));

@@ -88,6 +88,12 @@ impl Target for Server {
             Access::Memory(_) => false,
             Access::Processes(implementation, _) => implementation.has_upstream(),
         };
+        if let Access::Processes(implementation, _) = &self.access
+            && !implementation.can_span(case.scenario.nodes)
+        {
+            let why = "the session is on two nodes, and there is no command for several nodes";
+            return Err(io::Error::other(why));
+        }
         if case.needs_upstream() && !upstream {
             return Err(io::Error::other(
                 "the session speaks as the upstream of a proxy, so the server must be a bare hydra_pmi_proxy",
@@ -96,11 +102,13 @@ impl Target for Server {
         let (seen, left) = match &self.access {
             Access::Memory(config) => {
                 let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
-                let mut party = MemoryParty::launch(Config { pmi2, ..config.clone() }, case.ranks());
+                let nodes = case.scenario.nodes;
+                let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
                 (drive(case, &self.suite, &mut party, Vec::new(), wait, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
-                let (mut party, command) = ServerParty::launch(implementation, case.ranks(), 1, environment)?;
+                let (mut party, command) =
+                    ServerParty::launch(implementation, case.ranks(), case.scenario.nodes, environment)?;
                 if pace == Pace::Fast {
                     party.set_patience(FAST);
                 }

@@ -83,7 +83,7 @@ pub(crate) struct Conversation {
     /// Programs of a spawn request that come in messages of their own, and have not come yet.
     programs_due: u64,
     spawn: SpawnRequest,
-    /// Groups whose spawn was lawfully refused: steps about them are left out.
+    /// Groups whose spawn was refused, lawfully or where that has been told: steps about them are left out.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
     /// The job has written something.
@@ -121,7 +121,7 @@ impl Conversation {
         self.groups + u32::from(!self.spawn.open && self.programs_due == 0)
     }
 
-    /// A step accepts this message: if it refuses a spawn, nothing will come of the group.
+    /// A step has taken this message: if it refuses a spawn, nothing will come of the group.
     pub(crate) fn accepted(&mut self, message: &Message) {
         let refuses = match message.framing {
             Framing::Lines => Response::parse(&message.text, ValueReading::ToEndOfLine)

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
+use pmi_scenario::requirement::is_advisory;
 use pmi_wire::Proc;
 
 use crate::bytes::SHOWN;
@@ -275,14 +276,14 @@ impl Judge {
         self.conversation.size(group)
     }
 
-    /// Whether the steps of a process are to be left out: its spawn was lawfully refused, or its connection lawfully ended.
+    /// Whether the steps of a process are to be left out: its spawn was refused, or its connection lawfully ended.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
             || self.conversation.find(p).is_some_and(|link| link.over)
     }
 
-    /// Whether the spawn of a group was lawfully refused.
+    /// Whether the spawn of a group was refused.
     pub fn is_refused(&self, group: u32) -> bool {
         self.conversation.is_refused(group)
     }
@@ -397,6 +398,8 @@ impl Judge {
                     Ok(captures) => self.met(captures),
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
+                        // That nothing comes of a spawn which was refused is no second finding.
+                        self.conversation.accepted(&line);
                         // What follows is judged as if the value had been right: one wrong value hides nothing else. A proxy's
                         // request is another one then, which the scenario has no answer for.
                         let read =
@@ -635,10 +638,13 @@ impl Judge {
         self.broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Makes a finding unless the monitor has already said what is wrong with the same event.
+    /// Makes a finding unless the monitor has already said what is wrong with the same event. What is only advice says nothing
+    /// about a duty: a response that lacks a thrid and is a refusal too breaks both.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.standing = Standing::Broken;
-        let known = self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p);
+        let says = |f: &Finding| is_advisory(cites) || !is_advisory(&f.requirement);
+        let known =
+            self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
         if !known {
             self.find(seq, p, cites, None, expected, seen);
         }

@@ -153,6 +153,11 @@ pub enum CatalogueError {
 /// behind them that everybody has agreed on.
 pub const ADVISORY_SETS: &[(&str, &str)] = &[("pmi2-draft", "pmi2.draft."), ("pmi2-mpich", "pmi2.mpich.")];
 
+/// Whether a requirement belongs to one of them.
+pub fn is_advisory(id: &str) -> bool {
+    ADVISORY_SETS.iter().any(|(_, prefix)| id.starts_with(prefix))
+}
+
 /// All requirements, in the order of the files.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
@@ -169,7 +174,7 @@ impl Catalogue {
     pub fn add(&mut self, text: &str) -> Result<(), CatalogueError> {
         let file: File = toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
         for mut requirement in file.requirement {
-            requirement.advisory = ADVISORY_SETS.iter().any(|(_, prefix)| requirement.id.starts_with(prefix));
+            requirement.advisory = is_advisory(&requirement.id);
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {
                 return Err(CatalogueError::Twice(requirement.id));
             }

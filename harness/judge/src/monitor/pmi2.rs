@@ -660,7 +660,11 @@ impl Monitor {
                 let expected = "success, since the answer to the challenge is right";
                 self.server_error(p, "pmi2.draft.auth-challenge", expected, shown(body));
             }
-            Detail::Fullinit { bare, misled, .. } => self.pmi2_joined(p, bare, misled, response, body),
+            Detail::Fullinit { bare, misled, .. } => {
+                let optional = bare.then_some("pmi2.draft.fullinit.optional-keys");
+                let id = pending.needs.or(optional).unwrap_or("pmi2.common.fullinit");
+                self.pmi2_joined(p, id, misled, response, body);
+            }
             Detail::Plain => self.pmi2_plain(p, pending.command, response, body),
         }
     }
@@ -823,11 +827,18 @@ impl Monitor {
         }
     }
 
-    fn pmi2_joined(&mut self, p: Proc, bare: bool, misled: bool, response: &Response<'_>, body: &[u8]) {
+    /// Reads the response to fullinit. `cites` is what a refusal breaks.
+    fn pmi2_joined(
+        &mut self,
+        p: Proc,
+        cites: &'static str,
+        misled: bool,
+        response: &Response<'_>,
+        body: &[u8],
+    ) {
         if !response.is_success() {
             if !self.may_abort(p) {
-                let id = if bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
-                self.server_error(p, id, "success", shown(body));
+                self.server_error(p, cites, "success", shown(body));
             }
             return;
         }

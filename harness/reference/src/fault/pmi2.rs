@@ -904,6 +904,18 @@ pub(super) const FAULTS: &[Fault] = &[
         ok(C::Spawn, Draft::silence),
         When::Always,
     ),
+    fault(
+        "pmi2-spawn-by-place",
+        &[SPAWN],
+        "refuses a spawn with a thrid, since it looks for ncmds right behind cmd, and does not echo the thrid",
+        ok(C::Spawn, |d| {
+            if d.get("thrid").is_some() {
+                d.remove("thrid");
+                d.set("rc", "10");
+            }
+        }),
+        When::Always,
+    ),
     // commands in several messages
     fault(
         "concat-unknown",

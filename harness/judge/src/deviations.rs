@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
 pub use semver::Version;
 
+use crate::golden;
 use crate::verdict::{Judged, ScenarioResult, Strictness};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
@@ -150,12 +150,11 @@ impl Deviations {
     }
 }
 
-static RECORDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/golden");
-
 /// Implementations that are recorded as breaking a requirement, with the reason.
 pub fn recorded(requirement: &str) -> Vec<(String, String)> {
-    let files = RECORDED.dirs().flat_map(|d| d.files()).filter(|f| f.path().ends_with("deviations.toml"));
-    let parsed = files.filter_map(|f| toml::from_str::<File>(f.contents_utf8()?).ok());
+    let files =
+        golden::folders().filter_map(|folder| golden::file(&Path::new(folder).join("deviations.toml")));
+    let parsed = files.filter_map(|text| toml::from_str::<File>(text).ok());
     let mut all: Vec<(String, String)> = parsed
         .flat_map(|file| {
             let name = file.implementation;

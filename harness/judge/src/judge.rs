@@ -34,6 +34,8 @@ const JOB_ENDS: &str = "de-facto.job.ends";
 pub enum Awaited {
     /// Something that is due.
     Due,
+    /// A process that is to have been started.
+    Start,
     /// Nothing: that none comes is what is expected.
     Silence,
 }
@@ -324,7 +326,11 @@ impl Judge {
     /// Whether the last expectation waits for something that is due; `None` where it waits for nothing.
     pub fn awaits(&self) -> Option<Awaited> {
         let expectation = self.expectation.as_ref().filter(|_| self.standing == Standing::Open)?;
-        Some(if expectation.what == Expected::Silence { Awaited::Silence } else { Awaited::Due })
+        Some(match expectation.what {
+            Expected::Silence => Awaited::Silence,
+            Expected::Started => Awaited::Start,
+            _ => Awaited::Due,
+        })
     }
 
     /// What a plain run of a program came to.

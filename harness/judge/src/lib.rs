@@ -10,6 +10,7 @@ pub mod deviations;
 pub mod event;
 pub mod expectation;
 pub mod finding;
+pub mod golden;
 mod judge;
 mod kvs;
 pub mod library;

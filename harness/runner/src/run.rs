@@ -324,11 +324,7 @@ fn play_scenario(
             program::play(program, scenario, &fragment, options.limits, interrupted, sink)
         }
         Target::Processes(implementation, environment) => {
-            if !implementation.can_span(scenario.nodes) {
-                let why = format!(
-                    "no command is given that starts it on {} nodes (--server-nodes)",
-                    scenario.nodes
-                );
+            if let Some(why) = implementation.lacks_room(scenario.ranks, scenario.nodes) {
                 return Err((Verdict::NotApplicable, why));
             }
             match ServerParty::launch(implementation, scenario.ranks, scenario.nodes, environment) {

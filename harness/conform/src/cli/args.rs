@@ -77,6 +77,12 @@ pub(super) enum Command {
         /// The library
         library: PathBuf,
     },
+    /// List the profiles that are built in, for --server @NAME
+    Profiles {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// List the requirements
     Requirements {
         /// As JSON
@@ -195,6 +201,15 @@ pub(super) struct Judge {
     /// seen
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", help_heading = "How it runs")]
     pub(super) timeout: std::time::Duration,
+    /// The same for processes that are to be started [default: as --timeout]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "How it runs")]
+    pub(super) start_timeout: Option<std::time::Duration>,
+    /// Most processes of a job: what needs more does not apply
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "What is tested")]
+    pub(super) max_ranks: Option<u32>,
+    /// Most nodes of a job
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "What is tested")]
+    pub(super) max_nodes: Option<u32>,
     /// Stop after so many red scenarios
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) max_fail: Option<usize>,

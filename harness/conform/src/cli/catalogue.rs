@@ -1,4 +1,4 @@
-//! `requirements`, `explain` and `coverage`.
+//! What is built in: `profiles`, `requirements`, `explain` and `coverage`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,6 +16,7 @@ use pmi_reference::fault::faults;
 use pmi_runner::mutants::client::needs_client_fault;
 use pmi_runner::mutants::{self, needs_fault};
 use pmi_runner::party::Limits;
+use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
@@ -42,6 +43,32 @@ fn binds(requirement: &Requirement) -> String {
         Binds::Proxy => "proxy",
     };
     requirement.binds.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
+    let all = builtin();
+    if json {
+        say(&format!("{:#}\n", serde_json::to_value(all)?))?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for profile in all {
+        let names = profile.names.iter().map(|name| format!("@{name}")).collect::<Vec<_>>().join("  ");
+        writeln!(text, "{names}\n  {}: {}", profile.title, profile.command)?;
+        if let Some(nodes) = profile.command_nodes.filter(|nodes| *nodes != profile.command) {
+            writeln!(text, "  on several nodes: {nodes}")?;
+        }
+        if profile.has_deviations {
+            writeln!(text, "  what it does differently is recorded")?;
+        }
+        if !profile.remark.is_empty() {
+            writeln!(text, "  {}", profile.remark)?;
+        }
+        writeln!(text)?;
+    }
+    say(text.trim_end_matches('\n'))?;
+    say("\n")?;
+    Ok(0)
 }
 
 pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {

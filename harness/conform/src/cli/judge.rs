@@ -15,6 +15,7 @@ use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
+use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
@@ -64,9 +65,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         (None, false) => Some(Implementation::reference(&environment.binary)),
         (named, false) => named,
     };
-    let mut deviations_file = args.deviations.clone();
+    let mut recorded = args.deviations.clone().map(Recorded::File);
     let mut version = None;
-    let mut strict = args.strict;
+    let (mut strict, mut start) = (args.strict, args.start_timeout);
     let (mut setup, mut teardown) = (None, None);
     let target = match (client, implementation) {
         (Some(program), _) => Target::Client(Box::new(program)),
@@ -87,20 +88,27 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
                 return Err(error.into());
             }
             implementation.claims.extend(claims(args)?);
-            deviations_file = deviations_file.or_else(|| implementation.deviations.clone());
+            implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
+            implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
+            if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
+                writeln!(anstream::stderr(), "note: {notice}")?;
+            }
+            recorded = recorded.or_else(|| implementation.deviations.clone());
+            start = start.or(implementation.start_timeout);
             version = implementation.version.clone();
             strict = strict.or(implementation.strict);
             (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
             Target::Processes(Box::new(implementation), environment)
         }
     };
-    let mut deviations = match &deviations_file {
-        Some(path) => read_deviations(path, version.as_ref())?,
+    let mut deviations = match &recorded {
+        Some(Recorded::File(path)) => read_deviations(path, version.as_ref())?,
+        Some(Recorded::Builtin(path, text)) => Deviations::parse(path, text, version.as_ref())?,
         None => Deviations::default(),
     };
     let options = Options {
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        limits: Limits { step: args.timeout, ..Limits::default() },
+        limits: Limits { step: args.timeout, start, ..Limits::default() },
         strict: strict.unwrap_or_default(),
         max_fail: args.max_fail,
         give_up: !args.no_give_up,
@@ -230,6 +238,9 @@ fn replay(args: &Judge) -> String {
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
     words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
+    for (flag, most) in [("--max-ranks", args.max_ranks), ("--max-nodes", args.max_nodes)] {
+        words.extend(most.iter().flat_map(|n| [flag.to_owned(), n.to_string()]));
+    }
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }

@@ -45,6 +45,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::LibraryAgent { library }) => {
             Ok(pmi_runner::agent::library::main(&library).unwrap_or(UNJUDGED))
         }
+        Some(Command::Profiles { json }) => catalogue::profiles(json),
         Some(Command::Requirements { json }) => catalogue::requirements(json),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),

@@ -413,7 +413,11 @@ impl<'a> Interpreter<'a> {
         self.recorder.record(What::Expected(Box::new(expectation)));
         let awaited = self.recorder.judge.awaits();
         let silence = awaited == Some(Awaited::Silence);
-        let wait = if silence { self.limits.silence } else { self.limits.step };
+        let wait = match awaited {
+            Some(Awaited::Silence) => self.limits.silence,
+            Some(Awaited::Start) => self.limits.start.unwrap_or(self.limits.step),
+            Some(Awaited::Due) | None => self.limits.step,
+        };
         let deadline = Instant::now() + wait;
         while let Some(proof) =
             self.listen(deadline, !silence, &|judge| judge.standing() != Standing::Open)?

@@ -81,6 +81,8 @@ pub trait Party {
 pub struct Limits {
     /// Longest wait for what a step expects.
     pub step: Duration,
+    /// Longest wait for a process to report that was started, where that is not the same.
+    pub start: Option<Duration>,
     /// Wait after which silence is believed where the server's state cannot be read.
     pub silence: Duration,
     /// Most bytes that the implementation may send on all connections together.
@@ -89,6 +91,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { step: Duration::from_secs(5), silence: Duration::from_millis(250), bytes: 16 << 20 }
+        Self {
+            step: Duration::from_secs(5),
+            start: None,
+            silence: Duration::from_millis(250),
+            bytes: 16 << 20,
+        }
     }
 }

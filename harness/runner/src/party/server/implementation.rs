@@ -1,21 +1,20 @@
 //! What `--server` means: a command template, a well-known launcher, or a profile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::profile::{self, Recorded};
 use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
-use pmi_wire::hydra::{Family, parse_version};
+use pmi_wire::hydra::Family;
 
 /// Why an implementation cannot be started as asked. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ImplementationError(String);
+pub struct ImplementationError(pub(super) String);
 
 /// Why a bare proxy cannot be judged: what was expected and seen, and which option to try.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +27,9 @@ pub struct Implementation {
     /// As the user gave it, or the profile's name.
     pub label: String,
     /// The command for one node, with `{ranks}` and `{agent}`.
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
     /// The command for several nodes, with `{nodes}` or `{hosts}` besides.
-    command_nodes: Option<Vec<String>>,
+    pub(super) command_nodes: Option<Vec<String>>,
     /// A bare proxy, which [`Implementation::play_upstream`] completes.
     proxy: Option<PathBuf>,
     /// The protocol in which it is spoken to.
@@ -44,74 +43,31 @@ pub struct Implementation {
     /// Whether it might answer when an alarm goes off. Hydra catches alarms, and uses them for its own time limits only.
     pub alarms: bool,
     /// Deviations that belong to it.
-    pub deviations: Option<PathBuf>,
+    pub deviations: Option<Recorded>,
+    /// Most processes that a launch is to have, if it can only have so many.
+    pub max_ranks: Option<u32>,
+    /// Most nodes.
+    pub max_nodes: Option<u32>,
+    /// Longest time that a launch may take until its processes report, where that is not the time of a step.
+    pub start_timeout: Option<Duration>,
+    /// What the user is to know before it is judged.
+    pub notice: Option<String>,
     /// The one dialect in which it is judged, if it says so.
     pub dialect: Option<Dialect>,
     /// What is red, if it says so.
     pub strict: Option<Strictness>,
     /// Shell command that ends a job, with `{job}`.
-    cancel: Option<String>,
+    pub(super) cancel: Option<String>,
     /// Shell commands run before the first and after the last scenario.
     pub setup: Option<String>,
     /// See `setup`.
     pub teardown: Option<String>,
 }
 
-/// A profile file: everything about an implementation in one place.
-///
-/// ```toml
-/// name = "MPICH 5.0.2"
-/// command = "mpiexec.hydra -n {ranks} {agent}"
-/// command-nodes = "mpiexec.hydra -launcher fork -iface lo -hosts {hosts} -n {ranks} {agent}"
-/// offers = ["spawn", "names"]
-/// deviations = "deviations.toml"      # relative to the profile
-/// ```
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Profile {
-    /// Shown in reports.
-    name: String,
-    /// See [`Implementation`].
-    command: String,
-    /// See [`Implementation`].
-    command_nodes: Option<String>,
-    /// Optional operations that it has.
-    #[serde(default)]
-    offers: BTreeSet<String>,
-    /// Optional operations that it lacks.
-    #[serde(default)]
-    lacks: BTreeSet<String>,
-    /// Added to the environment.
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    /// The one dialect that it is asked for.
-    #[serde(default)]
-    dialect: Option<Dialect>,
-    /// Told to the deviations.
-    #[serde(default, deserialize_with = "version")]
-    version: Option<semver::Version>,
-    /// Relative to the profile.
-    deviations: Option<PathBuf>,
-    /// What is red; the command line may say otherwise.
-    strict: Option<Strictness>,
-    /// Shell command that ends the job called `{job}`.
-    cancel: Option<String>,
-    /// Shell command run before the first scenario.
-    setup: Option<String>,
-    /// Shell command run after the last scenario.
-    teardown: Option<String>,
-}
-
-fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
-    let text = String::deserialize(text)?;
-    let wrong = || serde::de::Error::custom(format!("\"{text}\" is no version, as 4.3.2 or 22.05.8 are"));
-    parse_version(&text).map(Some).ok_or_else(wrong)
-}
-
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}";
 
 /// Stands for a name that no other launch has.
-const JOB: &str = "{job}";
+pub(super) const JOB: &str = "{job}";
 
 /// Reads the word for something that an implementation may lack.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
@@ -134,7 +90,7 @@ fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
 }
 
 /// Checks the placeholders of a template.
-fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
+pub(super) fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
     let words = split(command)?;
     for word in &words {
         let mut rest = word.as_str();
@@ -154,7 +110,7 @@ fn template(command: &str) -> Result<Vec<String>, ImplementationError> {
     Ok(words)
 }
 
-fn has(words: &[String], placeholder: &str) -> bool {
+pub(super) fn has(words: &[String], placeholder: &str) -> bool {
     words.iter().any(|w| w.contains(placeholder))
 }
 
@@ -178,6 +134,10 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            max_ranks: None,
+            max_nodes: None,
+            start_timeout: None,
+            notice: None,
             dialect: None,
             strict: None,
             cancel: None,
@@ -193,7 +153,7 @@ impl Implementation {
     /// What is wrong with it, and what to write instead.
     pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
         if let Some(profile) = argument.strip_prefix('@') {
-            return Self::from_profile(profile);
+            return profile::find(profile);
         }
         let words = template(argument)?;
         let mut this = Self {
@@ -207,6 +167,10 @@ impl Implementation {
             version: None,
             alarms: true,
             deviations: None,
+            max_ranks: None,
+            max_nodes: None,
+            start_timeout: None,
+            notice: None,
             dialect: None,
             strict: None,
             cancel: None,
@@ -286,47 +250,6 @@ impl Implementation {
             }
         }
         Ok(())
-    }
-
-    /// `@NAME`: the file NAME, NAME.toml or golden/NAME/profile.toml.
-    fn from_profile(name: &str) -> Result<Self, ImplementationError> {
-        let tried = [
-            PathBuf::from(name),
-            PathBuf::from(format!("{name}.toml")),
-            Path::new("golden").join(name).join("profile.toml"),
-        ];
-        let Some(path) = tried.iter().find(|p| p.is_file()) else {
-            let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-            return Err(ImplementationError(format!("there is no profile @{name}; tried {tried}")));
-        };
-        let at = |e: &dyn std::fmt::Display| ImplementationError(format!("{}: {e}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| at(&e))?;
-        let profile: Profile = toml::from_str(&text).map_err(|e| at(&e))?;
-        let mut this = Self::from_argument(&profile.command).map_err(|e| at(&e))?;
-        this.label = profile.name;
-        if let Some(nodes) = profile.command_nodes {
-            this.command_nodes = Some(template(&nodes).map_err(|e| at(&e))?);
-        }
-        for (words, offered) in [(profile.offers, true), (profile.lacks, false)] {
-            for word in words {
-                this.claims.insert(need(&word).map_err(|e| at(&e))?, offered);
-            }
-        }
-        if let Some(cancel) = profile.cancel {
-            let commands = std::iter::once(&this.command).chain(&this.command_nodes);
-            if !cancel.contains(JOB) || commands.into_iter().any(|words| !has(words, JOB)) {
-                let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}";
-                return Err(at(&what));
-            }
-            this.cancel = Some(cancel);
-        }
-        this.env = profile.env;
-        this.version = profile.version.or(this.version);
-        this.deviations = profile.deviations.map(|d| path.parent().unwrap_or(Path::new("")).join(d));
-        this.dialect = profile.dialect;
-        this.strict = profile.strict;
-        (this.setup, this.teardown) = (profile.setup, profile.teardown);
-        Ok(this)
     }
 
     /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
@@ -445,9 +368,18 @@ impl Implementation {
         Ok(())
     }
 
-    /// Whether it can be started on so many nodes.
-    pub fn can_span(&self, nodes: u32) -> bool {
-        nodes <= 1 || self.command_nodes.is_some()
+    /// Why it cannot be started with so many processes on so many nodes, if it cannot.
+    pub fn lacks_room(&self, ranks: u32, nodes: u32) -> Option<String> {
+        if nodes > 1 && self.command_nodes.is_none() {
+            return Some(format!("no command is given that starts it on {nodes} nodes (--server-nodes)"));
+        }
+        if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
+            return Some(format!(
+                "it needs {ranks} processes, and a job is to have {most} at most (--max-ranks)"
+            ));
+        }
+        let most = self.max_nodes.filter(|most| nodes > *most)?;
+        Some(format!("it needs {nodes} nodes, and a job is to have {most} at most (--max-nodes)"))
     }
 
     /// The shell command that ends the job of this name, if there is one.
@@ -495,8 +427,12 @@ fn find_file(command: &str) -> Option<PathBuf> {
 
 /// What a launcher answers to `--version`.
 fn launcher_says(program: &str) -> Option<String> {
-    let run =
-        duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
+    printed(program, &["--version".to_owned()])
+}
+
+/// What a command prints, if it can be started and ends within a few seconds.
+pub(super) fn printed(program: &str, args: &[String]) -> Option<String> {
+    let run = duct::cmd(program, args).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let handle = run.ok()?;
     let Ok(Some(output)) = handle.wait_timeout(Duration::from_secs(5)) else {
         let _ = handle.kill();
@@ -522,23 +458,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_profiles_need_not_be_semantic() {
-        let version = |text: &str| {
-            let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
-            toml::from_str::<Profile>(&profile).map(|p| p.version)
-        };
-        assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
-        assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
-    }
-
-    #[test]
     fn templates_and_known_launchers_become_commands() {
         let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
         assert_eq!(
             server.command(3, 1, Path::new("/x/agent"), "j"),
             ["pm", "-n", "3", "--", "/x/agent", "a b"]
         );
-        assert!(!server.can_span(2));
+        assert!(server.lacks_room(2, 2).is_some_and(|why| why.contains("--server-nodes")));
         let srun = Implementation::from_argument("srun -N1").unwrap();
         assert_eq!(srun.command(2, 1, Path::new("a"), "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();

@@ -2,6 +2,7 @@
 
 mod implementation;
 pub(crate) mod process;
+pub mod profile;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
 pub use process::{Environment, Patience, ServerParty};

@@ -1,0 +1,280 @@
+//! Profiles: everything about an implementation in one file. `@NAME` in `--server` is one: a file of the user's, or one that this
+//! binary brings along for an implementation that we know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::implementation::{self, Implementation, ImplementationError, JOB, has, template};
+use pmi_judge::golden;
+use pmi_judge::verdict::Strictness;
+use pmi_scenario::ast::Dialect;
+use pmi_wire::hydra::parse_version;
+
+/// A profile file.
+///
+/// ```toml
+/// name = "MPICH 5.0.2"
+/// command = "mpiexec.hydra -n {ranks} {agent}"
+/// command-nodes = "mpiexec.hydra -launcher fork -iface lo -hosts {hosts} -n {ranks} {agent}"
+/// offers = ["spawn", "names"]
+/// deviations = "deviations.toml"      # relative to the profile
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Profile {
+    /// Shown in reports.
+    name: String,
+    /// Other words for it behind the `@`.
+    #[serde(default)]
+    aliases: Vec<String>,
+    /// For who is to choose one: what it needs, and what is not known of it.
+    #[serde(default)]
+    remark: String,
+    /// See [`Implementation`].
+    command: String,
+    /// See [`Implementation`].
+    command_nodes: Option<String>,
+    /// Optional operations that it has.
+    #[serde(default)]
+    offers: BTreeSet<String>,
+    /// Optional operations that it lacks.
+    #[serde(default)]
+    lacks: BTreeSet<String>,
+    /// Added to the environment.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// The one dialect that it is asked for.
+    #[serde(default)]
+    dialect: Option<Dialect>,
+    /// Told to the deviations.
+    #[serde(default, deserialize_with = "version")]
+    version: Option<semver::Version>,
+    /// A command that prints the version of what is there. Deviations of another are left out.
+    version_from: Option<String>,
+    /// Relative to the profile.
+    deviations: Option<PathBuf>,
+    /// What is red; the command line may say otherwise.
+    strict: Option<Strictness>,
+    /// Most processes of a job.
+    max_ranks: Option<u32>,
+    /// Most nodes of a job.
+    max_nodes: Option<u32>,
+    /// In seconds.
+    #[serde(default, deserialize_with = "seconds")]
+    start_timeout: Option<Duration>,
+    /// Shell command that ends the job called `{job}`.
+    cancel: Option<String>,
+    /// Shell command run before the first scenario.
+    setup: Option<String>,
+    /// Shell command run after the last scenario.
+    teardown: Option<String>,
+}
+
+fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
+    let text = String::deserialize(text)?;
+    let wrong = || serde::de::Error::custom(format!("\"{text}\" is no version, as 4.3.2 or 22.05.8 are"));
+    parse_version(&text).map(Some).ok_or_else(wrong)
+}
+
+fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = f64::deserialize(number)?;
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
+    time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{seconds} is no time in seconds")))
+}
+
+/// What an implementation is recorded to do differently, and where that stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// A file of the user's.
+    File(PathBuf),
+    /// What this binary brings along: its path below `golden`, and its text.
+    Builtin(PathBuf, &'static str),
+}
+
+/// A profile that this binary brings along.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Builtin {
+    /// What to write behind `@`: the full name first.
+    pub names: Vec<String>,
+    /// What is judged.
+    pub title: String,
+    /// How one node of it is started.
+    pub command: String,
+    /// How several are, if there is a way.
+    pub command_nodes: Option<String>,
+    /// Whether what it does differently is recorded.
+    pub has_deviations: bool,
+    /// What it needs, and what is not known of it; may be empty.
+    pub remark: String,
+}
+
+/// The profiles that this binary brings along, by name.
+pub fn builtin() -> Vec<Builtin> {
+    let all = golden::folders().filter_map(|folder| {
+        let profile: Profile = toml::from_str(golden::file(&Path::new(folder).join(FILE))?).ok()?;
+        Some(Builtin {
+            names: std::iter::once(folder.to_owned()).chain(profile.aliases).collect(),
+            title: profile.name,
+            command: profile.command,
+            command_nodes: profile.command_nodes,
+            has_deviations: profile.deviations.is_some(),
+            remark: profile.remark,
+        })
+    });
+    all.collect()
+}
+
+const FILE: &str = "profile.toml";
+
+/// What `@NAME` stands for: the file NAME, NAME.toml or golden/NAME/profile.toml, or a profile that this binary brings along.
+pub(super) fn find(name: &str) -> Result<Implementation, ImplementationError> {
+    let tried = [
+        PathBuf::from(name),
+        PathBuf::from(format!("{name}.toml")),
+        Path::new("golden").join(name).join(FILE),
+    ];
+    if let Some(path) = tried.iter().find(|p| p.is_file()) {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ImplementationError(format!("{}: {e}", path.display())))?;
+        let recorded = |file: &Path| Recorded::File(path.parent().unwrap_or(Path::new("")).join(file));
+        return read(path, &text, &recorded);
+    }
+    let known = builtin();
+    if let Some(folder) = known.iter().find(|b| b.names.iter().any(|n| n == name)).map(|b| &b.names[0]) {
+        let path = Path::new(folder).join(FILE);
+        let recorded = |file: &Path| {
+            let path = Path::new(folder).join(file);
+            let text = golden::file(&path).unwrap_or_default();
+            Recorded::Builtin(Path::new("golden").join(path), text)
+        };
+        return read(&path, golden::file(&path).unwrap_or_default(), &recorded);
+    }
+    let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
+    let names = known.iter().filter_map(|b| b.names.last()).map(|n| format!("@{n}")).collect::<Vec<_>>();
+    Err(ImplementationError(format!(
+        "there is no profile @{name}: no file {tried}, and none of those built in, {} (pmi-conform profiles)",
+        names.join(", ")
+    )))
+}
+
+fn read(
+    path: &Path,
+    text: &str,
+    recorded: &dyn Fn(&Path) -> Recorded,
+) -> Result<Implementation, ImplementationError> {
+    let at = |e: &dyn std::fmt::Display| ImplementationError(format!("{}: {e}", path.display()));
+    let profile: Profile = toml::from_str(text).map_err(|e| at(&e))?;
+    let mut this = Implementation::from_argument(&profile.command).map_err(|e| at(&e))?;
+    this.label = profile.name;
+    if let Some(nodes) = profile.command_nodes {
+        this.command_nodes = Some(template(&nodes).map_err(|e| at(&e))?);
+    }
+    for (words, offered) in [(profile.offers, true), (profile.lacks, false)] {
+        for word in words {
+            this.claims.insert(implementation::need(&word).map_err(|e| at(&e))?, offered);
+        }
+    }
+    if let Some(cancel) = profile.cancel {
+        let commands = std::iter::once(&this.command).chain(&this.command_nodes);
+        if !cancel.contains(JOB) || commands.into_iter().any(|words| !has(words, JOB)) {
+            let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}";
+            return Err(at(&what));
+        }
+        this.cancel = Some(cancel);
+    }
+    this.env = profile.env;
+    let recorded = profile.deviations.as_deref().map(recorded);
+    let there = profile.version_from.as_deref().and_then(printed_version);
+    match (&profile.version, &there) {
+        (Some(of), Some(there)) if of != there && recorded.is_some() => {
+            this.notice = Some(format!(
+                "what is there is version {there}; the deviations that {} records are those of {of}, and are left out",
+                path.display()
+            ));
+        }
+        _ => this.deviations = recorded,
+    }
+    this.version = there.or(profile.version).or(this.version);
+    this.dialect = profile.dialect;
+    this.strict = profile.strict;
+    (this.max_ranks, this.max_nodes) = (profile.max_ranks, profile.max_nodes);
+    this.start_timeout = profile.start_timeout;
+    (this.setup, this.teardown) = (profile.setup, profile.teardown);
+    Ok(this)
+}
+
+/// The first word that a command prints which is a version.
+fn printed_version(command: &str) -> Option<semver::Version> {
+    let words = shell_words::split(command).ok()?;
+    let (program, args) = words.split_first()?;
+    let text = implementation::printed(program, args)?;
+    text.split_whitespace().find_map(|word| {
+        let looks_like_one = word.bytes().filter(|b| *b == b'.').count() == 2;
+        looks_like_one.then(|| parse_version(word)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_judge::deviations::Deviations;
+
+    use super::*;
+
+    #[test]
+    fn versions_of_profiles_need_not_be_semantic() {
+        let version = |text: &str| {
+            let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
+            toml::from_str::<Profile>(&profile).map(|p| p.version)
+        };
+        assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
+        assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
+    }
+
+    #[test]
+    fn deviations_of_another_version_are_left_out() {
+        let text =
+            "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nversion = \"4.3.2\"\ndeviations = \"d\"\n";
+        let recorded = |file: &Path| Recorded::File(file.to_owned());
+        let with = |from: &str| read(Path::new("x"), &format!("{text}version-from = \"{from}\""), &recorded);
+        let same = with("echo pm 4.3.2 of today").unwrap();
+        assert!(same.deviations.is_some() && same.notice.is_none());
+        let other = with("echo 4.3.3").unwrap();
+        assert!(other.deviations.is_none() && other.notice.is_some_and(|n| n.contains("4.3.3")));
+        assert!(with("no-such-command-here").unwrap().deviations.is_some());
+    }
+
+    #[test]
+    fn what_a_profile_says_counts() {
+        let text = "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nmax-ranks = 3\nstart-timeout = 0.5";
+        let recorded = |file: &Path| Recorded::File(file.to_owned());
+        let this = read(Path::new("x"), text, &recorded).unwrap();
+        assert_eq!(this.lacks_room(3, 1), None);
+        assert!(this.lacks_room(4, 1).is_some_and(|why| why.contains("4 processes")));
+        assert_eq!(this.start_timeout, Some(Duration::from_millis(500)));
+        let wrong = text.replace("0.5", "-1");
+        assert!(read(Path::new("x"), &wrong, &recorded).unwrap_err().to_string().contains("no time"));
+    }
+
+    #[test]
+    fn every_profile_that_is_built_in_can_be_used_by_each_of_its_names() {
+        let mut names: Vec<String> = builtin().into_iter().flat_map(|b| b.names).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count, "two have the same name");
+        for name in ["slurm", "flux", "hydra-5.0", "gforker", "intel"] {
+            assert!(names.iter().any(|n| n == name), "{name}");
+        }
+        for name in names {
+            let this = find(&name).unwrap_or_else(|e| panic!("@{name}: {e}"));
+            if let Some(Recorded::Builtin(path, text)) = &this.deviations {
+                let read = Deviations::parse(path, text, this.version.as_ref());
+                read.unwrap_or_else(|e| panic!("@{name}: {e}"));
+            }
+        }
+    }
+}

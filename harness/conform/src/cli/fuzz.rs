@@ -237,7 +237,11 @@ fn server(
     let scope = Scope {
         spoken,
         ranks: args.ranks,
-        nodes: if implementation.can_span(2) && !implementation.has_upstream() { 2 } else { 1 },
+        nodes: if implementation.lacks_room(2, 2).is_none() && !implementation.has_upstream() {
+            2
+        } else {
+            1
+        },
         draft,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),

@@ -89,10 +89,9 @@ impl Target for Server {
             Access::Processes(implementation, _) => implementation.has_upstream(),
         };
         if let Access::Processes(implementation, _) = &self.access
-            && !implementation.can_span(case.scenario.nodes)
+            && let Some(why) = implementation.lacks_room(case.scenario.ranks, case.scenario.nodes)
         {
-            let why = "the session is on two nodes, and there is no command for several nodes";
-            return Err(io::Error::other(why));
+            return Err(io::Error::other(format!("the session cannot be played: {why}")));
         }
         if case.needs_upstream() && !upstream {
             return Err(io::Error::other(

@@ -116,7 +116,7 @@ fn operation_of(answer: &Answer) -> Operation {
         Answer::Appnum(_) => Operation::Appnum,
         Answer::Put => Operation::Put,
         Answer::Kvsname(_) => Operation::Kvsname,
-        Answer::Barrier => Operation::Barrier,
+        Answer::Barrier | Answer::GroupBarrier(..) => Operation::Barrier,
         Answer::Value(_) => Operation::Get,
         Answer::Published => Operation::Publish,
         Answer::Unpublished => Operation::Unpublish,

@@ -34,7 +34,10 @@ fn request(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
             Request::Put { kvsname: arena.get(kvsname), key: arena.get(key), value: arena.get(value) }
         }
         Operation::Kvsname => Request::Kvsname,
-        Operation::Barrier => Request::Barrier,
+        Operation::Barrier => {
+            let group = (byte(u) & 1 == 1).then(|| arena.word(u));
+            Request::Barrier { group: group.map(|group| arena.get(group)) }
+        }
         Operation::Get => {
             let [kvsname, key] = [arena.word(u), arena.word(u)];
             Request::Get { kvsname: arena.get(kvsname), key: arena.get(key) }
@@ -77,7 +80,7 @@ fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
     let full = flags & 1 == 1;
     let rc = (flags & 2 == 2).then(|| number(u).cast_signed());
     let [first, second] = match operation {
-        Operation::Kvsname => [arena.word(u); 2],
+        Operation::Kvsname | Operation::Barrier => [arena.word(u); 2],
         Operation::Lookup => [arena.visible(u); 2],
         Operation::Get if full => [arena.string(u), arena.word(u)],
         _ => [arena.string(u); 2],
@@ -96,7 +99,7 @@ fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
         Operation::Appnum => Body::Appnum(full.then(|| number(u))),
         Operation::Put => Body::Put,
         Operation::Kvsname => Body::Kvsname(full.then_some(text)),
-        Operation::Barrier => Body::Barrier,
+        Operation::Barrier => Body::Barrier(full.then_some(text)),
         Operation::Get => Body::Get(full.then_some(text)),
         Operation::Publish => Body::Publish,
         Operation::Unpublish => Body::Unpublish,

@@ -1,6 +1,6 @@
 //! What a keyval space may hold, as far as the wire shows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::seen::PRINTABLE_LIMIT;
 
@@ -11,12 +11,35 @@ struct Put {
     /// The number of barriers that the writer had entered when the put was acknowledged, or `None` before that. Every
     /// process that has left more barriers than this must see the value.
     acknowledged_in: Option<u64>,
+    /// Who put it, and how many puts were acknowledged before.
+    acknowledged_as: Option<(u32, u64)>,
+}
+
+/// Which puts a process must know of beside those before a barrier of the whole group: of each rank, all before this number.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Known(BTreeMap<u32, u64>);
+
+impl Known {
+    /// All that this rank has put so far.
+    pub(crate) fn all_of(&mut self, rank: u32, kvs: &Kvs) {
+        self.0.insert(rank, kvs.acknowledged);
+    }
+
+    /// Also what somebody else knows.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (rank, before) in &other.0 {
+            let mine = self.0.entry(*rank).or_default();
+            *mine = (*mine).max(*before);
+        }
+    }
 }
 
 /// The puts seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Kvs {
     puts: HashMap<Vec<u8>, Vec<Put>>,
+    /// The number of puts that were acknowledged.
+    acknowledged: u64,
 }
 
 /// What a get of a key may answer.
@@ -39,24 +62,37 @@ impl Kvs {
     /// A pair that was there before the processes started.
     pub(crate) fn preput(&mut self, key: &[u8], value: &[u8]) {
         // It is visible from the start, as if it had been put before a barrier that all processes have left.
-        self.puts
-            .entry(key.to_vec())
-            .or_default()
-            .push(Put { value: value.to_vec(), acknowledged_in: Some(0) });
+        self.puts.entry(key.to_vec()).or_default().push(Put {
+            value: value.to_vec(),
+            acknowledged_in: Some(0),
+            acknowledged_as: None,
+        });
     }
 
     pub(crate) fn sent(&mut self, key: &[u8], value: &[u8]) {
-        self.puts.entry(key.to_vec()).or_default().push(Put { value: value.to_vec(), acknowledged_in: None });
+        let put = Put { value: value.to_vec(), acknowledged_in: None, acknowledged_as: None };
+        self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.puts.contains_key(key)
     }
 
-    pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], round: u64) {
+    /// The server has taken a put of this rank, which has entered so many barriers of the whole group.
+    pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], rank: u32, round: u64) {
+        let number = self.acknowledged;
         if let Some(put) = self.find(key, value) {
             put.acknowledged_in = Some(round);
+            put.acknowledged_as = Some((rank, number));
+            self.acknowledged += 1;
         }
+    }
+
+    /// Whether a process that knows this much must find the key.
+    pub(crate) fn is_known(&self, key: &[u8], known: &Known) -> bool {
+        let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
+        let puts = self.puts.get(key).into_iter().flatten();
+        puts.filter_map(|put| put.acknowledged_as).any(|(rank, number)| number < before(rank))
     }
 
     /// The server refused the put. Its value should not be seen, unless another put has the same value.

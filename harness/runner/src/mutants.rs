@@ -115,8 +115,8 @@ fn play_scenario(
     behaviour: &Behaviour,
     limits: Limits,
 ) -> (Outcome, Vec<bool>) {
-    let pmi2 = scenario.dialect == Dialect::Pmi2;
-    let config = Config { nodes: scenario.nodes, pmi2, behaviour: behaviour.clone(), ..Config::default() };
+    let config =
+        crate::run::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
     let mut party = MemoryParty::launch(config, scenario.ranks);
     let outcome = play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ());
     (outcome, party.shown_effects())

@@ -24,7 +24,7 @@ use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, So
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading};
+use pmi_wire::{Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading, Version};
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
@@ -315,8 +315,7 @@ fn play_scenario(
     let fragment = |name: &str| suite.fragment(name);
     let outcome = match target {
         Target::Memory(config) => {
-            let pmi2 = scenario.dialect == Dialect::Pmi2;
-            let config = Config { nodes: scenario.nodes, pmi2, ..config.clone() };
+            let config = config_for(scenario, config);
             let mut party = MemoryParty::launch(config, scenario.ranks);
             play(scenario, &fragment, Vec::new(), &mut party, options.limits, sink)
         }
@@ -339,6 +338,13 @@ fn play_scenario(
         }
     };
     Ok((outcome, start.elapsed()))
+}
+
+/// How the reference server is set up for a scenario.
+pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
+    let pmi2 = scenario.dialect == Dialect::Pmi2;
+    let pmi12 = scenario.needs.iter().any(|need| need.value == Need::Pmi12);
+    Config { nodes: scenario.nodes, pmi2, pmi12, ..config.clone() }
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -456,6 +462,9 @@ fn lacking(
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
         (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
+        // What a library may ask for is told by what it exports.
+        (Target::Library(..), Need::Pmi12, _) => return None,
+        (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
         (_, Need::Auth, _) => (include_str!("probes/pmi2-auth.pmi"), b"cmd=fullinit"),
         (_, Need::JobConnect, _) => (include_str!("probes/pmi2-job-connect.pmi"), b"cmd=job-connect"),
@@ -526,7 +535,7 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
                 Direction::FromServer if asked == Some(proc) => {
                     let granted = match framing {
                         Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
-                            .is_ok_and(|r| r.is_success() && takes_offer(request, &r)),
+                            .is_ok_and(|r| r.is_success() && takes_offer(need, request, &r)),
                         Framing::Frames if need == Need::Auth => {
                             pmi2::Part::parse(text, Semicolons::Plain).is_some()
                         }
@@ -546,8 +555,9 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
 }
 
 /// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
-fn takes_offer(request: &[u8], response: &Response<'_>) -> bool {
+fn takes_offer(need: Need, request: &[u8], response: &Response<'_>) -> bool {
     match &response.body {
+        Body::Init(used) if need == Need::Pmi12 => used.is_some_and(Version::has_group_barriers),
         Body::Init(used) if request == b"cmd=init" => used.is_some_and(|version| version.version == 2),
         _ => true,
     }

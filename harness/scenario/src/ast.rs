@@ -267,6 +267,8 @@ pub enum Need {
     Names,
     /// `upstream`: its launcher is played by us, as that of a bare proxy.
     Upstream,
+    /// `pmi-1.2`: PMI-1 with barriers of a part of a process group.
+    Pmi12,
     /// `concat`: a command in several messages.
     Concat,
     /// `auth`: the handshake challenge-sha256.
@@ -281,10 +283,11 @@ pub enum Need {
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 8] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
+        ("pmi-1.2", Self::Pmi12),
         ("concat", Self::Concat),
         ("auth", Self::Auth),
         ("job-connect", Self::JobConnect),
@@ -299,7 +302,7 @@ impl Need {
 
     /// Whether only the draft of PMI-2 has it, and no implementation that is known.
     pub fn is_of_draft_only(self) -> bool {
-        !matches!(self, Self::Spawn | Self::Names | Self::Upstream)
+        !matches!(self, Self::Spawn | Self::Names | Self::Upstream | Self::Pmi12)
     }
 }
 

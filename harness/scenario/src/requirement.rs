@@ -151,7 +151,8 @@ pub enum CatalogueError {
 
 /// Sets by which only those are judged who ask for it, with what the ids of their requirements begin with: there is no standard
 /// behind them that everybody has agreed on.
-pub const ADVISORY_SETS: &[(&str, &str)] = &[("pmi2-draft", "pmi2.draft."), ("pmi2-mpich", "pmi2.mpich.")];
+pub const ADVISORY_SETS: &[(&str, &str)] =
+    &[("pmi2-draft", "pmi2.draft."), ("pmi2-mpich", "pmi2.mpich."), ("mpich-1.2", "mpich-1.2.")];
 
 /// Whether a requirement belongs to one of them.
 pub fn is_advisory(id: &str) -> bool {

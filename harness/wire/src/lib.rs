@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod barrier;
 mod connection;
 mod frame;
 pub mod grammar;
@@ -15,6 +16,7 @@ mod request;
 mod response;
 mod spawn;
 
+pub use barrier::{GroupBarrier, GroupError, Members, RankList};
 pub use connection::{Connection, Direction, Framed, Framing, FramingError};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};

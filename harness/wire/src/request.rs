@@ -17,6 +17,13 @@ pub struct Version {
 impl Version {
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
+    /// MPICH's 1.1 with barriers of parts of a process group.
+    pub const V1_2: Self = Self { version: 1, subversion: 2 };
+
+    /// Whether `group` and `tag` of the barrier mean something on a connection of this version.
+    pub fn has_group_barriers(self) -> bool {
+        self.version == Self::V1_2.version && self >= Self::V1_2
+    }
 }
 
 impl fmt::Display for Version {
@@ -58,7 +65,11 @@ pub enum Request<'a> {
     /// `cmd=get_my_kvsname`.
     Kvsname,
     /// `cmd=barrier_in`.
-    Barrier,
+    Barrier {
+        /// `group`, as it stands there. RFC 13 does not have it; in PMI-1.2 it is read by
+        /// [`GroupBarrier::parse`](crate::GroupBarrier::parse).
+        group: Option<&'a [u8]>,
+    },
     /// `cmd=get`.
     Get {
         /// The keyval space, a `word`.
@@ -184,7 +195,7 @@ impl<'a> Request<'a> {
                     Operation::Universe => Self::Universe,
                     Operation::Appnum => Self::Appnum,
                     Operation::Kvsname => Self::Kvsname,
-                    _ => Self::Barrier,
+                    _ => Self::Barrier { group: message.get("group") },
                 }
             }
         })
@@ -201,7 +212,7 @@ impl<'a> Request<'a> {
             Self::Appnum => Operation::Appnum,
             Self::Put { .. } => Operation::Put,
             Self::Kvsname => Operation::Kvsname,
-            Self::Barrier => Operation::Barrier,
+            Self::Barrier { .. } => Operation::Barrier,
             Self::Get { .. } => Operation::Get,
             Self::Publish { .. } => Operation::Publish,
             Self::Unpublish { .. } => Operation::Unpublish,
@@ -215,6 +226,7 @@ impl<'a> Request<'a> {
         match self {
             Self::Init(version) => put_version(out, version),
             Self::Abort { exitcode: Some(code) } => put_more(out, "exitcode", code.to_string()),
+            Self::Barrier { group: Some(group) } => put_more(out, "group", group),
             Self::Put { kvsname, key, value } => {
                 put_more(out, "kvsname", kvsname);
                 put_more(out, "key", key);
@@ -293,7 +305,8 @@ mod tests {
     #[case("cmd=put kvsname=s key=k value=a b=c", Request::Put { kvsname: b"s", key: b"k", value: b"a b=c" })]
     #[case("cmd=put kvsname=s key=k value=", Request::Put { kvsname: b"s", key: b"k", value: b"" })]
     #[case("cmd=get_my_kvsname", Request::Kvsname)]
-    #[case("cmd=barrier_in", Request::Barrier)]
+    #[case("cmd=barrier_in", Request::Barrier { group: None })]
+    #[case("cmd=barrier_in group=0,1:42", Request::Barrier { group: Some(b"0,1:42") })]
     #[case("cmd=get kvsname=s key=k", Request::Get { kvsname: b"s", key: b"k" })]
     #[case("cmd=publish_name service=s port=tag=0$h=x$", Request::Publish { service: b"s", port: b"tag=0$h=x$" })]
     #[case("cmd=unpublish_name service=s", Request::Unpublish { service: b"s" })]
@@ -307,7 +320,7 @@ mod tests {
     #[rstest]
     #[case(" pmi_subversion=2\tx=y  pmi_version=1 cmd=init ", Request::Init(Version { version: 1, subversion: 2 }))]
     #[case("key=k cmd=get kvsname=s", Request::Get { kvsname: b"s", key: b"k" })]
-    #[case("cmd=barrier_in group=WORLD", Request::Barrier)]
+    #[case("group=a group=b cmd=barrier_in", Request::Barrier { group: Some(b"a") })]
     #[case("value=v cmd=put key=k kvsname=s", Request::Put { kvsname: b"s", key: b"k", value: b"v" })]
     fn unusual_forms_are_tolerated(#[case] line: &str, #[case] request: Request<'_>) {
         for reading in [ToEndOfLine, ToBlank] {
@@ -371,5 +384,8 @@ mod tests {
         let version = |version, subversion| Version { version, subversion };
         assert!(version(1, 1) < version(1, 2) && version(1, 9) < version(2, 0));
         assert_eq!(Version::V1_1.to_string(), "1.1");
+        let grouped = [(1, 1), (1, 2), (1, 9), (2, 0), (0, 9)];
+        let grouped = grouped.map(|(major, minor)| version(major, minor).has_group_barriers());
+        assert_eq!(grouped, [false, true, true, false, false]);
     }
 }

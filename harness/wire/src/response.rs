@@ -36,8 +36,8 @@ pub enum Body<'a> {
     Put,
     /// `cmd=my_kvsname`, a `word`.
     Kvsname(Option<&'a [u8]>),
-    /// `cmd=barrier_out`.
-    Barrier,
+    /// `cmd=barrier_out`, with the `tag` of PMI-1.2 as it stands there.
+    Barrier(Option<&'a [u8]>),
     /// `cmd=get_result`: the value, a `string` that may be empty (see [`Request::Put`](crate::Request::Put)).
     Get(Option<&'a [u8]>),
     /// `cmd=publish_result`.
@@ -139,7 +139,7 @@ impl<'a> Response<'a> {
             Operation::Kvsname => {
                 Body::Kvsname(checked(key(0), first, |name| is_word(name).then_some(name), Rule::Word)?)
             }
-            Operation::Barrier => Body::Barrier,
+            Operation::Barrier => Body::Barrier(message.get("tag")),
             Operation::Get => Body::Get(first),
             Operation::Publish => Body::Publish,
             Operation::Unpublish => Body::Unpublish,
@@ -167,7 +167,7 @@ impl<'a> Response<'a> {
             Body::Appnum(_) => Operation::Appnum,
             Body::Put => Operation::Put,
             Body::Kvsname(_) => Operation::Kvsname,
-            Body::Barrier => Operation::Barrier,
+            Body::Barrier(_) => Operation::Barrier,
             Body::Get(_) => Operation::Get,
             Body::Publish => Operation::Publish,
             Body::Unpublish => Operation::Unpublish,
@@ -206,6 +206,7 @@ impl<'a> Response<'a> {
                 }
                 put_more(out, "value", value);
             }
+            Body::Barrier(Some(tag)) => put_more(out, "tag", tag),
             Body::Lookup(Some(port)) => put_more(out, "port", port),
             Body::Spawn(Some(codes)) => {
                 let codes: Vec<String> = codes.iter().map(i64::to_string).collect();
@@ -259,7 +260,8 @@ mod tests {
     #[case("cmd=put_result", Body::Put)]
     #[case("cmd=my_kvsname kvsname=kvs_0", Body::Kvsname(Some(b"kvs_0")))]
     #[case("cmd=my_kvsname", Body::Kvsname(None))]
-    #[case("cmd=barrier_out", Body::Barrier)]
+    #[case("cmd=barrier_out", Body::Barrier(None))]
+    #[case("cmd=barrier_out tag=7", Body::Barrier(Some(b"7")))]
     #[case("cmd=get_result value=a b=c", Body::Get(Some(b"a b=c")))]
     #[case("cmd=get_result value=", Body::Get(Some(b"")))]
     #[case("cmd=get_result", Body::Get(None))]
@@ -289,7 +291,7 @@ mod tests {
     #[case("cmd=put_result rc=-1 msg=e", -1, Some(&b"e"[..]), Body::Put)]
     #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), Body::Lookup(Some(b"P")))]
     #[case("cmd=lookup_result rc=1 ", 1, None, Body::Lookup(None))] // the rule's blank before nothing
-    #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, Body::Barrier)]
+    #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, Body::Barrier(Some(b"0")))]
     fn unusual_forms_are_tolerated(
         #[case] line: &str,
         #[case] rc: i64,

@@ -124,6 +124,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         behaviour,
         kvs_prefix,
         pmi2: true,
+        pmi12: true,
         seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };

@@ -173,7 +173,7 @@ fn is_plausible(line: &Template, mapping: bool) -> bool {
     response.is_success()
         && match response.body {
             Body::Get(Some(_)) => !mapping,
-            Body::Kvsname(Some(_)) | Body::Barrier => true,
+            Body::Kvsname(Some(_)) | Body::Barrier(_) => true,
             _ => false,
         }
 }

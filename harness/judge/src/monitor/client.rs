@@ -1,8 +1,9 @@
 //! What a client writes: requests, their order, and how it leaves.
 
 use pmi_wire::{
-    Connection, Direction, Framing, FramingError, HEADER, MessageError, Operation, Request, RequestError,
-    SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading, frame_length,
+    Connection, Direction, Framing, FramingError, GroupBarrier, HEADER, MessageError, Operation, Request,
+    RequestError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
+    frame_length,
 };
 
 use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
@@ -81,7 +82,22 @@ impl Monitor {
         }
         self.after_error(p, line);
         match Request::parse(line, ValueReading::ToEndOfLine) {
+            Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
+                if !is_canonical(&Request::Barrier { group: Some(group) }, line) {
+                    self.group(p.group).may_abort = true;
+                }
+                if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
+                    self.request(p, Request::Barrier { group: Some(group) }, line);
+                } else {
+                    self.order(p, Operation::Barrier, line);
+                    self.group_barrier_entered(p, group, line);
+                }
+            }
             Ok(request) => {
+                if matches!(request, Request::Barrier { group: Some(_) }) {
+                    let used = self.rank(p).version;
+                    self.group_not_negotiated(p, used, line);
+                }
                 if !is_canonical(&request, line) {
                     // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
                     // it is the breach of a MUST.
@@ -165,7 +181,7 @@ impl Monitor {
     /// Checks what holds for every request: init comes first, requests and answers take turns, nothing follows finalize.
     fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
         let rank = self.rank(p);
-        let (joined, waits) = (rank.joined, !rank.pending.is_empty());
+        let joined = rank.joined;
         // A client that cannot finalize may abort.
         let finalized =
             rank.finalized && !(op == Operation::Abort && (rank.finalize_refused || rank.unreadable));
@@ -173,6 +189,7 @@ impl Monitor {
         // What came instead of an answer to init is told by itself, and not by each request that follows.
         let joined = joined || (init_sent && rank.unreadable && op != Operation::Init);
         rank.init_sent |= op == Operation::Init;
+        let waits = self.waits(p, op);
         if waits {
             self.lose_correlation(p);
         }
@@ -247,8 +264,11 @@ impl Monitor {
             }
             Request::Unpublish { service } => Pending::Unpublish(service.to_vec()),
             Request::Lookup { service } => Pending::Lookup(service.to_vec()),
-            Request::Barrier => {
-                self.rank(p).entered += 1;
+            Request::Barrier { group } => {
+                let rank = self.rank(p);
+                rank.entered += 1;
+                let group = group.filter(|_| rank.version.has_group_barriers());
+                rank.world_written = group.map(<[u8]>::to_vec);
                 Pending::Other(Operation::Barrier)
             }
             Request::Finalize => {

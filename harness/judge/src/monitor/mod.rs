@@ -6,6 +6,7 @@
 
 mod client;
 mod environment;
+mod group_barrier;
 mod pmi2;
 mod pmi2_state;
 mod server;

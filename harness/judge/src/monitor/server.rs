@@ -5,7 +5,7 @@ use pmi_wire::{
     ResponseError, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, Monitor, Pending, request_rule};
+use super::state::{COMPLETE, Monitor, Pending, Rank, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
@@ -151,12 +151,16 @@ impl Monitor {
     }
 
     fn response_line(&mut self, p: Proc, line: &[u8]) {
-        let asked = self.rank(p).pending.front().map(Pending::op);
         let response = match Response::parse(line, ValueReading::ToEndOfLine) {
             Ok(response) => response,
             Err(error) => return self.bad_response(p, &error, line),
         };
         let op = response.operation();
+        if self.group_barrier_answered(p, &response, line) {
+            return;
+        }
+        self.put_first(p, op);
+        let asked = self.rank(p).pending.front().map(Pending::op);
         if self.rank(p).uncorrelated {
             return self.uncorrelated_answer(p, &response, line);
         }
@@ -283,7 +287,7 @@ impl Monitor {
                         self.group(p.group).puts_full = true;
                         self.group(p.group).full_keys.insert(key.clone());
                     }
-                    self.group(p.group).kvs.acknowledged(&key, &value, round);
+                    self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.may_abort(p) {
@@ -340,12 +344,16 @@ impl Monitor {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
+                self.rank(p).granted = used;
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, Seen::message(line));
                 }
                 self.rank(p).joined = true;
             }
-            Some(_) if ok => self.rank(p).joined = true,
+            Some(used) if ok => {
+                let rank = self.rank(p);
+                (rank.joined, rank.granted, rank.version) = (true, used, used);
+            }
             None if ok => {
                 self.server_error(
                     p,
@@ -383,6 +391,7 @@ impl Monitor {
             self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
         let what = self.group(p.group).kvs.expected(key, left, value);
         let full = self.group(p.group).full_keys.contains(key);
+        let raw = key;
         let key = show(key);
         match what {
             Expected::Missing if ok && !key.starts_with("\"PMI_") => {
@@ -390,6 +399,9 @@ impl Monitor {
                 self.server_error(p, "rfc13.error.rc-nonzero", expected, Seen::message(line));
             }
             Expected::Missing => {}
+            Expected::OneOf { must: false, .. } if !ok && self.knows_key(p, raw) && !self.may_abort(p) => {
+                self.group_value_missing(p, raw, line);
+            }
             Expected::OneOf { must, shown, .. } if !ok => {
                 if must && !self.may_abort(p) {
                     let id = if p.group != 0 && self.rank(p).left == 0 {
@@ -412,6 +424,12 @@ impl Monitor {
                 }
             }
         }
+    }
+
+    /// Whether a process knows the key by a barrier of a part of its group.
+    fn knows_key(&mut self, p: Proc, key: &[u8]) -> bool {
+        let known = self.rank(p).knows.clone();
+        self.group(p.group).kvs.is_known(key, &known)
     }
 
     fn is_preput(&mut self, p: Proc, key: &[u8]) -> bool {
@@ -531,7 +549,7 @@ impl Monitor {
 
     fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, line: &[u8]) {
         match body {
-            Body::Barrier => return self.barrier_left(p, ok, line),
+            Body::Barrier(_) => return self.barrier_left(p, ok, line),
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may be unable to tell.
             Body::Universe(_) | Body::Appnum(_) if !ok => return,
             Body::Kvsname(Some(name)) if ok => return self.kvsname_answered(p, name, line),
@@ -615,7 +633,12 @@ impl Monitor {
             }
             return self.pmi2_unanswered(p, how);
         }
-        let Some((op, duty)) = rank.pending.front().map(|p| (p.op(), unanswered_duty(p))) else { return };
+        if self.group_barriers_unanswered(p, how) {
+            return;
+        }
+        let Some((op, duty)) = self.rank(p).pending.front().map(|p| (p.op(), unanswered_duty(p))) else {
+            return;
+        };
         if !partial.is_empty() {
             let seen = Seen::message(&partial).and(format!("and then {how}"));
             return self.server_error(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
@@ -680,8 +703,11 @@ impl Monitor {
 
     fn all_in(&mut self, p: Proc) -> bool {
         let round = self.rank(p).left + 1;
+        let written = self.rank(p).world_written.clone();
         let group = self.group(p.group);
-        (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.entered >= round))
+        // Nobody says that WORLD is what a barrier without a group is.
+        let is_in = |rank: &Rank| rank.entered >= round && rank.world_written == written;
+        (0..group.size).all(|r| group.ranks.get(&r).is_some_and(is_in))
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {
@@ -708,6 +734,7 @@ impl Monitor {
         let rank = self.rank(p);
         rank.closed = true;
         rank.pending.clear();
+        rank.open.clear();
         rank.pmi2.forget_pending();
     }
 }

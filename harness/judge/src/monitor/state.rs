@@ -1,14 +1,15 @@
 //! What the monitor knows: connections, process groups and names, as far as the wire shows them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use pmi_wire::{Connection, Direction, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
+use super::group_barrier::{Name, Part};
 use super::pmi2_state;
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::{Finding, Side};
-use crate::kvs::Kvs;
+use crate::kvs::{Known, Kvs};
 use crate::seen::Seen;
 
 /// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
@@ -94,6 +95,16 @@ pub(super) struct Rank {
     pub(super) entered: u64,
     /// The number of barriers that it has left.
     pub(super) left: u64,
+    /// The version of PMI-1 that the server has answered; 1.1 before that.
+    pub(super) granted: Version,
+    /// The version that is spoken. Where more was answered than offered, that is 1.1 until the client makes use of it.
+    pub(super) version: Version,
+    /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
+    pub(super) world_written: Option<Vec<u8>>,
+    /// The barriers of parts of its group that it is in.
+    pub(super) open: Vec<Name>,
+    /// What it knows to be put, by barriers of parts of its group.
+    pub(super) knows: Known,
     pub(super) maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read. It is reported once.
     pub(super) unreadable: bool,
@@ -127,6 +138,11 @@ impl Default for Rank {
             gone: false,
             entered: 0,
             left: 0,
+            granted: Version::V1_1,
+            version: Version::V1_1,
+            world_written: None,
+            open: Vec::new(),
+            knows: Known::default(),
             maxes: None,
             unreadable: false,
             split_write: false,
@@ -153,6 +169,8 @@ pub(super) struct Group {
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
     pub(super) ranks: HashMap<u32, Rank>,
+    /// Barriers of parts of the group.
+    pub(super) parts: BTreeMap<Name, Part>,
     /// What was said in frames.
     pub(super) pmi2: pmi2_state::Group,
     /// Since the last barrier a key has been put that is called like a word of the protocol.

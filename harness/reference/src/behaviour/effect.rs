@@ -84,6 +84,8 @@ pub enum Effect {
     Get(GetEffect),
     /// The barrier.
     Barrier(BarrierEffect),
+    /// The barrier of a part of a process group.
+    GroupBarrier(GroupBarrierEffect),
     /// A protocol error, for the lines that fit.
     Error(fn(&[u8]) -> bool, ErrorEffect),
     /// An init of a version that is not 1.1.
@@ -179,6 +181,27 @@ mod kinds {
         CountsTwice,
         WipesKvs,
         Toggle,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GroupBarrierEffect {
+        Never,
+        LoneNever,
+        AtOnce,
+        Short,
+        WaitsForAll,
+        NodeIsWorld,
+        TagsAlike,
+        OneAtATime,
+        OrderMatters,
+        TakesOutsiders,
+        LeavesOutLatest,
+        LastOutFirst,
+        OpensPlain,
+        PlainNever,
+        LockStep,
+        NobodyOpens,
+        OpensOnce,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,8 @@ mod effect;
 pub use circumstances::{Circumstances, When};
 pub use draft::{Draft, Length};
 pub use effect::{
-    AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect, NamesEffect,
-    Pmi2Effect, PutEffect, Replies, ReplyKind, SpawnEffect, VersionEffect,
+    AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect,
+    GroupBarrierEffect, NamesEffect, Pmi2Effect, PutEffect, Replies, ReplyKind, SpawnEffect, VersionEffect,
 };
 
 /// In which ways a server differs from the reference. By default in none.

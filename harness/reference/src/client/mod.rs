@@ -8,9 +8,10 @@ pub mod pmi2;
 
 use std::collections::HashSet;
 
-use pmi_wire::grammar::{is_string, is_word};
+use pmi_wire::grammar::{is_string, is_word, parse_uint};
 use pmi_wire::{
-    Body, Framer, Maxes, Operation, Request, Response, ResponseError, SpawnProgram, ValueReading, Version,
+    Body, Framer, GroupBarrier, Maxes, Operation, Request, Response, ResponseError, SpawnProgram,
+    ValueReading, Version,
 };
 use thiserror::Error;
 
@@ -51,6 +52,15 @@ pub enum Misuse {
     /// A key was put already by this client.
     #[error("the key was put before")]
     KeyPutBefore,
+    /// A barrier of a group where the server has not answered 1.2.
+    #[error("version {0} has no barriers of groups")]
+    NoGroups(Version),
+    /// A barrier with the tag of one that is open.
+    #[error("a barrier with the tag {0} is open")]
+    TagOpen(u64),
+    /// A spawn, or the end of the connection, while barriers are open.
+    #[error("barriers of groups are open")]
+    BarriersOpen,
     /// A spawn of no programs or no processes.
     #[error("nothing to spawn")]
     NothingToSpawn,
@@ -111,6 +121,8 @@ pub enum Answer {
     Kvsname(Vec<u8>),
     /// All have entered the barrier.
     Barrier,
+    /// All of its group have entered the barrier with this tag, or, if the first is false, it failed.
+    GroupBarrier(bool, u64),
     /// The value asked for.
     Value(Vec<u8>),
     /// The name is published.
@@ -150,6 +162,12 @@ pub struct Client {
     framer: Framer,
     phase: Phase,
     awaiting: Option<Operation>,
+    /// The highest version that is offered.
+    offers: Version,
+    /// The version that is spoken.
+    version: Version,
+    /// The tags of the barriers of groups that it is in.
+    open: Vec<u64>,
     maxes: Option<Maxes>,
     kvsname: Option<Vec<u8>>,
     /// Keys that were put.
@@ -177,6 +195,9 @@ impl Client {
             framer: Framer::new(LINE_MAX),
             phase: Phase::New,
             awaiting: None,
+            offers: Version::V1_1,
+            version: Version::V1_1,
+            open: Vec::new(),
             maxes: None,
             kvsname: None,
             keys: HashSet::new(),
@@ -191,6 +212,16 @@ impl Client {
         Self { tolerant: true, ..Self::new() }
     }
 
+    /// A client that offers 1.2. With a server that answers less it does without groups.
+    pub fn with_groups() -> Self {
+        Self { offers: Version::V1_2, ..Self::new() }
+    }
+
+    /// The version that was negotiated; 1.1 before that.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// The limits, once the server has told them.
     pub fn limits(&self) -> Option<Maxes> {
         self.maxes
@@ -201,13 +232,13 @@ impl Client {
         self.kvsname.as_deref()
     }
 
-    /// Offers version 1.1. May be repeated after a refusal only.
+    /// Offers the highest version that it has. May be repeated after a refusal only.
     pub fn init(&mut self) -> Result<Vec<u8>, Misuse> {
         self.idle()?;
         if self.phase == Phase::Joined {
             return Err(Misuse::Initialized);
         }
-        Ok(self.request(Request::Init(Version::V1_1)))
+        Ok(self.request(Request::Init(self.offers)))
     }
 
     /// Asks for the limits, which [`put`](Self::put) and [`get`](Self::get) keep to from then on.
@@ -232,7 +263,23 @@ impl Client {
 
     /// Enters the barrier.
     pub fn barrier(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Barrier)
+        self.bare(Request::Barrier { group: None })
+    }
+
+    /// Enters a barrier of a group. Others may be entered, and values put and got, before its answer comes.
+    pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.joined()?;
+        if !self.version.has_group_barriers() {
+            return Err(Misuse::NoGroups(self.version));
+        }
+        let barrier = GroupBarrier::parse(group).map_err(|_| Misuse::BadField("group"))?;
+        if self.open.contains(&barrier.tag) {
+            return Err(Misuse::TagOpen(barrier.tag));
+        }
+        self.open.push(barrier.tag);
+        let mut bytes = Vec::new();
+        Request::Barrier { group: Some(group) }.write_to(&mut bytes);
+        Ok(bytes)
     }
 
     /// Puts a pair into the keyval space. A key that the server refused may not be tried again either: whether it is there is
@@ -286,6 +333,7 @@ impl Client {
         if programs.iter().all(|program| program.nprocs == 0) {
             return Err(Misuse::NothingToSpawn);
         }
+        self.outside()?;
         let mut bytes = Vec::new();
         for (number, program) in (1..).zip(programs) {
             check("execname", is_string(&program.execname))?;
@@ -312,6 +360,7 @@ impl Client {
 
     /// Leaves PMI.
     pub fn finalize(&mut self) -> Result<Vec<u8>, Misuse> {
+        self.outside()?;
         self.bare(Request::Finalize)
     }
 
@@ -323,8 +372,8 @@ impl Client {
         }
         let result = match (self.phase, self.awaiting) {
             (Phase::Broken, _) => Err(ServerError::Broken),
-            (_, None) => Err(ServerError::Unsolicited),
-            (_, Some(operation)) => self.answer(operation, bytes)?,
+            (_, None) if self.open.is_empty() => Err(ServerError::Unsolicited),
+            (_, operation) => self.answer(operation, bytes)?,
         };
         if result.is_err() {
             self.phase = Phase::Broken;
@@ -339,12 +388,12 @@ impl Client {
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
 
-    fn answer(&mut self, operation: Operation, bytes: &[u8]) -> Option<Result<Answer, ServerError>> {
+    fn answer(&mut self, operation: Option<Operation>, bytes: &[u8]) -> Option<Result<Answer, ServerError>> {
         self.framer.push(bytes);
         let answer = match self.framer.next_line()? {
             Err(_) => return Some(Err(ServerError::Overlong)),
             Ok(line) => match Response::parse(line, ValueReading::ToEndOfLine) {
-                Ok(response) => match read(operation, &response) {
+                Ok(response) => match read_any(self.offers, &mut self.open, operation, &response) {
                     Err(ServerError::BadVersion(v))
                         if self.tolerant && v.version == Version::V1_1.version =>
                     {
@@ -359,13 +408,18 @@ impl Client {
                 Err(error) => Err(error.into()),
             },
         };
-        if answer.is_ok() && (self.framer.next_line().is_some() || !self.framer.partial().is_empty()) {
+        let of_group = matches!(answer, Ok(Answer::GroupBarrier(..)));
+        let more = !self.open.is_empty() || (of_group && self.awaiting.is_some());
+        if answer.is_ok() && !more && (self.framer.next_line().is_some() || !self.framer.partial().is_empty())
+        {
             return Some(Err(ServerError::Unsolicited));
         }
         if let Ok(answer) = &answer {
-            self.awaiting = None;
+            if !of_group {
+                self.awaiting = None;
+            }
             match answer {
-                Answer::Init(_) => self.phase = Phase::Joined,
+                Answer::Init(version) => (self.phase, self.version) = (Phase::Joined, *version),
                 Answer::Maxes(maxes) => self.maxes = Some(*maxes),
                 Answer::Kvsname(name) => self.kvsname = Some(name.clone()),
                 Answer::Finalized | Answer::AbortAck => self.phase = Phase::Over,
@@ -385,6 +439,23 @@ impl Client {
     fn bare(&mut self, request: Request<'_>) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         Ok(self.request(request))
+    }
+
+    /// What is left of a line that was read together with another; asked for behind each answer while barriers of groups are open.
+    pub fn next_answer(&mut self) -> Option<Result<Answer, ServerError>> {
+        let result = match (self.phase, self.awaiting) {
+            (Phase::Broken, _) => return None,
+            (_, operation) => self.answer(operation, b"")?,
+        };
+        if result.is_err() {
+            self.phase = Phase::Broken;
+        }
+        Some(result)
+    }
+
+    /// Nothing but puts, gets and other barriers may come while barriers of groups are open.
+    fn outside(&self) -> Result<(), Misuse> {
+        if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
     }
 
     fn idle(&self) -> Result<(), Misuse> {
@@ -432,7 +503,23 @@ fn fits(what: &'static str, bytes: &[u8], max: Option<u64>) -> Result<(), Misuse
     }
 }
 
-fn read(expected: Operation, response: &Response<'_>) -> Result<Answer, ServerError> {
+/// What a response says, which may be the answer to a barrier of a group that is open.
+fn read_any(
+    offered: Version,
+    open: &mut Vec<u64>,
+    awaited: Option<Operation>,
+    response: &Response<'_>,
+) -> Result<Answer, ServerError> {
+    if let Body::Barrier(tag) = &response.body {
+        let tag = tag.map_or(Some(0), parse_uint);
+        if let Some(at) = open.iter().position(|open| Some(*open) == tag) {
+            return Ok(Answer::GroupBarrier(response.is_success(), open.remove(at)));
+        }
+    }
+    read(offered, awaited.ok_or(ServerError::Unsolicited)?, response)
+}
+
+fn read(offered: Version, expected: Operation, response: &Response<'_>) -> Result<Answer, ServerError> {
     let found = response.operation();
     if found != expected {
         return Err(ServerError::Mismatched { expected, found });
@@ -447,7 +534,7 @@ fn read(expected: Operation, response: &Response<'_>) -> Result<Answer, ServerEr
     let bytes = |field: Option<&[u8]>| field.map(<[u8]>::to_vec).ok_or(ServerError::NoResult);
     Ok(match &response.body {
         Body::Init(version) => match version.ok_or(ServerError::NoResult)? {
-            version if version > Version::V1_1 => return Err(ServerError::BadVersion(version)),
+            version if version > offered => return Err(ServerError::BadVersion(version)),
             version => Answer::Init(version),
         },
         Body::Maxes(maxes) => Answer::Maxes(maxes.ok_or(ServerError::NoResult)?),
@@ -457,7 +544,7 @@ fn read(expected: Operation, response: &Response<'_>) -> Result<Answer, ServerEr
         Body::Appnum(number) => Answer::Appnum(number.ok_or(ServerError::NoResult)?),
         Body::Put => Answer::Put,
         Body::Kvsname(name) => Answer::Kvsname(bytes(*name)?),
-        Body::Barrier => Answer::Barrier,
+        Body::Barrier(_) => Answer::Barrier,
         Body::Get(value) => Answer::Value(bytes(*value)?),
         Body::Publish => Answer::Published,
         Body::Unpublish => Answer::Unpublished,
@@ -678,6 +765,64 @@ mod tests {
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
             assert_eq!(answer, Some(Ok(Answer::Value(value.to_vec()))));
         }
+    }
+
+    #[test]
+    fn barriers_of_groups_are_told_apart_by_their_tags() {
+        let config = Config { pmi12: true, ..Config::default() };
+        let mut server = Server::new(config);
+        server.add_group(GroupSpec { programs: vec![2], ..GroupSpec::default() });
+        let mut clients = [Client::with_groups(), Client::with_groups()];
+        let mut said = |clients: &mut [Client; 2], rank: usize, bytes: Vec<u8>| {
+            server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
+            let mut answers = Vec::new();
+            while let Some(Action::Send { to, bytes }) = server.next_action() {
+                let client = &mut clients[to.rank as usize];
+                answers.extend(client.receive(&bytes).map(|answer| (to.rank, answer.unwrap())));
+            }
+            answers
+        };
+        for rank in 0..2 {
+            let init = clients[rank].init().unwrap();
+            assert_eq!(said(&mut clients, rank, init), [(rank as u32, Answer::Init(Version::V1_2))]);
+        }
+        let one = clients[0].group_barrier(b"0,1:1").unwrap();
+        let two = clients[0].group_barrier(b"WORLD:2").unwrap();
+        assert_eq!(clients[0].group_barrier(b"NODE:2"), Err(Misuse::TagOpen(2)));
+        assert_eq!(clients[0].finalize(), Err(Misuse::BarriersOpen));
+        let maxes = clients[0].maxes().unwrap();
+        assert_eq!(said(&mut clients, 0, [one, two].concat()), []);
+        assert_eq!(said(&mut clients, 0, maxes).len(), 1);
+        let opens = |tag: u64| [0, 1].map(|rank| (rank, Answer::GroupBarrier(true, tag)));
+        let two = clients[1].group_barrier(b"WORLD:2").unwrap();
+        assert_eq!(said(&mut clients, 1, two), opens(2));
+        let one = clients[1].group_barrier(b"0,1:1").unwrap();
+        assert_eq!(said(&mut clients, 1, one), opens(1));
+        assert!(clients.iter_mut().all(|client| client.finalize().is_ok()));
+    }
+
+    #[test]
+    fn a_client_of_1_2_falls_back_on_1_1() {
+        let mut pair = Pair::new(1);
+        pair.clients = vec![Client::with_groups()];
+        assert_eq!(pair.ask(0, Client::init), Answer::Init(Version::V1_1));
+        assert_eq!(pair.clients[0].group_barrier(b"WORLD"), Err(Misuse::NoGroups(Version::V1_1)));
+        assert_eq!(pair.ask(0, Client::barrier), Answer::Barrier);
+    }
+
+    #[test]
+    fn answers_that_come_together_are_taken_one_by_one() {
+        let mut client = Client::with_groups();
+        client.init().unwrap();
+        client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=2\n").unwrap().unwrap();
+        client.group_barrier(b"0,1:1").unwrap();
+        client.group_barrier(b"0,1:2").unwrap();
+        let both = b"cmd=barrier_out tag=2\ncmd=barrier_out rc=-1 tag=1\n";
+        assert_eq!(client.receive(both), Some(Ok(Answer::GroupBarrier(true, 2))));
+        assert_eq!(client.next_answer(), Some(Ok(Answer::GroupBarrier(false, 1))));
+        assert_eq!(client.next_answer(), None);
+        client.group_barrier(b"NODE:9").unwrap();
+        assert_eq!(client.receive(b"cmd=barrier_out tag=8\n"), Some(Err(ServerError::Unsolicited)));
     }
 
     #[test]

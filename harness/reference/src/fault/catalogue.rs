@@ -2,8 +2,8 @@
 
 use super::row::{Fault, Variation};
 use super::{
-    barrier, ending, environment, errors, framing, init, job_info, kvs, mapping, names, pmi2, reading,
-    responses, spawn, variations as lawful,
+    barrier, ending, environment, errors, framing, group_barrier, init, job_info, kvs, mapping, names, pmi2,
+    reading, responses, spawn, variations as lawful,
 };
 
 /// All faults, chapter by chapter.
@@ -20,6 +20,7 @@ pub fn faults() -> impl Iterator<Item = &'static Fault> {
         kvs::FAULTS,
         mapping::FAULTS,
         barrier::FAULTS,
+        group_barrier::FAULTS,
         spawn::FAULTS,
         names::FAULTS,
         pmi2::FAULTS,
@@ -30,7 +31,7 @@ pub fn faults() -> impl Iterator<Item = &'static Fault> {
 
 /// All variations.
 pub fn variations() -> impl Iterator<Item = &'static Variation> {
-    lawful::VARIATIONS.iter().chain(pmi2::VARIATIONS)
+    lawful::VARIATIONS.iter().chain(group_barrier::VARIATIONS).chain(pmi2::VARIATIONS)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | `kvs`, `mapping` | what is stored and what is read |
 //! | `barrier`, `spawn`, `names` | what these operations do |
 //! | `errors`, `ending` | protocol errors, abort, finalize |
+//! | `group_barrier` | PMI-1.2: what barriers of groups do, and what is lawful there |
 //! | `pmi2` | PMI-2, all of it, and what is lawful there |
 //! | `variations` | nothing: it is unusual and lawful |
 //!
@@ -24,6 +25,7 @@ mod ending;
 mod environment;
 mod errors;
 mod framing;
+mod group_barrier;
 mod init;
 mod job_info;
 mod kvs;

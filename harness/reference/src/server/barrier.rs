@@ -26,6 +26,7 @@ impl Server {
     /// RFC 13, PMI_Barrier: it blocks until all processes have entered or an error occurs. A process that has left for
     /// good is such an error for those that wait.
     pub(super) fn fail_barrier(&mut self, by: Proc) {
+        self.fail_parts(by.group);
         let group = &self.groups[by.group as usize];
         if group.left > 0 && group.entered > 0 {
             if self.barrier_counts_leaver(by) {
@@ -41,12 +42,14 @@ impl Server {
         }
         let group = &mut self.groups[id as usize];
         group.entered = 0;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut tagged) = (Vec::new(), Vec::new());
         reply.render(&mut bytes);
+        plain_tag(reply.clone()).render(&mut tagged);
         for (rank, proc) in (0..).zip(&mut group.procs) {
             if proc.waiting == Waiting::Barrier {
                 proc.waiting = Waiting::Nothing;
                 let to = Proc { group: id, rank };
+                let bytes = if proc.version.has_group_barriers() { &tagged } else { &bytes };
                 self.actions.push_back(Action::Send { to, bytes: bytes.clone() });
             }
         }
@@ -179,7 +182,13 @@ impl Server {
             }
         }
         for to in out {
-            self.reply(to, reply.clone());
+            let tagged = self.proc(to).version.has_group_barriers();
+            self.reply(to, if tagged { plain_tag(reply.clone()) } else { reply.clone() });
         }
     }
+}
+
+/// The same answer in PMI-1.2, where this barrier is the one whose tag is 0.
+fn plain_tag(reply: Reply) -> Reply {
+    reply.with("tag", "0")
 }

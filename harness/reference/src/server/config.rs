@@ -25,6 +25,8 @@ pub struct Config {
     pub spawn_max: u64,
     /// Whether it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
     pub pmi2: bool,
+    /// Whether it answers 1.2 to whoever offers that or more.
+    pub pmi12: bool,
     /// The secret that clients share who ask to be authenticated, by the handshake challenge-sha256 of PMI-2.
     pub secret: Vec<u8>,
     /// Where the numbers of challenges come from. Where they are to keep somebody out, it is to be random.
@@ -54,6 +56,7 @@ impl Default for Config {
             nodes: 1,
             spawn_max: 4096,
             pmi2: false,
+            pmi12: false,
             secret: pmi_wire::pmi2::SECRET.to_vec(),
             seed: 0,
             kvs_prefix: "kvs".into(),

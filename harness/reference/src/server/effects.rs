@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pmi_wire::Proc;
 
 use super::config::GroupId;
+use super::group_barrier::Name;
 use crate::behaviour::{Behaviour, Circumstances, Effect, When};
 
 /// An effect, and how often it might have shown so far.
@@ -66,6 +67,8 @@ pub(super) struct EffectState {
     pub(super) mute: bool,
     /// The number of barriers that have opened.
     pub(super) toggles: u64,
+    /// Barriers of parts of a group that have been opened.
+    pub(super) opened: Vec<(GroupId, Name)>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
 }

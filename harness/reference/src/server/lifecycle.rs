@@ -11,7 +11,7 @@ use crate::reply::Reply;
 const V2_0: Version = Version { version: 2, subversion: 0 };
 
 impl Server {
-    /// RFC 13, Version Negotiation. This server speaks 1.1, and 2.0 if it is set up so. A client whose highest version is lower cannot be served
+    /// RFC 13, Version Negotiation. This server speaks 1.1, and 1.2 and 2.0 if it is set up so. A client whose highest version is lower cannot be served
     /// and is told so. It stays connected and may offer another version.
     pub(super) fn init(&mut self, from: Proc, offered: Version, line: &[u8]) {
         if self.proc(from).phase == Phase::Joined {
@@ -31,10 +31,13 @@ impl Server {
         let reply = if offered < Version::V1_1 {
             Reply::fail(Operation::Init, format!("version {offered} is not supported, 1.1 is"))
         } else {
+            let with_groups = self.config.pmi12 && offered >= Version::V1_2;
+            let used = if with_groups { Version::V1_2 } else { Version::V1_1 };
             self.proc(from).phase = Phase::Joined;
+            self.proc(from).version = used;
             Reply::ok(Operation::Init)
-                .with("pmi_version", Version::V1_1.version.to_string())
-                .with("pmi_subversion", Version::V1_1.subversion.to_string())
+                .with("pmi_version", used.version.to_string())
+                .with("pmi_subversion", used.subversion.to_string())
         };
         self.reply(from, reply);
     }
@@ -118,6 +121,9 @@ impl Server {
             _ => return false,
         };
         self.proc(from).phase = Phase::Joined;
+        if self.config.pmi12 {
+            self.proc(from).version = used;
+        }
         let reply = Reply::ok(Operation::Init)
             .with("pmi_version", used.version.to_string())
             .with("pmi_subversion", used.subversion.to_string());

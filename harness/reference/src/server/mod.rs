@@ -12,6 +12,7 @@
 mod barrier;
 mod config;
 mod effects;
+mod group_barrier;
 mod held;
 mod job_info;
 mod kvs;
@@ -89,13 +90,17 @@ impl Server {
     }
 
     fn request_line(&mut self, from: Proc, line: &[u8]) {
-        match self.proc(from).waiting {
+        let is_spawn = self.proc(from).spawn.is_some() || SpawnAssembler::is_spawn_start(line);
+        let proc = self.proc(from);
+        match proc.waiting {
             Waiting::Nothing => {}
+            // PMI-1.2: barriers stay open while other requests are made.
+            Waiting::Barrier if !is_spawn && proc.version.has_group_barriers() => {}
             // RFC 13, Wire Protocol: requests and responses are exchanged in lock-step.
             Waiting::Barrier => return self.protocol_error(from, "request while in the barrier", line),
             Waiting::Spawn => return self.protocol_error(from, "request while a spawn is answered", line),
         }
-        if self.proc(from).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
+        if is_spawn {
             return self.spawn_line(from, line);
         }
         let request = match Request::parse(line, ValueReading::ToEndOfLine) {
@@ -110,6 +115,14 @@ impl Server {
                 return self.protocol_error(from, "request after finalize", line);
             }
         }
+        if request == Request::Finalize
+            && (self.proc(from).waiting == Waiting::Barrier || self.has_part_open(from))
+        {
+            return self.protocol_error(from, "finalize while in a barrier", line);
+        }
+        if matches!(request, Request::Put { .. } | Request::Get { .. }) && self.keeps_lock_step(from) {
+            return self.protocol_error(from, "request while in a barrier", line);
+        }
         match request {
             Request::Init(offered) => self.init(from, offered, line),
             Request::Maxes => self.maxes(from),
@@ -119,7 +132,7 @@ impl Server {
             Request::Appnum => self.appnum(from),
             Request::Put { kvsname, key, value } => self.put(from, kvsname, key, value),
             Request::Kvsname => self.kvsname(from),
-            Request::Barrier => self.barrier(from),
+            Request::Barrier { group } => self.enter(from, group, line),
             Request::Get { kvsname, key } => self.get(from, kvsname, key),
             Request::Publish { service, port } => self.publish(from, service, port),
             Request::Unpublish { service } => self.unpublish(from, service),

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, place};
+use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
+use super::group_barrier::OpenBarrier;
 use super::held::Pmi2Process;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
@@ -40,6 +41,8 @@ pub(super) struct Process {
     pub(super) framer: Framer,
     /// What was negotiated.
     pub(super) framing: Framing,
+    /// The same, of PMI-1; 1.1 before that.
+    pub(super) version: Version,
     pub(super) pmi2: Pmi2Process,
     pub(super) phase: Phase,
     pub(super) waiting: Waiting,
@@ -55,6 +58,8 @@ pub(super) struct Group {
     pub(super) procs: Vec<Process>,
     pub(super) programs: Vec<u32>,
     pub(super) entered: u32,
+    /// Barriers of parts of the group that somebody has entered.
+    pub(super) open_barriers: Vec<OpenBarrier>,
     /// The number of processes that have left for good: finalized or closed. It is kept, because every barrier asks for it.
     pub(super) left: u32,
     pub(super) aborted: bool,
@@ -124,6 +129,7 @@ impl Server {
                 .map(|_| Process {
                     framer: Framer::new(self.config.line_max),
                     framing: Framing::Lines,
+                    version: Version::V1_1,
                     pmi2: Pmi2Process::default(),
                     phase: Phase::New,
                     waiting: Waiting::Nothing,
@@ -132,6 +138,7 @@ impl Server {
                 .collect(),
             programs: spec.programs,
             entered: 0,
+            open_barriers: Vec::new(),
             left: 0,
             aborted: false,
             spawned: spec.spawned,
@@ -201,6 +208,7 @@ impl Server {
         let group = &mut self.groups[by.group as usize];
         group.aborted = true;
         group.kvs = HashMap::new();
+        group.open_barriers = Vec::new();
         self.actions.push_back(Action::Abort { group: by.group, by: by.rank, status, reason });
     }
 

@@ -176,7 +176,8 @@ impl Playing<'_> {
 
 /// Plays a session and tells what the monitor makes of it.
 fn judged(session: &Session) -> Vec<Finding> {
-    let config = Config { behaviour: session.server.clone(), pmi2: session.pmi2, ..Config::default() };
+    let Session { server, pmi2, pmi12, .. } = session;
+    let config = Config { behaviour: server.clone(), pmi2: *pmi2, pmi12: *pmi12, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),
@@ -246,6 +247,7 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
     let plain = |name, about, plain| ClientVariation { name, about, plain, effect: |_| {} };
     let plain = [
         plain("client-plain", "the session of PMI-1 as it is", Session::of_lines),
+        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", Session::of_groups),
         plain("client-plain-pmi2", "the session of PMI-2 as it is", Session::of_frames),
     ];
     let punished = |variation: &ClientVariation| ClientVariationResult {

@@ -2,9 +2,11 @@
 //!
 //! Each is a change to one plain session: two processes that use every operation, and one that they spawn. So a fault is
 //! the only thing wrong in what is otherwise a program like any other. The session is a script, not [`crate::client::Client`],
-//! which cannot be made to break RFC 13. To add a fault, add a row to `faults`, or to `pmi2` if the session is one of PMI-2.
+//! which cannot be made to break RFC 13. To add a fault, add a row to `faults`, or to `group_barrier` or
+//! `pmi2` if the session is one of PMI-1.2 or PMI-2.
 
 mod faults;
+mod group_barrier;
 mod pmi2;
 mod row;
 mod session;
@@ -16,12 +18,12 @@ pub use session::{Act, Session, Step};
 
 /// All faults.
 pub fn faults() -> impl Iterator<Item = &'static ClientFault> {
-    faults::FAULTS.iter().chain(pmi2::FAULTS)
+    faults::FAULTS.iter().chain(group_barrier::FAULTS).chain(pmi2::FAULTS)
 }
 
 /// All variations.
 pub fn variations() -> impl Iterator<Item = &'static ClientVariation> {
-    variations::VARIATIONS.iter().chain(pmi2::VARIATIONS)
+    variations::VARIATIONS.iter().chain(group_barrier::VARIATIONS).chain(pmi2::VARIATIONS)
 }
 
 #[cfg(test)]

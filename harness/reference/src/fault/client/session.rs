@@ -34,6 +34,13 @@ pub struct Step {
     pub(super) op: Option<Op>,
 }
 
+impl Step {
+    /// Whether it writes this line.
+    pub(super) fn says(&self, line: &str) -> bool {
+        matches!(&self.act, Act::Write(bytes) if bytes == line.as_bytes())
+    }
+}
+
 /// What the processes of a program write, in order, and the server that they get.
 #[derive(Debug, Clone)]
 pub struct Session {
@@ -47,6 +54,8 @@ pub struct Session {
     pub server: Behaviour,
     /// Whether it is one of PMI-2.
     pub pmi2: bool,
+    /// Whether it is one of PMI-1.2.
+    pub pmi12: bool,
 }
 
 pub(super) const SPAWN: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=1\nspawnssofar=1\narg0=-n\narg1=x\nargcnt=2\n\
@@ -109,7 +118,7 @@ impl Session {
             ahead: true,
             op: None,
         }));
-        Self { ranks: 2, steps, piece: usize::MAX, server: Behaviour::default(), pmi2: false }
+        Self { ranks: 2, steps, piece: usize::MAX, server: Behaviour::default(), pmi2: false, pmi12: false }
     }
 
     /// Where the plain session first makes this request.

@@ -1,0 +1,286 @@
+//! Barriers of parts of a process group: PMI-1.2, on connections on which that was negotiated.
+
+use std::collections::BTreeMap;
+
+use pmi_wire::grammar::parse_uint;
+use pmi_wire::{GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place};
+
+use super::state::{Group, Monitor, Pending};
+use crate::finding::Side;
+use crate::kvs::Known;
+use crate::seen::{Seen, SeenKind, show};
+
+/// What tells barriers apart: who has to enter, and the tag. A group that is written in another way is another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    kind: Kind,
+    /// In ascending order.
+    members: Vec<u32>,
+    tag: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    World,
+    Node,
+    Ranks,
+}
+
+/// A barrier, each time that it was entered and left.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// How often each rank has entered it.
+    entered: BTreeMap<u32, u64>,
+    /// How often each rank has left it.
+    left: BTreeMap<u32, u64>,
+    /// What those who have entered it knew then.
+    known: Known,
+}
+
+impl Part {
+    fn times(of: &BTreeMap<u32, u64>, rank: u32) -> u64 {
+        of.get(&rank).copied().unwrap_or(0)
+    }
+}
+
+impl Group {
+    /// The node of each rank: as the mapping says if one was told, else as the ranks were asked to be placed.
+    fn places(&self) -> Vec<u32> {
+        let told = self.mapping.as_deref().and_then(|value| match MappingForm::classify(value) {
+            MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
+                mapping.expand_wrapping(self.size).ok()
+            }
+            MappingForm::Unknown | MappingForm::NotAMapping(_) => None,
+        });
+        told.unwrap_or_else(|| place(self.size, self.nodes))
+    }
+
+    /// The members of this barrier that have not entered it as often as somebody has.
+    fn missing(&self, name: &Name, round: u64) -> Vec<u32> {
+        let entered = |rank: &u32| self.parts.get(name).map_or(0, |part| Part::times(&part.entered, *rank));
+        name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
+    }
+}
+
+impl Monitor {
+    /// Whether a request is one of PMI-1.2 where that is spoken. A client that offered less and was answered 1.2 speaks it as soon
+    /// as it asks for a barrier of a group.
+    pub(super) fn speaks_groups(&mut self, p: Proc) -> bool {
+        let rank = self.rank(p);
+        if rank.granted.has_group_barriers() {
+            rank.version = rank.granted;
+        }
+        rank.version.has_group_barriers()
+    }
+
+    /// A barrier is entered whose group is named.
+    pub(super) fn group_barrier_entered(&mut self, p: Proc, group: &[u8], line: &[u8]) {
+        let barrier = match GroupBarrier::parse(group) {
+            Ok(barrier) => barrier,
+            Err(error) => {
+                self.unknown_sent(p);
+                let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
+                let id = "mpich-1.2.client.group-form";
+                return self.client_error(p, id, expected, Seen::message(line));
+            }
+        };
+        let size = self.group(p.group).size;
+        let (kind, mut members) = match barrier.members {
+            Members::World => (Kind::World, (0..size).collect::<Vec<u32>>()),
+            Members::Node => {
+                let places = self.group(p.group).places();
+                let mine = places.get(p.rank as usize);
+                let mates = (0..).zip(&places).filter(|(_, node)| Some(*node) == mine);
+                (Kind::Node, mates.map(|(rank, _)| rank).collect())
+            }
+            Members::Ranks(list) => (Kind::Ranks, list.iter().collect()),
+        };
+        members.sort_unstable();
+        let listed = members.len();
+        members.dedup();
+        let known = members.len() == listed && members.last().is_none_or(|last| *last < size);
+        if !known || !members.contains(&p.rank) {
+            self.unknown_sent(p);
+            let expected = "a list of ranks of the process group, each once, with the rank that asks";
+            return self.client_error(p, "mpich-1.2.client.member", expected, Seen::message(line));
+        }
+        let name = Name { kind, members, tag: barrier.tag };
+        let rank = self.rank(p);
+        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
+            self.lose_correlation(p);
+            let expected = "a tag that no barrier has which is open on the connection";
+            self.client_misuse(p, "mpich-1.2.client.tag-once", expected, Seen::message(line));
+        }
+        let mut knows = self.rank(p).knows.clone();
+        let group = self.group(p.group);
+        knows.all_of(p.rank, &group.kvs);
+        let part = group.parts.entry(name.clone()).or_default();
+        part.known.add(&knows);
+        *part.entered.entry(p.rank).or_default() += 1;
+        self.rank(p).open.push(name);
+    }
+
+    /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
+    pub(super) fn group_barrier_answered(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) -> bool {
+        let pmi_wire::Body::Barrier(tag) = response.body else { return false };
+        if !self.rank(p).version.has_group_barriers() {
+            return false;
+        }
+        let rank = self.rank(p);
+        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        if rank.open.is_empty() && !plain {
+            return false;
+        }
+        let number = tag.map_or(Some(0), parse_uint);
+        let open = rank.open.iter().position(|open| Some(open.tag) == number);
+        if plain && open.is_none() && number == Some(0) {
+            return false;
+        }
+        let open = match open {
+            Some(at) => rank.open.remove(at),
+            None => {
+                let mut tags: Vec<String> = rank.open.iter().map(|open| open.tag.to_string()).collect();
+                tags.extend(plain.then(|| "0".to_owned()));
+                // Where it can only be one of them, it is told that the tag is wrong, and no more.
+                let one = (tags.len() == 1).then(|| rank.open.pop()).flatten();
+                if !self.state_unknown(p) {
+                    let expected =
+                        format!("the tag of a barrier that the process is in, {}", tags.join(" or "));
+                    self.server_error(p, "mpich-1.2.barrier.tag", expected, Seen::message(line));
+                }
+                match one {
+                    Some(open) => open,
+                    None => return !plain,
+                }
+            }
+        };
+        self.part_left(p, open, response.is_success(), line);
+        true
+    }
+
+    fn part_left(&mut self, p: Proc, name: Name, ok: bool, line: &[u8]) {
+        let group = self.group(p.group);
+        let part = group.parts.entry(name.clone()).or_default();
+        let round = Part::times(&part.left, p.rank) + 1;
+        part.left.insert(p.rank, round);
+        let known = part.known.clone();
+        let missing = group.missing(&name, round);
+        let left_for_good = |rank: &u32| group.ranks.get(rank).is_some_and(|r| r.finalized || r.gone);
+        let lost = name.members.iter().any(left_for_good);
+        if ok {
+            self.rank(p).knows.add(&known);
+        }
+        if ok && !missing.is_empty() && !self.state_unknown(p) {
+            let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let expected = "nobody leaves a barrier before all of its group have entered it";
+            let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
+            self.server_error(p, self.early_rule(p, &name), expected, seen);
+        }
+        if !ok && !lost && !self.may_abort(p) {
+            let expected = "success, since nothing went wrong";
+            self.server_error(p, self.stuck_rule(p, &name), expected, Seen::message(line));
+        }
+    }
+
+    /// Reports what a process in barriers of groups waits for in vain: an answer to another request, or else a barrier that all
+    /// have entered, or whose connection ends. Whether the other request was reported.
+    pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: SeenKind) -> bool {
+        if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open.is_empty() {
+            return false;
+        }
+        let other = self.rank(p).pending.front().and_then(Pending::op);
+        if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
+            let expected = format!("an answer to {}", op.request_cmd());
+            let id = "mpich-1.2.barrier.requests-meanwhile";
+            self.find(Side::Server, p, id, None, expected, how.into());
+            return true;
+        }
+        let closed = how == SeenKind::ConnectionEnd;
+        let open = self.rank(p).open.clone();
+        let stuck = open.into_iter().find(|name| {
+            let group = self.group(p.group);
+            let left = group.parts.get(name).map_or(0, |part| Part::times(&part.left, p.rank));
+            closed || group.missing(name, left + 1).is_empty()
+        });
+        if let Some(name) = stuck {
+            let expected = format!("barrier_out with the tag {}", name.tag);
+            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, how.into());
+        }
+        false
+    }
+
+    /// What is broken where a barrier opens too early.
+    fn early_rule(&self, p: Proc, name: &Name) -> &'static str {
+        let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.parts.keys());
+        let alike = |other: &Name| {
+            other.tag != name.tag && (other.kind, &other.members) == (name.kind, &name.members)
+        };
+        let again = |part: &Part| part.left.values().any(|times| *times > 1);
+        let part = self.groups.get(&p.group).and_then(|g| g.parts.get(name));
+        if name.kind == Kind::Node {
+            "mpich-1.2.barrier.node"
+        } else if part.is_some_and(again) {
+            // It has held before.
+            "mpich-1.2.barrier.again"
+        } else if others.into_iter().any(alike) {
+            "mpich-1.2.barrier.tags-apart"
+        } else {
+            "mpich-1.2.barrier.all-in"
+        }
+    }
+
+    /// What is broken where a barrier does not open: what is special about it.
+    fn stuck_rule(&self, p: Proc, name: &Name) -> &'static str {
+        let group = self.groups.get(&p.group);
+        let rank = group.and_then(|g| g.ranks.get(&p.rank));
+        let others = rank.is_some_and(|r| r.open.iter().any(|open| open != name));
+        let again =
+            group.and_then(|g| g.parts.get(name)).is_some_and(|part| Part::times(&part.entered, p.rank) > 1);
+        match name {
+            Name { members, .. } if members.len() == 1 => "mpich-1.2.barrier.single",
+            Name { kind: Kind::Node, .. } => "mpich-1.2.barrier.node",
+            _ if others => "mpich-1.2.barrier.several-open",
+            _ if again => "mpich-1.2.barrier.again",
+            _ => "mpich-1.2.barrier.released",
+        }
+    }
+
+    /// Brings the request that this answers to the front: in PMI-1.2 others are answered while a process is in a barrier.
+    pub(super) fn put_first(&mut self, p: Proc, op: Operation) {
+        let rank = self.rank(p);
+        if !rank.version.has_group_barriers() {
+            return;
+        }
+        let is_barrier = |pending: &Pending| pending.op() == Some(Operation::Barrier);
+        let wanted =
+            rank.pending.iter().position(|pending| is_barrier(pending) == (op == Operation::Barrier));
+        if let Some(pending) = wanted.and_then(|at| rank.pending.remove(at)) {
+            rank.pending.push_front(pending);
+        }
+    }
+
+    /// Whether requests have no answer that a further one has to wait for.
+    pub(super) fn waits(&mut self, p: Proc, op: Operation) -> bool {
+        let rank = self.rank(p);
+        let blocks = matches!(op, Operation::Spawn | Operation::Finalize);
+        if !rank.version.has_group_barriers() || blocks {
+            return !rank.pending.is_empty() || !rank.open.is_empty();
+        }
+        rank.pending.iter().any(|pending| pending.op() != Some(Operation::Barrier))
+    }
+
+    /// A group is named where PMI-1.2 was not negotiated.
+    pub(super) fn group_not_negotiated(&mut self, p: Proc, used: Version, line: &[u8]) {
+        // To a server of 1.1 it is a key that RFC 13 does not have.
+        self.group(p.group).may_abort = true;
+        let expected = format!("no group in version {used}");
+        self.client_misuse(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
+    }
+
+    /// Reports a value that a process must know, as it left a barrier of a group with who put it.
+    pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
+        let expected = format!("the value of {}, which a process of the group had put before", show(key));
+        self.server_error(p, "mpich-1.2.barrier.visible", expected, Seen::message(line));
+    }
+}

@@ -1,0 +1,148 @@
+//! Barriers of a part of a process group: the `group` of PMI-1.2's `barrier_in`.
+//!
+//! RFC 13 knows neither `group` nor the `tag` of `barrier_out`. MPICH's table of messages for 1.2 has both as text; what the text
+//! says is what MPICH's client writes: `WORLD`, `NODE` or a list of ranks, and behind a colon the number that the answer carries.
+
+use std::fmt;
+
+use crate::grammar::parse_uint;
+use thiserror::Error;
+
+/// A barrier of PMI-1.2, as `group` names it. It borrows the text, however long the list of ranks is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GroupBarrier<'a> {
+    /// Who has to enter it.
+    pub members: Members<'a>,
+    /// What `barrier_out` carries, by which barriers that are open on one connection are told apart; 0 where nothing is said.
+    pub tag: u64,
+}
+
+/// Who has to enter a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Members<'a> {
+    /// All processes of the process group.
+    World,
+    /// Those on the node of the process that asks.
+    Node,
+    /// These ranks.
+    Ranks(RankList<'a>),
+}
+
+/// One rank or more, in the order in which they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RankList<'a>(&'a [u8]);
+
+/// Why a text names no barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum GroupError {
+    /// What stands before the colon.
+    #[error("the group is neither WORLD, NODE nor a list of ranks")]
+    Members,
+    /// What stands behind the colon.
+    #[error("the tag of the group is not an unsigned integer")]
+    Tag,
+}
+
+impl GroupBarrier<'static> {
+    /// That of a `barrier_in` which names no group.
+    pub const PLAIN: Self = Self { members: Members::World, tag: 0 };
+}
+
+impl<'a> GroupBarrier<'a> {
+    /// Reads the value of `group`. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`GroupError`].
+    pub fn parse(group: &'a [u8]) -> Result<Self, GroupError> {
+        let colon = group.iter().position(|byte| *byte == b':');
+        let (members, tag) = match colon {
+            Some(at) => (&group[..at], parse_uint(&group[at + 1..]).ok_or(GroupError::Tag)?),
+            None => (group, 0),
+        };
+        let members = match members {
+            b"WORLD" => Members::World,
+            b"NODE" => Members::Node,
+            list if list.split(|byte| *byte == b',').all(|rank| rank_of(rank).is_some()) => {
+                Members::Ranks(RankList(list))
+            }
+            _ => return Err(GroupError::Members),
+        };
+        Ok(Self { members, tag })
+    }
+}
+
+impl<'a> RankList<'a> {
+    /// The ranks.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        // They were read before the list was made.
+        self.0.split(|byte| *byte == b',').filter_map(rank_of)
+    }
+}
+
+fn rank_of(text: &[u8]) -> Option<u32> {
+    parse_uint(text).and_then(|rank| u32::try_from(rank).ok())
+}
+
+impl fmt::Display for GroupBarrier<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.members {
+            Members::World => f.write_str("WORLD")?,
+            Members::Node => f.write_str("NODE")?,
+            Members::Ranks(RankList(list)) => f.write_str(&String::from_utf8_lossy(list))?,
+        }
+        if self.tag == 0 { Ok(()) } else { write!(f, ":{}", self.tag) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Prng;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("WORLD", "WORLD", 0)]
+    #[case("WORLD:7", "WORLD:7", 7)]
+    #[case("NODE:0", "NODE", 0)]
+    #[case("0,1:42", "0,1:42", 42)]
+    #[case("3", "3", 0)]
+    #[case("10,2,2147483647:2147483647", "10,2,2147483647:2147483647", 2_147_483_647)]
+    fn groups_are_read_and_written(#[case] text: &str, #[case] shown: &str, #[case] tag: u64) {
+        let barrier = GroupBarrier::parse(text.as_bytes()).unwrap();
+        assert_eq!((barrier.to_string().as_str(), barrier.tag), (shown, tag));
+    }
+
+    #[rstest]
+    #[case("", GroupError::Members)]
+    #[case(":7", GroupError::Members)]
+    #[case("world", GroupError::Members)]
+    #[case("WORLDS", GroupError::Members)]
+    #[case("0,", GroupError::Members)]
+    #[case("0,,1", GroupError::Members)]
+    #[case("-1", GroupError::Members)]
+    #[case("0-3", GroupError::Members)]
+    #[case("4294967296", GroupError::Members)]
+    #[case("WORLD:", GroupError::Tag)]
+    #[case("WORLD:-1", GroupError::Tag)]
+    #[case("0,1:1:2", GroupError::Tag)]
+    #[case("NODE:18446744073709551616", GroupError::Tag)]
+    fn what_is_no_group_is_told(#[case] text: &str, #[case] error: GroupError) {
+        assert_eq!(GroupBarrier::parse(text.as_bytes()), Err(error));
+    }
+
+    #[test]
+    fn the_ranks_of_a_list_are_those_that_were_written() {
+        let mut prng = Prng(12);
+        for _ in 0..2000 {
+            let ranks: Vec<u32> = (0..1 + prng.below(9)).map(|_| prng.next() as u32).collect();
+            let text = ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let Ok(GroupBarrier { members: Members::Ranks(list), tag: 0 }) =
+                GroupBarrier::parse(text.as_bytes())
+            else {
+                panic!("{text} is a list");
+            };
+            assert_eq!(list.iter().collect::<Vec<_>>(), ranks);
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! What the reference server of PMI-2 must do, thought out a second time from the draft and the choices that the server's
 //! documentation names. Shares no code with the server; holds indices where the server holds bytes.
 
-use crate::pmi2_ops::{ATTRIBUTES, KEYS, LONG, NAMES, Op, PORTS, SPAWN_MAX, VALUES};
+use std::collections::BTreeMap;
+
+use crate::pmi2_ops::{ATTRIBUTES, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);
@@ -56,6 +58,8 @@ struct Group {
     first: u32,
     spawner: Option<u32>,
     kvs: [Option<Value>; KEYS.len()],
+    /// What its processes have brought of other jobs, by job and key.
+    brought: [[Option<u8>; KEYS.len()]; 4],
     /// By node and key.
     attributes: [[Option<u8>; KEYS.len()]; 4],
     dead: bool,
@@ -72,17 +76,9 @@ pub(crate) struct Model {
     pub(crate) due: Vec<Expected>,
 }
 
-fn text_of(value: u8) -> String {
-    if VALUES[usize::from(value)] == "long" {
-        "x".repeat(LONG)
-    } else {
-        VALUES[usize::from(value)].to_owned()
-    }
-}
-
 /// Whether a pair is within the limits of the draft.
 fn fits(key: u8, value: u8) -> bool {
-    KEYS[usize::from(key)].len() <= 64 && text_of(value).len() <= 1024
+    KEYS[usize::from(key)].len() <= 64 && value_of(value).len() <= 1024
 }
 
 fn doubled(text: &str) -> String {
@@ -109,6 +105,7 @@ impl Model {
             first,
             spawner,
             kvs: [None; KEYS.len()],
+            brought: [[None; KEYS.len()]; 4],
             attributes: [[None; KEYS.len()]; 4],
             dead: false,
         });
@@ -196,6 +193,48 @@ impl Model {
         self.process(who).phase == Phase::New
     }
 
+    /// Whether a process may make a request that has this thread now.
+    pub(crate) fn is_welcome(&self, who: Who, thrid: Option<u8>) -> bool {
+        let process = self.process(who);
+        let waits = process.waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
+        process.phase == Phase::Joined && !waits
+    }
+
+    /// A message has arrived that is none where it stands.
+    pub(crate) fn refused(&mut self, who: Who) {
+        if !self.is_gone(who) {
+            self.abort(who, 1);
+        }
+    }
+
+    /// The job whose values a process reads, if it may.
+    fn readable(&self, who: Who, job: Option<u8>) -> Option<usize> {
+        let own = who.0 as usize;
+        if job.is_none_or(|job| usize::from(job) == own) {
+            return Some(own);
+        }
+        let other = job.filter(|job| {
+            self.process(who).connected.contains(job)
+                && self.groups.get(usize::from(*job)).is_some_and(|group| !group.dead)
+        });
+        other.map(usize::from)
+    }
+
+    /// What a process reads of a job: what that has itself, else what was brought of it.
+    fn value(&self, who: Who, of: usize, job: Option<u8>, key: usize) -> Option<String> {
+        let brought = || self.groups[who.0 as usize].brought[usize::from(job?)][key].map(value_of);
+        match self.groups[of].kvs[key] {
+            Some(Value::Put(value)) => Some(value_of(value)),
+            Some(Value::Preput) => Some("pre".to_owned()),
+            None => brought(),
+        }
+    }
+
+    fn part(&mut self, to: Who, thrid: Option<u8>, name: &str, fields: &str) {
+        let text = format!("cmd={name}-response;{}{fields}", told(thrid));
+        self.due.push(Expected::Send { to, ok: true, line: false, text });
+    }
+
     /// A request has arrived.
     pub(crate) fn request(&mut self, who: Who, op: Op, thrid: Option<u8>) {
         if self.is_gone(who) {
@@ -215,13 +254,13 @@ impl Model {
             Op::Junk(_) => return self.abort(who, 1),
             _ => {}
         }
-        let waits = self.process(who).waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
         let joined = matches!(phase, Phase::Joined);
+        let waits = joined && !self.is_welcome(who, thrid);
         match op {
             Op::Abort(code) if matches!(phase, Phase::Joined | Phase::Offered) => {
                 return self.abort(who, code.map_or(1, i64::from));
             }
-            _ if waits && phase != Phase::Left => return self.abort(who, 1),
+            _ if waits => return self.abort(who, 1),
             Op::Fullinit if phase == Phase::Offered => {}
             Op::Fullinit => return self.abort(who, 1),
             _ if joined => {}
@@ -280,18 +319,36 @@ impl Model {
                 }
             }
             Op::Get { key, job } => {
-                let own = job.is_none_or(|job| usize::from(job) == group);
-                let other = job.filter(|job| {
-                    self.process(who).connected.contains(job)
-                        && self.groups.get(usize::from(*job)).is_some_and(|group| !group.dead)
-                });
-                let of = if own { Some(group) } else { other.map(usize::from) };
-                let Some(of) = of else { return self.refuse(who, thrid, "kvs-get", 1) };
-                let value = self.groups[of].kvs[usize::from(key)].map(|value| match value {
-                    Value::Put(value) => text_of(value),
-                    Value::Preput => "pre".to_owned(),
-                });
+                let Some(of) = self.readable(who, job) else { return self.refuse(who, thrid, "kvs-get", 1) };
+                let value = self.value(who, of, job, usize::from(key));
                 self.found(who, thrid, "kvs-get", value);
+            }
+            Op::Getall(job) => {
+                let Some(of) = self.readable(who, Some(job)) else {
+                    return self.refuse(who, thrid, "kvs-getall", 1);
+                };
+                let value = |key| Some((KEYS[key], self.value(who, of, Some(job), key)?));
+                let mut pairs: BTreeMap<_, _> = (0..KEYS.len()).filter_map(value).collect();
+                // It stands there as it does in PMI-1.
+                pairs.insert(ATTRIBUTES[0], self.mapping(of as u32));
+                self.part(who, thrid, "kvs-getall-paircount", &format!("npair={};", pairs.len()));
+                for (key, value) in pairs {
+                    let pair = format!("key={};val={};", doubled(key), doubled(&value));
+                    self.part(who, thrid, "kvs-getall-pair", &pair);
+                }
+                self.answer(who, thrid, "kvs-getall", "");
+            }
+            Op::Putall { job, .. } => {
+                let pairs = op.pairs();
+                // A job needs no help with its own values.
+                let other = self.readable(who, Some(job)).is_some_and(|of| of != group);
+                if !other || !pairs.iter().all(|(key, value)| fits(*key, *value)) {
+                    return self.refuse(who, thrid, "kvs-putall", 1);
+                }
+                for (key, value) in pairs {
+                    self.groups[group].brought[usize::from(job)][usize::from(key)] = Some(value);
+                }
+                self.answer(who, thrid, "kvs-putall", "");
             }
             Op::Fence => {
                 self.process_mut(who).waits.push((thrid, Waits::Fence));
@@ -311,7 +368,7 @@ impl Model {
                 if wait && value.is_none() {
                     self.process_mut(who).waits.push((thrid, Waits::Attribute(key)));
                 } else {
-                    self.found(who, thrid, "info-getnodeattr", value.map(text_of));
+                    self.found(who, thrid, "info-getnodeattr", value.map(value_of));
                 }
             }
             Op::JobAttribute(key) => {
@@ -377,7 +434,7 @@ impl Model {
                 self.process(to).waits.iter().partition(|(_, waits)| *waits == Waits::Attribute(key));
             self.process_mut(to).waits = rest;
             for (thrid, _) in released {
-                self.found(to, thrid, "info-getnodeattr", Some(text_of(value)));
+                self.found(to, thrid, "info-getnodeattr", Some(value_of(value)));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The reference server of PMI-2 under operations of one to four ranks, and of those that they spawn, against
 //! [`crate::pmi2_model`].
 //!
-//! Input: a byte for the number of ranks and nodes, then four bytes for each step: who, what, its arguments, its thread and how it
-//! is written.
+//! Input: a byte for the number of ranks and nodes, then four bytes for each step: who and whether it comes in several messages, what,
+//! its arguments, its thread and how it is written.
 
 use arbitrary::Unstructured;
 use pmi_reference::{Action, Config, GroupSpec, Server};
@@ -82,8 +82,20 @@ pub(crate) enum Op {
         second: Option<u8>,
         key: Option<u8>,
     },
+    /// All pairs of a job.
+    Getall(u8),
+    /// Two pairs of a job, or none.
+    Putall {
+        job: u8,
+        pairs: bool,
+        key: u8,
+        value: u8,
+    },
     Junk(u8),
 }
+
+/// The thread that asks for something between two messages of another's command.
+const BETWEEN: u8 = 9;
 
 impl Op {
     fn of(what: u8, detail: u8) -> Self {
@@ -111,20 +123,85 @@ impl Op {
                 second: (low & 4 == 4).then_some(high & 3),
                 key: (detail >= 128).then_some(high % KEYS.len() as u8),
             },
+            30 if detail & 64 == 0 => Self::Getall(low & 3),
+            30 => {
+                Self::Putall { job: low & 3, pairs: detail >= 128, key: high % KEYS.len() as u8, value: low }
+            }
             _ => Self::Junk(low),
         }
     }
 
-    /// Its body, written here by hand, so that server and model meet the wire and not each other's code; the offer as the line it
-    /// is.
-    fn bytes(self, thrid: Option<u8>) -> Vec<u8> {
+    /// Its messages, written here by hand, so that server and model meet the wire and not each other's code; the offer as the line
+    /// that it is.
+    fn messages(self, thrid: Option<u8>, several: bool) -> Vec<Vec<u8>> {
+        let tie = thrid.map_or(String::new(), |thrid| format!("thrid={thrid};"));
+        let written = |tuples: &[(&str, String)]| -> String {
+            tuples.iter().map(|(key, value)| format!("{key}={};", value.replace(';', ";;"))).collect()
+        };
+        let (cmd, tuples) = match self {
+            Self::Offer => return vec![b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()],
+            Self::Junk(body) => return vec![framed(JUNK[usize::from(body)].as_bytes())],
+            Self::Putall { .. } => return self.putall(&tie, &written),
+            Self::Spawn { .. } if several => return self.spawn_in_series(&tie, &written),
+            _ => self.tuples(),
+        };
+        // Between two tuples, the command itself among them.
+        let half = tuples.len() / 2;
+        if !several || tuples.is_empty() {
+            return vec![framed(format!("cmd={cmd};{tie}{}", written(&tuples)).as_bytes())];
+        }
+        let first = format!("cmd={cmd};{tie}{}concat=c;", written(&tuples[..half]));
+        let second = format!("cmd=concat;concatid=c;{tie}{}", written(&tuples[half..]));
+        vec![framed(first.as_bytes()), framed(second.as_bytes())]
+    }
+
+    fn putall(self, tie: &str, written: &dyn Fn(&[(&str, String)]) -> String) -> Vec<Vec<u8>> {
+        let Self::Putall { job, .. } = self else { return Vec::new() };
+        let pairs = self.pairs();
+        let head = [("jobid", format!("kvs-{job}")), ("npair", pairs.len().to_string())];
+        let mut messages = vec![format!("cmd=kvs-putall;{tie}{}", written(&head))];
+        for (key, value) in pairs {
+            let pair = [("key", KEYS[usize::from(key)].to_owned()), ("val", value_of(value))];
+            messages.push(format!("cmd=kvs-putall-pair;{tie}{}", written(&pair)));
+        }
+        messages.iter().map(|body| framed(body.as_bytes())).collect()
+    }
+
+    /// The pairs that a putall brings.
+    pub(crate) fn pairs(self) -> Vec<(u8, u8)> {
+        match self {
+            Self::Putall { pairs: true, key, value, .. } => {
+                vec![(key, value), ((key + 1) % KEYS.len() as u8, (value + 1) % VALUES.len() as u8)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn spawn_in_series(self, tie: &str, written: &dyn Fn(&[(&str, String)]) -> String) -> Vec<Vec<u8>> {
+        let Self::Spawn { first, second, key } = self else { return Vec::new() };
+        let programs: Vec<u8> = [Some(first), second].into_iter().flatten().collect();
+        let mut head = vec![("ncmds", programs.len().to_string())];
+        head.push(("preputcount", u8::from(key.is_some()).to_string()));
+        if let Some(key) = key {
+            head.extend([("ppkey0", KEYS[usize::from(key)].to_owned()), ("ppval0", "pre".to_owned())]);
+        }
+        let mut messages = vec![format!("cmd=spawn;{tie}{}", written(&head))];
+        for processes in programs {
+            messages.push(format!("cmd=spawn-cmd;{tie}maxprocs={processes};argc=2;argv0=x;argv1=y;"));
+        }
+        messages.iter().map(|body| framed(body.as_bytes())).collect()
+    }
+
+    /// Its command and what it says besides.
+    fn tuples(self) -> (&'static str, Vec<(&'static str, String)>) {
         let mut tuples: Vec<(&str, String)> = Vec::new();
         let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
-        let value =
-            |at: u8| if VALUES[usize::from(at)] == "long" { "x".repeat(LONG) } else { text(&VALUES, at) };
         let cmd = match self {
-            Self::Offer => return b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec(),
-            Self::Junk(body) => return framed(text(&JUNK, body).as_bytes()),
+            Self::Offer | Self::Junk(_) | Self::Putall { .. } => "",
+            Self::Getall(job) => {
+                tuples.push(("jobid", format!("kvs-{job}")));
+                "kvs-getall"
+            }
             Self::Fullinit => {
                 tuples.push(("pmijobid", "job".into()));
                 "fullinit"
@@ -140,7 +217,7 @@ impl Op {
                 if matches!(self, Self::Connect(_)) { "job-connect" } else { "job-disconnect" }
             }
             Self::Put { key, value: at } | Self::PutNode { key, value: at } => {
-                tuples.extend([("key", text(&KEYS, key)), ("value", value(at))]);
+                tuples.extend([("key", text(&KEYS, key)), ("value", value_of(at))]);
                 if matches!(self, Self::Put { .. }) { "kvs-put" } else { "info-putnodeattr" }
             }
             Self::Get { key, job } => {
@@ -184,13 +261,12 @@ impl Op {
                 "spawn"
             }
         };
-        let mut body = format!("cmd={cmd};");
-        let thrid = thrid.map(|thrid| ("thrid", thrid.to_string()));
-        for (key, value) in thrid.into_iter().chain(tuples) {
-            body += &format!("{key}={};", value.replace(';', ";;"));
-        }
-        framed(body.as_bytes())
+        (cmd, tuples)
     }
+}
+
+pub(crate) fn value_of(at: u8) -> String {
+    if VALUES[usize::from(at)] == "long" { "x".repeat(LONG) } else { VALUES[usize::from(at)].to_owned() }
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
@@ -211,7 +287,7 @@ pub fn run(data: &[u8]) {
     if head & 0x80 == 0 {
         for rank in 0..size {
             for op in [Op::Offer, Op::Fullinit] {
-                send(&mut server, &mut model, (0, rank), op, None, 0);
+                send(&mut server, &mut model, (0, rank), op, None, How::default());
                 compare(&mut server, &mut model);
             }
         }
@@ -220,7 +296,8 @@ pub fn run(data: &[u8]) {
         u.bytes(4).map(|bytes| <&[u8; 4]>::try_from(bytes).expect("so many"))
     {
         let group = u32::from(who >> 4) % model.groups().min(GROUPS);
-        let who = (group, u32::from(who & 0xf) % model.size(group));
+        let several = who & 8 == 8;
+        let who = (group, u32::from(who & 7) % model.size(group));
         let state = model.state(who);
         match what >> 5 {
             6 => {
@@ -237,7 +314,8 @@ pub fn run(data: &[u8]) {
             _ => {
                 let thrid = (how & 4 == 4).then_some(how & 3);
                 let op = if model.is_new(who) { Op::Offer } else { Op::of(what, detail) };
-                send(&mut server, &mut model, who, op, thrid, how >> 3);
+                let how = How { several, between: how & 0x80 == 0x80, cut: how >> 3 & 15 };
+                send(&mut server, &mut model, who, op, thrid, how);
             }
         }
         let outcome = match model.due.last() {
@@ -252,17 +330,54 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A process writes a request, at once or in two pieces.
-fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, cut: u8) {
-    let bytes = op.bytes(thrid);
-    let (first, second) = bytes.split_at(usize::from(cut).min(bytes.len()));
+/// How a request is written.
+#[derive(Debug, Clone, Copy, Default)]
+struct How {
+    /// In several messages, where it may come so.
+    several: bool,
+    /// Another thread asks for something behind the first of them.
+    between: bool,
+    /// Where the last of them is cut in two pieces.
+    cut: u8,
+}
+
+/// A process writes a request.
+fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, how: How) {
+    let mut messages = op.messages(thrid, how.several);
+    let last = messages.pop().unwrap_or_default();
+    let mut broken = false;
+    if let Some((first, rest)) = messages.split_first() {
+        server.receive(proc(who), first);
+        let is_series = matches!(op, Op::Spawn { .. } | Op::Putall { .. });
+        // What begins a series must be welcome by itself, a piece of a command is looked at when all of it is there.
+        if is_series && !model.is_welcome(who, thrid) {
+            broken = true;
+            model.refused(who);
+        }
+        if how.between && !broken {
+            let ask = Op::JobGetid.messages(Some(BETWEEN), false).remove(0);
+            server.receive(proc(who), &ask);
+            // The messages of a spawn follow each other.
+            if matches!(op, Op::Spawn { .. }) {
+                broken = true;
+                model.refused(who);
+            } else {
+                model.request(who, Op::JobGetid, Some(BETWEEN));
+            }
+        }
+        compare(server, model);
+        rest.iter().for_each(|message| server.receive(proc(who), message));
+    }
+    let (first, second) = last.split_at(usize::from(how.cut).min(last.len()));
     server.receive(proc(who), first);
     // That a line is no frame shows in its first bytes.
     if op != Op::Offer && !second.is_empty() {
         assert_eq!(server.next_action(), None, "half a request");
     }
     server.receive(proc(who), second);
-    model.request(who, op, thrid);
+    if !broken {
+        model.request(who, op, thrid);
+    }
 }
 
 /// Holds what the server does against what is due.

@@ -124,6 +124,12 @@ impl ProcessMapping {
         Self { blocks }
     }
 
+    /// The form in which MPICH writes it since 4.1: a node with one process as its number alone, and what is repeated once, with how
+    /// often it stands there. [`MappingForm::classify`] reads it.
+    pub fn mpich(&self) -> impl fmt::Display + use<'_> {
+        MpichForm(&self.blocks)
+    }
+
     /// The ranks covered up to the first node whose id does not fit 32 bits.
     fn covered(&self) -> u64 {
         let mut covered = 0u64;
@@ -171,6 +177,52 @@ impl fmt::Display for ProcessMapping {
         f.write_str("(vector")?;
         for Block { first_node, nodes, ppn } in &self.blocks {
             write!(f, ",({first_node},{nodes},{ppn})")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Most blocks that are looked at for a repetition, so that a long mapping is written in time.
+const LONGEST_PERIOD: usize = 64;
+
+struct MpichForm<'a>(&'a [Block]);
+
+impl MpichForm<'_> {
+    /// The length of what is repeated here, and how often: what covers the most.
+    fn repetition(rest: &[Block]) -> Option<(usize, usize)> {
+        let times = |period: usize| {
+            let first = &rest[..period];
+            (period, rest.chunks(period).take_while(|chunk| *chunk == first).count())
+        };
+        let periods = (1..=(rest.len() / 2).min(LONGEST_PERIOD)).map(times).filter(|(_, times)| *times > 1);
+        periods.rev().max_by_key(|(period, times)| period * times)
+    }
+}
+
+impl fmt::Display for MpichForm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let block = |f: &mut fmt::Formatter<'_>, block: &Block| match block {
+            Block { first_node, nodes: 1, ppn: 1 } => write!(f, "{first_node}"),
+            Block { first_node, nodes, ppn } => write!(f, "({first_node},{nodes},{ppn})"),
+        };
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        f.write_str("(vector")?;
+        let mut at = 0;
+        while at < self.0.len() {
+            f.write_str(",")?;
+            let repeated = Self::repetition(&self.0[at..]);
+            let (period, times) = repeated.unwrap_or((1, 1));
+            f.write_str(if repeated.is_some() { "[" } else { "" })?;
+            for (number, each) in self.0[at..at + period].iter().enumerate() {
+                f.write_str(if number > 0 { "," } else { "" })?;
+                block(f, each)?;
+            }
+            if repeated.is_some() {
+                write!(f, "]x{times}")?;
+            }
+            at += period * times;
         }
         f.write_str(")")
     }
@@ -368,6 +420,36 @@ mod tests {
             let expected = MappingForm::Mpich(ProcessMapping::parse(blocks.as_bytes()).unwrap());
             assert_eq!(MappingForm::classify(form.as_bytes()), expected, "{form}");
         }
+    }
+
+    // What Hydra 4.3.2 and 5.0.2 write for these placements.
+    #[rstest]
+    #[case(&[0], "(vector,0)")]
+    #[case(&[0, 1], "(vector,(0,2,1))")]
+    #[case(&[0, 1, 0, 1], "(vector,[(0,2,1)]x2)")]
+    #[case(&[0, 1, 0, 1, 0, 1, 0], "(vector,[(0,2,1)]x3,0)")]
+    #[case(&[0, 0, 1, 2], "(vector,(0,1,2),(1,2,1))")]
+    #[case(&[0, 0, 1, 2, 0, 0], "(vector,(0,1,2),(1,2,1),(0,1,2))")]
+    #[case(&[0, 0, 1, 2, 0, 0, 1], "(vector,(0,1,2),(1,2,1),(0,1,2),1)")]
+    fn mpich_writes_what_is_repeated_once(#[case] nodes: &[u32], #[case] text: &str) {
+        let mapping = ProcessMapping::compress(nodes);
+        assert_eq!(mapping.mpich().to_string(), text);
+    }
+
+    #[test]
+    fn what_is_written_in_mpich_form_expands_to_the_same_nodes() {
+        let mut prng = Prng(41);
+        for _ in 0..2000 {
+            let round: Vec<u32> = (0..1 + prng.below(7)).map(|_| prng.below(4) as u32).collect();
+            let nodes: Vec<u32> = round.iter().copied().cycle().take(1 + prng.below(40) as usize).collect();
+            let text = ProcessMapping::compress(&nodes).mpich().to_string();
+            let (MappingForm::Rfc(read) | MappingForm::Mpich(read)) = MappingForm::classify(text.as_bytes())
+            else {
+                panic!("{text} is no mapping");
+            };
+            assert_eq!(read.expand(nodes.len() as u32), Ok(nodes), "{text}");
+        }
+        assert_eq!(ProcessMapping { blocks: Vec::new() }.mpich().to_string(), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The process mapping.
 
-use pmi_wire::Operation as Op;
+use pmi_wire::{MappingForm, Operation as Op};
 
 use super::row::{Fault, fault};
 use crate::behaviour::{Effect, Replies, ReplyKind, When};
@@ -56,6 +56,29 @@ pub(super) const FAULTS: &[Fault] = &[
         &["rfc13.mapping.empty-when-too-long", "rfc13.mapping.format"],
         "the mapping is empty though it would fit",
         Effect::Mapping(|m, _| m.clear()),
+        When::Always,
+    ),
+    fault(
+        "mapping-mpich",
+        &["rfc13.mapping.format"],
+        "the mapping is written as MPICH does since 4.1: a rank alone on its node is the number of the node",
+        Effect::Mapping(|m, _| {
+            if let MappingForm::Rfc(mapping) = MappingForm::classify(m) {
+                *m = mapping.mpich().to_string().into_bytes();
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "mapping-mpich-repeated",
+        &["rfc13.mapping.format"],
+        "the mapping is written with MPICH's repetitions, one for each node",
+        Effect::Mapping(|m, s| {
+            let nodes = pmi_wire::place(s.size, s.nodes);
+            let ranks = |run: &[u32]| format!("[{}]x{}", run[0], run.len());
+            let runs: Vec<String> = nodes.chunk_by(|a, b| a == b).map(ranks).collect();
+            replace(m, &format!("(vector,{})", runs.join(",")));
+        }),
         When::Always,
     ),
     fault(

@@ -94,6 +94,9 @@ pub(crate) enum Op {
     Junk(u8),
 }
 
+/// Writes tuples.
+type Written<'a> = dyn Fn(&[(&str, String)]) -> String + 'a;
+
 /// The thread that asks for something between two messages of another's command.
 const BETWEEN: u8 = 9;
 
@@ -155,7 +158,7 @@ impl Op {
         vec![framed(first.as_bytes()), framed(second.as_bytes())]
     }
 
-    fn putall(self, tie: &str, written: &dyn Fn(&[(&str, String)]) -> String) -> Vec<Vec<u8>> {
+    fn putall(self, tie: &str, written: &Written<'_>) -> Vec<Vec<u8>> {
         let Self::Putall { job, .. } = self else { return Vec::new() };
         let pairs = self.pairs();
         let head = [("jobid", format!("kvs-{job}")), ("npair", pairs.len().to_string())];
@@ -177,7 +180,7 @@ impl Op {
         }
     }
 
-    fn spawn_in_series(self, tie: &str, written: &dyn Fn(&[(&str, String)]) -> String) -> Vec<Vec<u8>> {
+    fn spawn_in_series(self, tie: &str, written: &Written<'_>) -> Vec<Vec<u8>> {
         let Self::Spawn { first, second, key } = self else { return Vec::new() };
         let programs: Vec<u8> = [Some(first), second].into_iter().flatten().collect();
         let mut head = vec![("ncmds", programs.len().to_string())];

@@ -277,9 +277,17 @@ impl Conversation {
             // What ends a block is no tuple.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
+        let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };
         let link = self.link(Proc::proxy(proxy));
         if link.lines.len() < LINES_LIMIT {
-            link.lines.push_back(Message { seq, request: Some(id), framing: Framing::Lines, text });
+            link.lines.push_back(Message { seq, request: Some(id), framing, text });
         }
     }
+}
+
+/// Whether what a proxy has passed on is the body of a frame of PMI-2, and no line.
+pub(crate) fn is_passed_frame(text: &[u8]) -> bool {
+    let name =
+        text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));
+    name.is_some_and(|name| pmi2::Command::from_name(name).is_some())
 }

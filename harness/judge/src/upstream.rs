@@ -5,9 +5,11 @@
 //! are in it. What an upstream says by a scenario's order may be wrong on purpose; a proxy is held to it all the same, as
 //! far as it says one thing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::place;
+use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Framer, Message, Request, ValueReading, grammar};
 
 use crate::bytes::LINE_LIMIT;
@@ -55,8 +57,8 @@ struct Client {
     irregular: bool,
     /// It has sent lines that the proxy may read in another way than this monitor.
     illegible: bool,
-    /// It has negotiated PMI-2. What is passed on of that is not held against the requests of the clients.
-    speaks_frames: bool,
+    /// It has negotiated PMI-2.
+    frames: Option<Box<Frames>>,
 }
 
 impl Default for Client {
@@ -72,7 +74,7 @@ impl Default for Client {
             passed: None,
             irregular: false,
             illegible: false,
-            speaks_frames: false,
+            frames: None,
         }
     }
 }
@@ -214,8 +216,8 @@ impl UpstreamMonitor {
 
     fn client_wrote(&mut self, proc: Proc, bytes: &[u8]) {
         let client = self.client(proc);
-        if client.speaks_frames {
-            return;
+        if let Some(frames) = &mut client.frames {
+            return frames.asks(bytes);
         }
         client.to_server.push(bytes);
         let mut lines = Vec::new();
@@ -230,8 +232,9 @@ impl UpstreamMonitor {
 
     fn server_wrote(&mut self, proc: Proc, bytes: &[u8]) {
         let client = self.client(proc);
-        if client.speaks_frames {
-            return;
+        if let Some(frames) = &mut client.frames {
+            let answers = frames.answers(bytes);
+            return answers.into_iter().for_each(|(id, body)| self.answered_in_frame(proc, id, &body));
         }
         client.from_server.push(bytes);
         let mut lines = Vec::new();
@@ -241,7 +244,9 @@ impl UpstreamMonitor {
         let takes = |line: &Vec<u8>| {
             command(line) == b"response_to_init" && get(line, "pmi_version") == Some(b"2") && is_success(line)
         };
-        client.speaks_frames = lines.iter().any(takes);
+        if lines.iter().any(takes) {
+            client.frames = Some(Box::default());
+        }
         for line in lines {
             self.answered(proc, &line);
         }
@@ -293,8 +298,8 @@ impl UpstreamMonitor {
     }
 
     fn passed_on(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
-        if self.clients.iter().any(|(proc, client)| proc.group == group && client.speaks_frames) {
-            return;
+        if self.clients.iter().any(|(proc, client)| proc.group == group && client.frames.is_some()) {
+            return self.requested_in_frame(group, proxy, id, text);
         }
         match command(text) {
             b"mput" => self.flushed(group, proxy, text),
@@ -423,6 +428,176 @@ impl UpstreamMonitor {
         let id = if known { "hydra.upstream.requests-kept" } else { "hydra.upstream.unknown-kept" };
         self.find(Proc::proxy(proxy), id, expected, show(text));
     }
+}
+
+// ----- PMI-2 -------------------------------------------------------------------------------------------------------
+
+/// A request of PMI-2 that has no answer yet.
+#[derive(Debug)]
+struct Pending {
+    body: Vec<u8>,
+    thrid: Option<Vec<u8>>,
+    /// Number of that request on the other side.
+    passed: Option<u64>,
+}
+
+/// What a process and its proxy say to each other in PMI-2.
+#[derive(Debug)]
+struct Frames {
+    to_server: Framer,
+    from_server: Framer,
+    pending: Vec<Pending>,
+    /// Something was said that the proxy may read in another way than this monitor, or in an order that tells nothing.
+    blurred: bool,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        let framer = || Framer::new(LINE_LIMIT);
+        Self { to_server: framer(), from_server: framer(), pending: Vec::new(), blurred: false }
+    }
+}
+
+impl Frames {
+    fn asks(&mut self, bytes: &[u8]) {
+        self.to_server.push(bytes);
+        while let Some(frame) = self.to_server.next_frame() {
+            let request = frame.ok().filter(|body| pmi2::Request::parse(body, Semicolons::Plain).is_ok());
+            let Some(body) = request.filter(|_| self.pending.len() < PASSED_LIMIT) else {
+                self.blurred = true;
+                return;
+            };
+            let thrid = pmi2::Request::thrid(body, Semicolons::Plain).map(Cow::into_owned);
+            // Without numbers, or with the same, it cannot be told which answer belongs to which request.
+            self.blurred |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
+            self.pending.push(Pending { body: body.to_vec(), thrid, passed: None });
+        }
+    }
+
+    /// The answers that have come, each with the number of the request that it answers on the other side.
+    fn answers(&mut self, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        self.from_server.push(bytes);
+        let mut answers = Vec::new();
+        while let Some(frame) = self.from_server.next_frame() {
+            let Ok(body) = frame else {
+                self.blurred = true;
+                break;
+            };
+            let thrid = pmi2::Request::thrid(body, Semicolons::Plain);
+            let of_thread = |other: &Pending| other.thrid.as_deref() == thrid.as_deref();
+            let alone = self.pending.len() == 1;
+            let Some(at) = self.pending.iter().position(of_thread).or(alone.then_some(0)) else { continue };
+            if let Some(id) = self.pending.remove(at).passed.filter(|_| !self.blurred) {
+                answers.push((id, body.to_vec()));
+            }
+        }
+        answers
+    }
+}
+
+/// Whether a request of PMI-2 asks for the same as another, by the tuples that its command has.
+fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
+    let read = |body| pmi2::Body::parse(body, Semicolons::Plain).ok();
+    let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
+    let command = asked.cmd().and_then(pmi2::Command::from_name);
+    let keys = command.map_or(&[][..], pmi2::Command::request_keys);
+    // What it is asked for whom does not change what is asked; counts of pairs that are none may be left out.
+    let told = |key: &str| !matches!(key, "srcid" | "infokeycount") && command != Some(pmi2::Command::Spawn);
+    passed.cmd() == asked.cmd()
+        && keys.iter().filter(|key| told(key)).all(|key| passed.raw(key) == asked.raw(key))
+}
+
+/// Whether an answer of PMI-2 says what the upstream's answer said, as far as a client must find it so.
+fn same_answer(seen: &[u8], given: &[u8]) -> bool {
+    let read = |body| pmi2::Response::parse(body, Semicolons::Plain);
+    let (Ok(seen), Ok(given)) = (read(seen), read(given)) else { return true };
+    let keys = ["value", "port", "jobid"].iter().all(|key| seen.get(key) == given.get(key));
+    seen.command != given.command
+        || seen.is_found() == given.is_found() && (keys || given.is_found() != Some(true))
+}
+
+impl UpstreamMonitor {
+    fn requested_in_frame(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
+        let name = pmi2::Body::parse(text, Semicolons::Plain).ok().and_then(|body| body.cmd());
+        // A proxy says an abort for itself, or for a client that has died. What the monitor cannot read, it does not judge.
+        let Some(command) = name.and_then(pmi2::Command::from_name) else { return };
+        let served = self.served(group, proxy);
+        let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_deref());
+        // Whoever is not there yet, or has said something in the other protocol, may have asked anything.
+        let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.blurred));
+        if command == pmi2::Command::Abort || !clear {
+            return;
+        }
+        let pending = |p: &Proc| frames(p).flatten().into_iter().flat_map(|frames| &frames.pending);
+        let asking: Vec<(Proc, usize)> = served
+            .iter()
+            .flat_map(|p| pending(p).enumerate().map(move |(at, request)| (*p, at, request)))
+            .filter(|(_, _, request)| request.passed.is_none() && same_frame(text, &request.body))
+            .map(|(p, at, _)| (p, at))
+            .collect();
+        let Some((by, at)) = asking.first().copied() else {
+            let of_command =
+                |request: &&Pending| request.passed.is_none() && command_of(&request.body) == name;
+            let asked =
+                || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
+            // Only the draft has bytes of these kinds in values, and a proxy may read them in its own way.
+            if asked().any(|(_, request)| is_of_draft(&request.body)) {
+                return;
+            }
+            let other = asked().next().map(|(p, request)| (p, show(&request.body)));
+            let expected = match other {
+                Some((proc, asked)) => format!("the request of rank {proc}, {asked}"),
+                None => "only what one of its processes has asked".to_owned(),
+            };
+            return self.find(Proc::proxy(proxy), "hydra.upstream.requests-kept", expected, show(text));
+        };
+        // Of those that have asked for the same, it cannot be told whose request it is.
+        let one = asking.len() == 1;
+        if let Some(frames) = self.client(by).frames.as_deref_mut() {
+            frames.pending[at].passed = Some(if one { id } else { u64::MAX });
+        }
+        if one && self.passed.len() < PASSED_LIMIT {
+            self.passed.insert(id, Passed { by, reply: None });
+        }
+    }
+
+    fn answered_in_frame(&mut self, proc: Proc, id: u64, body: &[u8]) {
+        let Some(mine) = self.passed.get(&id) else { return };
+        let given = mine.reply.clone();
+        let told = |given: &[u8]| command_of(given) == command_of(body) && same_answer(body, given);
+        if given.as_deref().is_some_and(|given| same_answer(body, given)) {
+            return;
+        }
+        let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(told));
+        let (id, expected) = match (theirs.map(|p| p.by), given) {
+            (Some(_), Some(given)) => {
+                ("hydra.upstream.replies-routed", format!("what the upstream answered, {}", show(&given)))
+            }
+            (None, Some(given)) => {
+                ("hydra.upstream.replies-kept", format!("what the upstream answered, {}", show(&given)))
+            }
+            (Some(by), None) => {
+                let what = "the answer to its own request, which the upstream has not given";
+                (
+                    "hydra.upstream.replies-routed",
+                    format!("{what}; {} is the answer to rank {by}", show(body)),
+                )
+            }
+            // A proxy may answer by itself what it has passed on.
+            (None, None) => return,
+        };
+        self.find(proc, id, expected, show(body));
+    }
+}
+
+/// Whether a body has semicolons in its values, or bytes that are no visible letters.
+fn is_of_draft(body: &[u8]) -> bool {
+    body.windows(2).any(|two| two == b";;") || body.iter().any(|b| !(b' '..=b'~').contains(b))
+}
+
+/// The command of a body.
+fn command_of(body: &[u8]) -> Option<&[u8]> {
+    pmi2::Body::parse(body, Semicolons::Plain).ok().and_then(|body| body.cmd())
 }
 
 impl Client {
@@ -609,6 +784,97 @@ mod tests {
     ])]
     fn a_bad_proxy_is_found_out(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
         let found = found(lines);
+        let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
+        assert!(text.contains(told), "{text}");
+    }
+
+    /// Two ranks of one proxy that have agreed on PMI-2, and then what [`found`] has, in bodies.
+    fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
+        let mut monitor = UpstreamMonitor::default();
+        let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
+        for rank in 0..2 {
+            let proc = Proc { group: 0, rank };
+            let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
+            events.push(What::ToServer { proc, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") });
+            let taken = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0";
+            events.push(What::FromServer { proc, bytes: line(taken) });
+        }
+        let mut requests = 0;
+        for line in lines {
+            let (who, rest) = line.split_once(' ').unwrap();
+            let (way, text) = rest.split_once(' ').unwrap();
+            let frame = || Bytes(format!("{:>6}{text}", text.len()).into_bytes());
+            events.push(match (who, way) {
+                ("p", ">") => {
+                    requests += 1;
+                    let text = Bytes(text.as_bytes().to_vec());
+                    What::FromProxy { group: 0, proxy: 0, id: requests - 1, text, held: false }
+                }
+                ("p", _) => {
+                    let (id, text) = text.split_once(' ').unwrap();
+                    let (answers, text) = (id.parse().ok(), Bytes(text.as_bytes().to_vec()));
+                    What::ToProxy { group: 0, proxy: 0, answers, text, scripted: true }
+                }
+                (rank, ">") => {
+                    What::ToServer { proc: Proc { group: 0, rank: rank.parse().unwrap() }, bytes: frame() }
+                }
+                (rank, _) => {
+                    What::FromServer { proc: Proc { group: 0, rank: rank.parse().unwrap() }, bytes: frame() }
+                }
+            });
+        }
+        for (seq, what) in events.into_iter().enumerate() {
+            monitor.observe(&Event::new(seq as u64, what));
+        }
+        let told = |f: Finding| (f.requirement, format!("{} / {}", f.expected, f.seen));
+        monitor.take_findings().into_iter().map(told).collect()
+    }
+
+    #[rstest]
+    #[case::out_of_order(&[
+        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=b;",
+        "p < 1 cmd=kvs-get-response;rc=0;found=TRUE;value=vb;", "1 < cmd=kvs-get-response;rc=0;value=vb;",
+        "p < 0 cmd=kvs-get-response;rc=1;", "0 < cmd=kvs-get-response;found=FALSE;rc=0;",
+    ])]
+    #[case::answered_by_itself(&["0 > cmd=job-getid;", "0 < cmd=job-getid-response;rc=0;jobid=j;"])]
+    #[case::alike(&[
+        "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p > cmd=kvs-fence;",
+        "p < 1 cmd=kvs-fence-response;rc=0;", "0 < cmd=kvs-fence-response;rc=0;",
+    ])]
+    #[case::two_threads(&[
+        "0 > cmd=kvs-get;thrid=1;key=a;", "p > cmd=kvs-get;thrid=1;key=a;",
+        "0 > cmd=kvs-get;thrid=2;key=b;", "p > cmd=kvs-get;key=b;thrid=2;",
+        "p < 1 cmd=kvs-get-response;thrid=2;rc=0;value=b;", "0 < cmd=kvs-get-response;thrid=2;rc=0;value=b;",
+    ])]
+    #[case::who_does_not_wait(&["0 > cmd=kvs-get;key=a;", "0 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=c;"])]
+    #[case::a_value_of_the_draft(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p > cmd=kvs-put;key=a;value=x;"])]
+    #[case::what_we_cannot_read(&["0 > cmd=kvs-put;", "p > cmd=kvs-put;key=a;"])]
+    #[case::abort_for_one_that_died(&["p > cmd=abort;isworld=TRUE;"])]
+    fn a_good_proxy_is_not_blamed_in_pmi2(#[case] lines: &[&str]) {
+        assert_eq!(found_in_frames(lines), []);
+    }
+
+    #[rstest]
+    #[case::other_value("requests-kept", "value=1", &["0 > cmd=kvs-put;key=a;value=1;", "p > cmd=kvs-put;key=a;value=2;"])]
+    #[case::asked_twice("requests-kept", "only what one", &[
+        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;",
+    ])]
+    #[case::invented("requests-kept", "only what one", &["p > cmd=name-publish;name=a;port=b;"])]
+    #[case::other_value_told("replies-kept", "value=v;", &[
+        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p < 0 cmd=kvs-get-response;rc=0;value=v;",
+        "0 < cmd=kvs-get-response;rc=0;value=w;",
+    ])]
+    #[case::failure_hidden("replies-kept", "rc=1;", &[
+        "1 > cmd=kvs-put;key=a;value=v;", "p > cmd=kvs-put;key=a;value=v;", "p < 0 cmd=kvs-put-response;rc=1;",
+        "1 < cmd=kvs-put-response;rc=0;",
+    ])]
+    #[case::another_ranks("replies-routed", "rank 1", &[
+        "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=b;",
+        "p < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
+    ])]
+    fn a_bad_proxy_is_found_out_in_pmi2(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+        let found = found_in_frames(lines);
         let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
         assert!(text.contains(told), "{text}");

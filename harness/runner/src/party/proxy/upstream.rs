@@ -233,6 +233,13 @@ impl Upstream {
                 let first = self.seats.iter().position(|s| s.group == 0 && s.proxy == proxy);
                 let Some(seat) = asked.as_ref().map(|a| a.seat).or(first) else { return };
                 let route = asked.as_ref().map_or(0, |a| a.route);
+                if let Some(header) = text.0.first_chunk::<HEADER>()
+                    && frame_length(*header).is_some()
+                {
+                    let bytes = self.address(seat).frame(route, &text.0);
+                    self.tell(seat, to, text.0[HEADER..].to_vec(), true);
+                    return self.send(seat, bytes);
+                }
                 let barrier = asked.as_ref().and_then(Asked::barrier);
                 let bytes = self.address(seat).verbatim(route, barrier, &text.0);
                 let for_all =
@@ -467,6 +474,10 @@ impl Upstream {
             // These are the voice's own, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
+            }
+            // Nobody's proxy passes on what only the draft has in several messages: this is one that was cut.
+            _ if pmi2::Request::parse(text, Semicolons::Doubled).is_ok_and(|r| r.is_one_of_several()) => {
+                self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
                 let thrid = pmi2::Request::thrid(text, Semicolons::Doubled).map(|thrid| thrid.into_owned());

@@ -303,3 +303,18 @@ fn ctrl_c_ends_the_run_and_everything_in_it() {
     assert!(run.verdicts.is_empty(), "{}", run.log);
     assert_eq!(sleeping(&sleep), Vec::<String>::new());
 }
+
+/// The scenarios that need it are played on connections that processes make themselves, and those about PMI_FD are not.
+#[test]
+fn processes_may_make_their_connections_themselves() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
+    let output = command
+        .args(["--connection", "port", "-f", "port/", "-f", "environment/", "-f", "kvs/put-visible"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("pass  port/spawned"), "{text}");
+    assert!(text.contains("pass  pmi2/kvs/put-visible-after-fence"), "{text}");
+    assert!(text.contains("not applicable  environment/group"), "{text}");
+}

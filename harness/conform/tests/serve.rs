@@ -286,3 +286,59 @@ mod mpi {
         }
     }
 }
+
+/// What comes on a connection until it ends or has been silent for a moment.
+fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
+    use std::io::Read;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let (mut text, mut byte) = (String::new(), [0]);
+    while text.lines().count() < lines || !text.ends_with('\n') {
+        match stream.read(&mut byte) {
+            Ok(1) => text.push(char::from(byte[0])),
+            _ => break,
+        }
+    }
+    text
+}
+
+/// Anybody can connect to the port: only who says the number of a process is let in, once, and the others hurt nobody.
+#[test]
+fn by_port_only_processes_come_in_and_each_once() {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpStream;
+    let mut command =
+        serve(&["-n", "1", "--pmi-port", "--", "sh", "-c", "echo $PMI_PORT ${PMI_FD-none}; cat"]);
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(job.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_suffix(" none").expect("no PMI_FD beside PMI_PORT").to_owned();
+    let connect = |said: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        stream
+    };
+    let silent = connect("");
+    let half = connect("cmd=initack pmi");
+    for wrong in
+        ["hello\n", "cmd=initack pmiid=1\n", "cmd=initack\n", "cmd=init pmi_version=1 pmi_subversion=1\n"]
+    {
+        assert_eq!(heard(&mut connect(wrong), 1), "", "{wrong}");
+    }
+    // Too much for a line; what is written behind the end is refused.
+    let mut flood = TcpStream::connect(&address).unwrap();
+    let _ = flood.write_all(&[b'x'; 4096]);
+    assert_eq!(heard(&mut flood, 1), "");
+    // The first request may come right behind the initack.
+    let mut process = connect("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n");
+    let told = heard(&mut process, 5);
+    assert_eq!(
+        told.lines().collect::<Vec<_>>()[1..4],
+        ["cmd=set size=1", "cmd=set rank=0", "cmd=set debug=0"]
+    );
+    assert!(told.ends_with("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"), "{told}");
+    assert_eq!(heard(&mut connect("cmd=initack pmiid=0\n"), 1), "", "it has come in already");
+    process.write_all(b"cmd=finalize\n").unwrap();
+    assert_eq!(heard(&mut process, 1), "cmd=finalize_ack rc=0\n");
+    drop((silent, half, job.stdin.take()));
+    assert_eq!(job.wait().unwrap().code(), Some(0));
+}

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::port::Greeting;
 use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Response, ValueReading};
 
 use crate::bytes::LINE_LIMIT;
@@ -151,6 +152,14 @@ impl Conversation {
                 let told = env.get("PMI_SIZE").and_then(|size| size.parse().ok());
                 if let Some(size) = told.filter(|size| proc.group != 0 && *size <= known) {
                     self.sizes.insert(proc.group, size);
+                }
+            }
+            What::Greeted { proc, told, .. } => {
+                let known = self.size(proc.group);
+                if let Some(greeting) =
+                    Greeting::parse(&told.0).ok().filter(|g| proc.group != 0 && g.size <= known)
+                {
+                    self.sizes.insert(proc.group, greeting.size);
                 }
             }
             What::ToServer { proc, bytes } => {

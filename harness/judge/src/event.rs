@@ -100,8 +100,17 @@ pub enum What {
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
-        /// What is wrong with the descriptor that PMI_FD names, if anything.
+        /// What is wrong with the descriptor that PMI_FD names, if anything; or with the connection by PMI_PORT.
         bad_fd: Option<String>,
+    },
+    /// A process that has `PMI_PORT` has made its connection, on which this was said before anything else.
+    Greeted {
+        /// Which.
+        proc: Proc,
+        /// Its initack.
+        said: Bytes,
+        /// What it was answered.
+        told: Bytes,
     },
     /// Bytes from the client to the server, as written.
     ToServer {

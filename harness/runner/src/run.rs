@@ -344,7 +344,8 @@ fn play_scenario(
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let pmi12 = scenario.needs.iter().any(|need| need.value == Need::Pmi12);
-    Config { nodes: scenario.nodes, pmi2, pmi12, ..config.clone() }
+    let by_port = scenario.needs.iter().any(|need| need.value == Need::Port);
+    Config { nodes: scenario.nodes, pmi2, pmi12, by_port, ..config.clone() }
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -352,13 +353,17 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     let mut offers = Offers::default();
     let needs: BTreeSet<(Dialect, Need)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
-    let upstream = match target {
-        Target::Processes(implementation, _) => implementation.has_upstream(),
-        Target::Memory(_) | Target::Library(..) | Target::Client(_) => false,
+    let (upstream, by_port) = match target {
+        Target::Processes(implementation, _) => (implementation.has_upstream(), implementation.by_port),
+        Target::Memory(_) | Target::Library(..) | Target::Client(_) => (false, false),
     };
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
         offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
+        let (of_port, of_fd) =
+            ("its processes have PMI_FD (--connection port)", "its processes have PMI_PORT");
+        offers.needs.insert((dialect, Need::Port), (by_port, of_port.to_owned()));
+        offers.needs.insert((dialect, Need::Fd), (!by_port, of_fd.to_owned()));
     }
     let claims = match target {
         Target::Memory(_) | Target::Client(_) => return offers,
@@ -393,7 +398,7 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
         if offers.unspoken.contains_key(&dialect) {
             continue;
         }
-        if need == Need::Upstream {
+        if need.is_way_in() {
             continue;
         }
         let word = need.word();
@@ -443,7 +448,7 @@ fn lacking(
 ) -> Option<String> {
     let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream, _) | (_, Need::SpawnCmd, _) => return None,
+        (_, Need::Upstream | Need::Fd | Need::Port | Need::SpawnCmd, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
         (Target::Library(..), Need::Names, Dialect::Pmi1) => {

@@ -269,6 +269,10 @@ pub enum Need {
     Upstream,
     /// `pmi-1.2`: PMI-1 with barriers of a part of a process group.
     Pmi12,
+    /// `fd`: its processes find their connections in PMI_FD.
+    Fd,
+    /// `port`: its processes make their connections themselves, by PMI_PORT.
+    Port,
     /// `concat`: a command in several messages.
     Concat,
     /// `auth`: the handshake challenge-sha256.
@@ -283,11 +287,13 @@ pub enum Need {
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 9] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
         ("pmi-1.2", Self::Pmi12),
+        ("fd", Self::Fd),
+        ("port", Self::Port),
         ("concat", Self::Concat),
         ("auth", Self::Auth),
         ("job-connect", Self::JobConnect),
@@ -302,7 +308,13 @@ impl Need {
 
     /// Whether only the draft of PMI-2 has it, and no implementation that is known.
     pub fn is_of_draft_only(self) -> bool {
-        !matches!(self, Self::Spawn | Self::Names | Self::Upstream | Self::Pmi12)
+        let others = [Self::Spawn, Self::Names, Self::Pmi12];
+        !others.contains(&self) && !self.is_way_in()
+    }
+
+    /// Whether it says how we reach what is judged, which is no operation that may be asked for.
+    pub fn is_way_in(self) -> bool {
+        matches!(self, Self::Upstream | Self::Fd | Self::Port)
     }
 }
 

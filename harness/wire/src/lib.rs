@@ -11,6 +11,7 @@ mod message;
 mod op;
 mod placement;
 pub mod pmi2;
+pub mod port;
 mod process;
 mod request;
 mod response;

@@ -171,6 +171,9 @@ pub(super) struct Judge {
     /// part that the scenarios give it
     #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
     pub(super) client: Option<String>,
+    /// How processes get their connections: fd, which they inherit (PMI_FD), or port, where they make them (PMI_PORT)
+    #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"], conflicts_with = "memory", help_heading = "What is tested")]
+    pub(super) connection: String,
     /// Number of processes of the program under test, where a scenario does not say it
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "What is tested")]
     pub(super) ranks: u32,
@@ -260,6 +263,9 @@ pub(super) struct Serve {
     /// Number of nodes that the processes are told they are on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) nodes: u32,
+    /// Give the processes PMI_PORT instead of PMI_FD: they make their connections themselves
+    #[arg(long)]
+    pub(super) pmi_port: bool,
     /// Let the process manager have this fault (`pmi-conform mutants --list`)
     #[arg(long, value_name = "NAME")]
     pub(super) fault: Option<String>,

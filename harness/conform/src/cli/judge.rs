@@ -80,6 +80,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
             }
+            if by_port(args) {
+                implementation.connect_by_port().context("--connection port")?;
+            }
             implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
             if let Err(error) = implementation.try_upstream(&interrupted) {
                 if interrupted.load(Ordering::Relaxed) {
@@ -126,6 +129,10 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     observer
         .finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
     torn_down.map(|()| status)
+}
+
+fn by_port(args: &Judge) -> bool {
+    args.connection == "port"
 }
 
 /// What is said of optional operations.
@@ -233,6 +240,7 @@ fn replay(args: &Judge) -> String {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
+    words.extend(by_port(args).then(|| "--connection=port".to_owned()));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));

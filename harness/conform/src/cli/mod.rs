@@ -116,11 +116,12 @@ fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Dev
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
-    let Serve { ranks, nodes, fault, vary, verbose, command } = serve;
+    let Serve { ranks, nodes, pmi_port, fault, vary, verbose, command } = serve;
     let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_reference::Config {
         nodes,
+        by_port: pmi_port,
         behaviour,
         kvs_prefix,
         pmi2: true,

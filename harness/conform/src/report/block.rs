@@ -252,6 +252,10 @@ fn told(event: &Event) -> Option<Told> {
             told(Some(proc), "  ", format!("started without a connection: {}", text::clean(why)))
         }
         What::Started { proc, bad_fd: None, .. } => told(Some(proc), "  ", "started".to_owned()),
+        What::Greeted { proc, said, told: answer } => {
+            let (said, answer) = (text::bytes(&said.0, BYTES), text::bytes(&answer.0, BYTES));
+            told(Some(proc), "  ", format!("connected by PMI_PORT: {said} answered {answer}"))
+        }
         What::ToServer { proc, bytes } => told(Some(proc), "->", text::bytes(&bytes.0, BYTES)),
         What::FromServer { proc, bytes } => told(Some(proc), "<-", text::bytes(&bytes.0, BYTES)),
         What::ClosedByClient { proc } => told(Some(proc), "->", "(closed)".to_owned()),

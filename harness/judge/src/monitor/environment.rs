@@ -1,7 +1,9 @@
 //! What a process finds when it starts.
 
 use super::state::Monitor;
+use crate::seen::show;
 use pmi_wire::Proc;
+use pmi_wire::port::{Greeting, address};
 
 impl Monitor {
     pub(super) fn child_started(&mut self, p: Proc) {
@@ -18,6 +20,33 @@ impl Monitor {
         }
     }
 
+    /// What a process was told that has made its connection by `PMI_PORT`.
+    pub(super) fn greeted(&mut self, p: Proc, told: &[u8]) {
+        let greeting = match Greeting::parse(told) {
+            Ok(greeting) => greeting,
+            Err(error) => {
+                return self.server_error(p, "pmi-port.lines", error.to_string(), show(told));
+            }
+        };
+        let group = self.group(p.group);
+        if p.group != 0 && !group.ranks.values().any(|r| r.started) {
+            // Fewer processes than asked for may be started.
+            group.size = Some(greeting.size).filter(|n| (1..=group.size).contains(n)).unwrap_or(group.size);
+        }
+        let size = group.size;
+        let twice = std::mem::replace(&mut self.rank(p).started, true);
+        if size == 0 || (p.group != 0 && self.spawns_unknown) {
+            return;
+        }
+        if greeting.size != size {
+            self.server_error(p, "pmi-port.size", format!("size={size}"), show(told));
+        }
+        if greeting.rank != p.rank || twice || greeting.rank >= size {
+            let expected = format!("a rank of its own from 0 to {}", size.saturating_sub(1));
+            self.server_error(p, "pmi-port.rank", expected, show(told));
+        }
+    }
+
     pub(super) fn environment<'a>(
         &mut self,
         p: Proc,
@@ -29,6 +58,20 @@ impl Monitor {
             None => format!("{name} is not set"),
         };
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
+        if env("PMI_FD").is_none()
+            && let Some(port) = env("PMI_PORT")
+        {
+            let id = number("PMI_ID").is_some();
+            if address(port).is_none() || !id {
+                let expected = "PMI_PORT=HOST:PORT and PMI_ID, a number";
+                let seen = format!("{}, {}", seen("PMI_PORT"), seen("PMI_ID"));
+                self.server_error(p, "pmi-port.environment", expected, seen);
+            } else if let Some(why) = bad_fd {
+                let expected = "a connection to the address in PMI_PORT, and an answer to initack on it";
+                self.server_error(p, "pmi-port.answered", expected, why);
+            }
+            return;
+        }
         if number("PMI_FD").is_none() {
             self.server_error(
                 p,

@@ -34,6 +34,7 @@ impl Monitor {
                 let get = |name: &str| env.get(name).map(String::as_str);
                 self.environment(*proc, get, bad_fd.as_deref());
             }
+            What::Greeted { proc, told, .. } => self.greeted(*proc, &told.0),
             What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
             What::ClosedByClient { proc } => self.client_gone(*proc),

@@ -60,6 +60,8 @@ pub enum Effect {
     Env(fn(&mut Vec<(&'static str, String)>, &Circumstances)),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
+    /// What a process is told that has made its connection by `PMI_PORT`.
+    Greeting(fn(&mut Vec<u8>, &Circumstances)),
     /// The name of a group's keyval space.
     Kvsname(fn(&mut Vec<u8>, u32)),
     /// The process mapping.

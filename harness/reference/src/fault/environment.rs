@@ -2,6 +2,7 @@
 
 use super::row::{Fault, fault};
 use crate::behaviour::{Circumstances, Effect, When};
+use pmi_wire::port::Greeting;
 
 type Env = Vec<(&'static str, String)>;
 
@@ -45,6 +46,72 @@ pub(super) const FAULTS: &[Fault] = &[
         &["rfc13.env.pmi-fd"],
         "PMI_FD is missing in spawned programs",
         Effect::Env(|e, _| unset(e, "PMI_FD")),
+        When::Spawned,
+    ),
+    fault(
+        "port-without-port",
+        &["pmi-port.environment"],
+        "PMI_PORT has a host and no port",
+        Effect::Env(|e, _| {
+            if e.iter().any(|(name, _)| *name == "PMI_PORT") {
+                set(e, "PMI_PORT", "127.0.0.1");
+            }
+        }),
+        When::Always,
+    ),
+    fault(
+        "port-without-id",
+        &["pmi-port.environment"],
+        "PMI_ID is missing where there is PMI_PORT",
+        Effect::Env(|e, _| unset(e, "PMI_ID")),
+        When::Always,
+    ),
+    fault(
+        "initack-unanswered",
+        &["pmi-port.lines", "pmi-port.answered"],
+        "initack is not answered",
+        Effect::Greeting(|told, _| told.clear()),
+        When::Always,
+    ),
+    fault(
+        "initack-in-one-line",
+        &["pmi-port.lines"],
+        "the answer to initack is its first line alone",
+        Effect::Greeting(|told, _| {
+            told.truncate(told.iter().position(|b| *b == b'\n').map_or(0, |end| end + 1))
+        }),
+        When::Always,
+    ),
+    fault(
+        "initack-rank-first",
+        &["pmi-port.lines"],
+        "the rank comes before the size in the answer to initack",
+        Effect::Greeting(|told, s| {
+            *told =
+                format!("cmd=initack\ncmd=set rank={}\ncmd=set size={}\ncmd=set debug=0\n", s.rank, s.size)
+                    .into();
+        }),
+        When::Always,
+    ),
+    fault(
+        "initack-size-one-more",
+        &["pmi-port.size"],
+        "the size in the answer to initack is one too large",
+        Effect::Greeting(|told, s| *told = Greeting { size: s.size + 1, rank: s.rank }.lines(false).into()),
+        When::Always,
+    ),
+    fault(
+        "initack-rank-zero-always",
+        &["pmi-port.rank"],
+        "every process is told that it is rank 0",
+        Effect::Greeting(|told, s| *told = Greeting { size: s.size, rank: 0 }.lines(false).into()),
+        When::Always,
+    ),
+    fault(
+        "initack-rank-of-the-job-for-children",
+        &["pmi-port.rank"],
+        "a spawned process is told its number in the job for its rank",
+        Effect::Greeting(|told, s| *told = Greeting { size: s.size, rank: s.rank + 1 }.lines(false).into()),
         When::Spawned,
     ),
     fault(

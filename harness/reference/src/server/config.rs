@@ -15,6 +15,8 @@ const LONGEST: usize = 16 << 20;
 pub struct Config {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
+    /// Whether processes make their connections themselves, by `PMI_PORT` and initack, and have no `PMI_FD`.
+    pub by_port: bool,
     /// Longest message, in bytes with the newline; a longer one is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
@@ -51,6 +53,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
+            by_port: false,
             line_max: 64 * 1024,
             universe_size: None,
             nodes: 1,

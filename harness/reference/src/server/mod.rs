@@ -19,6 +19,7 @@ mod kvs;
 mod lifecycle;
 mod names;
 mod pmi2;
+mod port;
 mod spawn;
 mod state;
 

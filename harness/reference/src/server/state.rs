@@ -46,6 +46,8 @@ pub(super) struct Process {
     pub(super) pmi2: Pmi2Process,
     pub(super) phase: Phase,
     pub(super) waiting: Waiting,
+    /// Its connection was let in by initack.
+    pub(super) admitted: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
     pub(super) spawn: Option<Box<SpawnCollector>>,
 }
@@ -127,6 +129,7 @@ impl Server {
             kvs,
             procs: (0..size)
                 .map(|_| Process {
+                    admitted: false,
                     framer: Framer::new(self.config.line_max),
                     framing: Framing::Lines,
                     version: Version::V1_1,
@@ -161,9 +164,14 @@ impl Server {
 
     /// The variables that a process's environment must hold (RFC 13, Environment), given the number of the descriptor,
     /// which only the driver knows.
-    pub fn environment(&mut self, p: Proc, fd: &str) -> Vec<(&'static str, String)> {
+    pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
-        let mut env = vec![("PMI_FD", fd.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)];
+        let mut env = match self.config.by_port {
+            true => vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())],
+            false => {
+                vec![("PMI_FD", place.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)]
+            }
+        };
         if self.is_spawned(p.group) {
             env.push(("PMI_SPAWNED", "1".to_owned()));
         }
@@ -231,7 +239,7 @@ impl Server {
         }
     }
 
-    fn circumstances(&self, p: Proc) -> Circumstances {
+    pub(super) fn circumstances(&self, p: Proc) -> Circumstances {
         let group = self.groups.get(p.group as usize);
         Circumstances {
             group: p.group,

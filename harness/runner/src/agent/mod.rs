@@ -10,6 +10,7 @@
 
 pub(crate) mod channel;
 pub mod library;
+mod port;
 pub(crate) mod protocol;
 pub mod rank;
 pub(crate) mod reception;

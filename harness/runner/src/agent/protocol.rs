@@ -38,8 +38,10 @@ pub(crate) struct RankHello {
     pub(crate) env: BTreeMap<String, String>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
-    /// What is wrong with PMI_FD, in which case no descriptor comes along.
+    /// What is wrong with PMI_FD or PMI_PORT, in which case no descriptor comes along.
     pub(crate) bad_fd: Option<String>,
+    /// What it has said and been told on a connection that it has made by PMI_PORT.
+    pub(crate) greeted: Option<(Bytes, Bytes)>,
 }
 
 /// What the runner tells an agent. One of a rank makes no calls.

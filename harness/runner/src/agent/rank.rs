@@ -1,7 +1,7 @@
 //! The agent of a rank: our program that the process manager under test starts as a rank.
 //!
 //! It finds the runner's socket beside the path it was started by (a symbolic link in the run's scratch folder),
-//! hands over the descriptor that PMI_FD names, tells its environment and arguments, and then waits to be told how to
+//! hands over the descriptor that PMI_FD names, or the connection that it makes by PMI_PORT, tells its environment and arguments, and then waits to be told how to
 //! end, with which the descriptor comes back. It knows nothing of PMI.
 
 use std::ffi::OsString;
@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
+use super::port;
 use super::protocol::{Hello, Order, RankHello};
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
@@ -43,13 +44,17 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;
-    let (fd, bad_fd) = match pmi_fd() {
-        Ok(fd) => (Some(fd), None),
-        Err(why) => (None, Some(why.to_string())),
+    let (fd, bad_fd, greeted) = match port::connect() {
+        Some(Ok((fd, said, told))) => (Some(fd), None, Some((Bytes(said), Bytes(told)))),
+        Some(Err(why)) => (None, Some(why.to_string()), None),
+        None => match pmi_fd() {
+            Ok(fd) => (Some(fd), None, None),
+            Err(why) => (None, Some(why.to_string()), None),
+        },
     };
     let env = protocol_environment();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
-    let hello = RankHello { group, pid: std::process::id() as i32, env, args, bad_fd };
+    let hello = RankHello { group, pid: std::process::id() as i32, env, args, bad_fd, greeted };
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
     // The runner holds the only copy now, so that its close is the process's close.
     drop(fd);

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use pmi_reference::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
+use pmi_wire::port::initack;
 
 use super::{Incoming, Party};
 use pmi_judge::event::{Bytes, Exit, What};
@@ -17,15 +18,18 @@ pub struct MemoryParty {
     alive: BTreeMap<Proc, ()>,
     status: i32,
     over: bool,
+    /// Processes make their connections themselves.
+    by_port: bool,
 }
 
 impl MemoryParty {
     /// Starts `ranks` processes on as many nodes as the configuration says.
     pub fn launch(config: Config, ranks: u32) -> Self {
+        let by_port = config.by_port;
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         let mut party =
-            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
+            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false, by_port };
         for rank in 0..ranks {
             party.start(Proc { group: 0, rank }, Vec::new());
         }
@@ -38,11 +42,18 @@ impl MemoryParty {
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
+        let place = if self.by_port { "127.0.0.1:4242" } else { "3" };
         let env: BTreeMap<String, String> =
-            self.server.environment(proc, "3").into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            self.server.environment(proc, place).into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         self.alive.insert(proc, ());
         let connected = self.server.connects(proc);
         let bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
+        let said = env.get("PMI_ID").map(|id| initack(id));
+        if let Some(said) = said.filter(|_| self.by_port) {
+            let told = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, told)| told);
+            let said = Bytes(format!("{said}\n").into_bytes());
+            self.queue.push_back(What::Greeted { proc, said, told: Bytes(told) });
+        }
         self.queue.push_back(What::Started { proc, env, args, bad_fd });
         if !connected {
             self.queue.push_back(What::ClosedByServer { proc });

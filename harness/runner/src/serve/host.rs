@@ -32,13 +32,19 @@ pub(crate) trait View {
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;
-    fn environment(&mut self, p: Proc, fd: &str) -> Vec<(String, String)>;
+    /// `place` is what `PMI_FD` or `PMI_PORT` is to hold.
+    fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)>;
     fn connects(&mut self, p: Proc) -> bool;
     fn receive(&mut self, from: Proc, bytes: &[u8]);
     fn closed(&mut self, from: Proc);
     fn spawned(&mut self, group: GroupId, errcodes: &[i64]);
     fn is_joined(&self, p: Proc) -> bool;
     fn next_action(&mut self) -> Option<Action>;
+
+    /// Whether processes make their connections themselves, by `PMI_PORT`.
+    fn by_port(&self) -> bool;
+    /// Whose connection this is by what was said on it first, and what is answered; `None` where it is nobody's.
+    fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
     /// The number that the process's connection is to have; any if `None`.
     fn descriptor(&mut self, _p: Proc) -> Option<i32> {
@@ -68,8 +74,8 @@ impl Host for Server {
     fn size(&self, group: GroupId) -> u32 {
         self.size(group)
     }
-    fn environment(&mut self, p: Proc, fd: &str) -> Vec<(String, String)> {
-        self.environment(p, fd).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)> {
+        self.environment(p, place).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
     fn connects(&mut self, p: Proc) -> bool {
         self.connects(p)
@@ -88,5 +94,11 @@ impl Host for Server {
     }
     fn next_action(&mut self) -> Option<Action> {
         self.next_action()
+    }
+    fn by_port(&self) -> bool {
+        self.by_port()
+    }
+    fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
+        self.admit(line)
     }
 }

@@ -3,15 +3,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IsTerminal, PipeReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use pmi_reference::{Action, GroupId, GroupSpec};
 use pmi_wire::Proc;
 use pmi_wire::SpawnProgram;
 
+use super::door::{Came, Door};
 use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
-use crate::process::child::Child;
+use crate::process::child::{Child, spawn};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::context;
 use crate::process::output::capture;
@@ -29,6 +30,10 @@ const LAST_ROUNDS: usize = 64;
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signals,
+    /// Those that come by PMI_PORT.
+    Door,
+    /// One of them, who has not said who it is.
+    Guest(u64),
     Connection(usize),
     Process(usize),
     /// Captured output, `true` for standard error.
@@ -98,6 +103,8 @@ pub(crate) struct Job<H> {
     launcher: Launcher,
     reactor: Reactor<Source>,
     signals: Option<StopSignals>,
+    /// Where processes come in that make their connections themselves.
+    door: Option<Door>,
     processes: Vec<Process>,
     groups: Vec<Group>,
     /// Processes not yet waited for.
@@ -113,10 +120,11 @@ struct Sources {
     launcher: Launcher,
     reactor: Reactor<Source>,
     signals: Option<StopSignals>,
+    door: Option<Door>,
 }
 
 impl Sources {
-    fn new(manner: Manner) -> io::Result<Self> {
+    fn new(manner: Manner, by_port: bool) -> io::Result<Self> {
         // First, for it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
@@ -128,21 +136,23 @@ impl Sources {
                 Some(signals)
             }
         };
-        Ok(Self { launcher, reactor, signals })
+        let door = by_port.then(|| Door::open(&mut reactor, Source::Door)).transpose()?;
+        Ok(Self { launcher, reactor, signals, door })
     }
 }
 
 impl<H: Host> Job<H> {
     /// The job, not yet started; with what went wrong, the host comes back.
     pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
-        match Sources::new(manner) {
-            Ok(Sources { launcher, reactor, signals }) => Ok(Self {
+        match Sources::new(manner, host.by_port()) {
+            Ok(Sources { launcher, reactor, signals, door }) => Ok(Self {
                 manner,
                 command,
                 host,
                 launcher,
                 reactor,
                 signals,
+                door,
                 processes: Vec::new(),
                 groups: Vec::new(),
                 running: 0,
@@ -187,6 +197,10 @@ impl<H: Host> Job<H> {
             for Ready { source, writable } in self.reactor.wait(wait)? {
                 match source {
                     Source::Signals => self.signalled(),
+                    Source::Door => {
+                        self.door.iter_mut().for_each(|d| d.accept(&mut self.reactor, Source::Guest));
+                    }
+                    Source::Guest(number) => self.hear_guest(number)?,
                     Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
                     Source::Process(index) => self.ended(index, &mut buffer)?,
                     Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
@@ -221,14 +235,20 @@ impl<H: Host> Job<H> {
             for _ in 0..n {
                 let id = Proc { group, rank };
                 let number = self.host.descriptor(id);
-                let fd = self.descriptor(id, number);
-                let environment = self.host.environment(id, &fd);
+                let place = match &self.door {
+                    Some(door) => door.address()?.to_string(),
+                    None => self.descriptor(id, number),
+                };
+                let environment = self.host.environment(id, &place);
                 command.env_remove("PMI_FD").envs(environment.clone());
                 if matches!(self.manner, Manner::Captured) {
                     let mut fresh = self.launcher.command(program)?;
                     fresh.env_remove("PMI_FD").envs(environment);
                     let streams = capture(&mut fresh)?.map(Some);
-                    let started = self.launcher.start_at(fresh, number);
+                    let started = match self.door {
+                        Some(_) => self.launcher.start_unconnected(|| spawn(fresh)),
+                        None => self.launcher.start_at(fresh, number),
+                    };
                     let started = started.map_err(context(shown(&program.name)))?;
                     self.add(id, started, &program.name, streams)?;
                     rank += 1;
@@ -237,9 +257,9 @@ impl<H: Host> Job<H> {
                 let started = if id == (Proc { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
                     let mut command = self.launcher.command(program)?;
                     command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
-                    self.launcher.start(&mut command)
+                    self.start_one(&mut command)
                 } else {
-                    self.launcher.start(&mut command)
+                    self.start_one(&mut command)
                 };
                 let started = started.map_err(context(shown(&program.name)))?;
                 self.add(id, started, &program.name, [None, None])?;
@@ -247,6 +267,40 @@ impl<H: Host> Job<H> {
             }
         }
         Ok(())
+    }
+
+    fn start_one(&mut self, command: &mut Command) -> io::Result<Started> {
+        match self.door {
+            Some(_) => self.launcher.start_unconnected(|| command.spawn()),
+            None => self.launcher.start(command),
+        }
+    }
+
+    /// Hears what somebody says first who has come by PMI_PORT.
+    fn hear_guest(&mut self, number: u64) -> io::Result<()> {
+        let Some(door) = &mut self.door else { return Ok(()) };
+        let Came::Line { line, rest } = door.read(number, &mut self.reactor) else { return Ok(()) };
+        let Some(connection) = door.take(number, &mut self.reactor) else { return Ok(()) };
+        // A connection that is nobody's is dropped, and so closed.
+        let Some((id, told)) = self.host.admit(&line) else { return Ok(()) };
+        let Some(index) = self.index(id) else { return Ok(()) };
+        let mut connection = connection;
+        connection.push(told);
+        let key = self.reactor.add(&connection, Source::Connection(index), Wanted::Read)?;
+        self.processes[index].connection = Some((connection, key));
+        self.flush(index)?;
+        if !rest.is_empty() {
+            self.host.receive(id, &rest);
+            self.act()?;
+        }
+        Ok(())
+    }
+
+    /// The place of a process that has been started and has not ended.
+    fn index(&self, id: Proc) -> Option<usize> {
+        let group = self.groups.get(id.group as usize)?;
+        let index = group.first + id.rank as usize;
+        self.processes.get(index).filter(|p| p.id == id && !p.child.is_reaped()).map(|_| index)
     }
 
     fn add(
@@ -266,8 +320,10 @@ impl<H: Host> Job<H> {
         self.running += 1;
         self.host.started(id);
         let process = &mut self.processes[index];
-        let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
-        process.connection = Some((Connection::new(socket), key));
+        if let Some(socket) = socket {
+            let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
+            process.connection = Some((Connection::new(socket), key));
+        }
         self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
         for (i, pipe) in streams.into_iter().enumerate() {
             if let Some(pipe) = pipe {

@@ -33,8 +33,8 @@ const PER_PROCESS: u64 = 2;
 /// A process that was started.
 pub(super) struct Started {
     pub(super) child: Child,
-    /// Our end of its connection.
-    pub(super) socket: OwnedFd,
+    /// Our end of its connection, if it was given one.
+    pub(super) socket: Option<OwnedFd>,
 }
 
 pub(super) struct Launcher {
@@ -99,7 +99,15 @@ impl Launcher {
         let (socket, theirs) = pair()?;
         rustix::io::dup2(&theirs, &mut self.slot)?;
         drop(theirs);
-        self.spawn(|| command.spawn(), socket)
+        self.spawn(|| command.spawn(), Some(socket))
+    }
+
+    /// Like [`start`](Self::start), without a connection: the process makes its own.
+    pub(super) fn start_unconnected(
+        &mut self,
+        start: impl FnOnce() -> io::Result<std::process::Child>,
+    ) -> io::Result<Started> {
+        self.spawn(start, None)
     }
 
     /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
@@ -109,13 +117,13 @@ impl Launcher {
         let child_fd = number.unwrap_or(self.slot.as_raw_fd());
         let mapping = FdMapping { parent_fd: theirs, child_fd };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        self.spawn(|| spawn(command), socket)
+        self.spawn(|| spawn(command), Some(socket))
     }
 
     fn spawn(
         &mut self,
         start: impl FnOnce() -> io::Result<std::process::Child>,
-        socket: OwnedFd,
+        socket: Option<OwnedFd>,
     ) -> io::Result<Started> {
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));

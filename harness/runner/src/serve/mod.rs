@@ -3,6 +3,7 @@
 //! Starts the ranks of a program, each with a connection of its own in `PMI_FD`, and serves them until all have
 //! ended. One thread and one event loop, whatever the number of ranks.
 //!
+//! * With [`Config::by_port`] a rank gets `PMI_PORT` instead, and makes its connection itself.
 //! * A rank is a process and what it leaves in its process group: each is the leader of one, and when a rank ends
 //!   or its program is aborted, the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless that is a terminal (from which a process in a group of its
@@ -19,6 +20,7 @@
 //! exit statuses, eight bits remain of an abort's; an abort with another status than 0 of which no bit remains
 //! counts as 1, as a failure must not look like a success. 128 + signal if the job ended by a signal to us.
 
+mod door;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod launch;

@@ -366,8 +366,16 @@ impl Host for Stage<'_> {
         self.server.size(group)
     }
 
-    fn environment(&mut self, p: Proc, fd: &str) -> Vec<(String, String)> {
-        let own = self.server.environment(p, fd);
+    fn by_port(&self) -> bool {
+        self.server.by_port()
+    }
+
+    fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
+        self.server.admit(line)
+    }
+
+    fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)> {
+        let own = self.server.environment(p, place);
         let mut env: BTreeMap<String, String> = own.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
         if let Some(actor) = self.actors.get_mut(&p) {
             for (name, value) in &actor.part.env {

@@ -50,6 +50,10 @@ pub struct Implementation {
     pub max_nodes: Option<u32>,
     /// Longest time that a launch may take until its processes report, where that is not the time of a step.
     pub start_timeout: Option<Duration>,
+    /// Whether its processes make their connections themselves, by `PMI_PORT`.
+    pub by_port: bool,
+    /// What tells a launcher that we know to do so: before which word, and which options, each with its value.
+    to_port: (usize, &'static [&'static [&'static str]]),
     /// What the user is to know before it is judged.
     pub notice: Option<String>,
     /// The one dialect in which it is judged, if it says so.
@@ -71,7 +75,7 @@ pub(super) const JOB: &str = "{job}";
 
 /// Reads the word for something that an implementation may lack.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
-    let optional = Need::NAMES.into_iter().filter(|(_, need)| *need != Need::Upstream);
+    let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
     let found = optional.clone().find(|(name, _)| *name == word);
     found.map(|(_, need)| need).ok_or_else(|| {
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();
@@ -128,7 +132,7 @@ impl Implementation {
             env: BTreeMap::new(),
             claims: Need::NAMES
                 .into_iter()
-                .filter(|(_, need)| *need != Need::Upstream)
+                .filter(|(_, need)| !need.is_way_in())
                 .map(|(_, need)| (need, true))
                 .collect(),
             version: None,
@@ -137,6 +141,8 @@ impl Implementation {
             max_ranks: None,
             max_nodes: None,
             start_timeout: None,
+            by_port: false,
+            to_port: (2, &[&["--pmi-port"]]),
             notice: None,
             dialect: None,
             strict: None,
@@ -170,6 +176,8 @@ impl Implementation {
             max_ranks: None,
             max_nodes: None,
             start_timeout: None,
+            by_port: false,
+            to_port: (0, &[]),
             notice: None,
             dialect: None,
             strict: None,
@@ -195,6 +203,7 @@ impl Implementation {
         let Some(version) = asked.then(|| hydra_version(launcher)).flatten() else { return false };
         self.version = version;
         self.alarms = false;
+        self.to_port = (1, &[&["-pmi-port"], &["-iface", "lo"]]);
         true
     }
 
@@ -351,6 +360,31 @@ impl Implementation {
     pub fn program(&self) -> String {
         let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Has its processes make their connections themselves: launchers that we know are told to, in a template the user says it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told to.
+    pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
+        self.by_port = true;
+        if self.proxy.is_some() {
+            let what = "a bare proxy cannot be judged by PMI_PORT yet; judge its mpiexec";
+            return Err(ImplementationError(what.into()));
+        }
+        for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
+            let (at, words) = self.to_port;
+            let missing = words.iter().filter(|group| !command.contains(&group[0].to_string()));
+            let missing: Vec<String> =
+                missing.flat_map(|group| group.iter().map(|w| (*w).to_owned())).collect();
+            command.splice(at..at, missing);
+        }
+        let program = Path::new(&self.command[0]).file_name();
+        if program.is_some_and(|name| name == "mpiexec.gforker") {
+            self.env.insert("MPIEXEC_USE_PORT".into(), "1".into());
+        }
+        Ok(())
     }
 
     /// Sets the command for several nodes.

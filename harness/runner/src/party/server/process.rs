@@ -28,6 +28,7 @@ use crate::process::{procfs, tree};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Bytes, Ending, Exit, What};
 use pmi_wire::Proc;
+use pmi_wire::port::Greeting;
 use rustix::process::Signal;
 
 /// Most bytes that wait to be written to one connection.
@@ -346,7 +347,9 @@ impl ServerParty {
         self.agents.insert(hello.pid);
         let group = hello.group;
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
+        let greeting = hello.greeted.as_ref().and_then(|(_, told)| Greeting::parse(&told.0).ok());
         let told = hello.env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
+        let told = greeting.map(|greeting| greeting.rank).or(told);
         let within = |rank: &u32| group != 0 || *rank < self.expected;
         let rank =
             told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
@@ -367,6 +370,10 @@ impl ServerParty {
         });
         let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
         self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
+        // It has reported only when it was connected.
+        if let Some((said, told)) = hello.greeted {
+            self.queue.push_back(What::Greeted { proc, said, told });
+        }
         self.queue.push_back(What::Started { proc, env: hello.env, args: hello.args, bad_fd: hello.bad_fd });
     }
 

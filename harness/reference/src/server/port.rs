@@ -1,0 +1,48 @@
+//! Processes that make their connections themselves: who is let in by initack, and what it is told.
+
+use pmi_wire::Proc;
+use pmi_wire::port::{Greeting, initack_id};
+
+use super::state::Server;
+use crate::behaviour::Effect;
+
+impl Server {
+    /// Whether processes make their connections themselves.
+    pub fn by_port(&self) -> bool {
+        self.config.by_port
+    }
+
+    /// The number by which a process says who it is: processes are counted through all groups.
+    pub fn id(&self, p: Proc) -> u64 {
+        let before = (0..p.group).map(|group| u64::from(self.size(group)));
+        before.sum::<u64>() + u64::from(p.rank)
+    }
+
+    /// Whose connection this is on which `line` was said first, and what is told there: the process's that has the id, once.
+    /// `None` for all others, whose connections are to be closed.
+    pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
+        let id = initack_id(line)?;
+        let groups = 0..u32::try_from(self.groups.len()).ok()?;
+        let mut procs = groups.flat_map(|group| (0..self.size(group)).map(move |rank| Proc { group, rank }));
+        let p = procs.nth(usize::try_from(id).ok()?)?;
+        if std::mem::replace(&mut self.proc(p).admitted, true) {
+            return None;
+        }
+        Some((p, self.greeting(p)))
+    }
+
+    /// What a process is told that has said its id.
+    pub fn greeting(&mut self, p: Proc) -> Vec<u8> {
+        let greeting = Greeting { size: self.size(p.group), rank: p.rank };
+        let mut told = greeting.lines(true).into_bytes();
+        if self.effects.is_some() {
+            let circumstances = self.circumstances(p);
+            self.each_effect(
+                p,
+                |e| if let Effect::Greeting(f) = e { Some(*f) } else { None },
+                |f, _| f(&mut told, &circumstances),
+            );
+        }
+        told
+    }
+}

@@ -1,0 +1,60 @@
+//! A process that has PMI_PORT makes its connection itself, and says who it is.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use pmi_wire::port::{LINES, LONGEST, address, initack};
+
+/// Longest wait for an answer: a server that gives none is found out by it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is wrong with PMI_PORT.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadPort {
+    #[error("PMI_PORT={0} is no HOST:PORT")]
+    NoAddress(String),
+    #[error("PMI_ID is not set")]
+    NoId,
+    #[error("PMI_PORT={0}: {1}")]
+    Refused(String, std::io::Error),
+    #[error("PMI_PORT={0}: {1} lines of {LINES} in answer to initack: \"{2}\"")]
+    Short(String, usize, String),
+}
+
+/// Connects where `PMI_PORT` is set and `PMI_FD` is not; then, the connection, what was said on it and what was answered.
+pub(super) fn connect() -> Option<Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort>> {
+    if std::env::var_os("PMI_FD").is_some() {
+        return None;
+    }
+    let port = std::env::var_os("PMI_PORT")?.to_string_lossy().into_owned();
+    Some(greet(port))
+}
+
+fn greet(port: String) -> Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort> {
+    let at = address(&port).ok_or_else(|| BadPort::NoAddress(port.clone()))?;
+    let id = std::env::var("PMI_ID").map_err(|_| BadPort::NoId)?;
+    let refused = |error| BadPort::Refused(port.clone(), error);
+    let deadline = Instant::now() + PATIENCE;
+    let at = at.to_socket_addrs().map_err(refused)?.next().ok_or_else(|| BadPort::NoAddress(port.clone()))?;
+    let mut stream = TcpStream::connect_timeout(&at, PATIENCE).map_err(refused)?;
+    // Requests and answers are small, and each waits for the other.
+    stream.set_nodelay(true).map_err(refused)?;
+    let said = format!("{}\n", initack(&id)).into_bytes();
+    stream.write_all(&said).map_err(refused)?;
+    // Byte by byte: what comes behind the last line belongs to the protocol.
+    let (mut told, mut byte) = (Vec::new(), [0]);
+    let lines = |told: &[u8]| told.iter().filter(|b| **b == b'\n').count();
+    while lines(&told) < LINES && told.len() < LONGEST {
+        let left = deadline.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1)))).map_err(refused)?;
+        match stream.read(&mut byte) {
+            Ok(1) => told.push(byte[0]),
+            Ok(_) | Err(_) => {
+                return Err(BadPort::Short(port, lines(&told), told.escape_ascii().to_string()));
+            }
+        }
+    }
+    Ok((stream.into(), said, told))
+}

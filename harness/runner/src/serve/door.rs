@@ -1,0 +1,111 @@
+//! Where processes come in that make their connections themselves (`PMI_PORT`), until they have said who they are.
+//!
+//! Anybody on this machine can connect. Who says nothing, too much or something else than an initack waits or is sent away, and
+//! hurts nobody else.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+
+use pmi_wire::port::LONGEST;
+
+use crate::process::connection::{Connection, Received};
+use crate::process::reactor::{Key, Reactor, Wanted};
+
+/// Most connections on which nothing has been said yet; beyond that, the oldest is closed.
+const WAITING: usize = 1024;
+
+/// A connection that nobody has a name for.
+struct Guest {
+    number: u64,
+    connection: Connection,
+    key: Key,
+    heard: Vec<u8>,
+}
+
+/// The socket that listens, and who has come in by it.
+pub(super) struct Door {
+    listener: TcpListener,
+    guests: Vec<Guest>,
+    next: u64,
+}
+
+/// What came of a guest.
+pub(super) enum Came {
+    /// Nothing yet, or the guest is gone.
+    Nothing,
+    /// It has said its first line; what it said behind that belongs to the protocol.
+    Line {
+        /// Without the newline.
+        line: Vec<u8>,
+        /// What came behind it.
+        rest: Vec<u8>,
+    },
+}
+
+impl Door {
+    /// Listens on a free port of the loopback interface.
+    pub(super) fn open<S: Copy>(reactor: &mut Reactor<S>, source: S) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        reactor.add(&listener, source, Wanted::Read)?;
+        Ok(Self { listener, guests: Vec::new(), next: 0 })
+    }
+
+    /// What `PMI_PORT` is to hold.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Lets in who has come.
+    pub(super) fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
+        // Who has hung up before is an error of its own, and no reason to stop.
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            let connection = Connection::new(OwnedFd::from(stream));
+            let Ok(key) = reactor.add(&connection, source(self.next), Wanted::Read) else { continue };
+            self.guests.push(Guest { number: self.next, connection, key, heard: Vec::new() });
+            self.next += 1;
+            if self.guests.len() > WAITING {
+                reactor.remove(self.guests.remove(0).key);
+            }
+        }
+    }
+
+    /// Reads from a guest. One that ends, or says more than an initack can have without ending its line, is closed.
+    pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Came {
+        let Some(at) = self.guests.iter().position(|guest| guest.number == number) else {
+            return Came::Nothing;
+        };
+        let guest = &mut self.guests[at];
+        let mut buffer = [0; LONGEST];
+        match guest.connection.receive(&mut buffer) {
+            Received::Nothing => return Came::Nothing,
+            Received::Bytes(n) => {
+                reactor.after_read(guest.key, n, buffer.len());
+                guest.heard.extend_from_slice(&buffer[..n]);
+                if let Some(end) = guest.heard.iter().position(|b| *b == b'\n') {
+                    let rest = guest.heard.split_off(end + 1);
+                    guest.heard.pop();
+                    return Came::Line { line: std::mem::take(&mut guest.heard), rest };
+                }
+                if guest.heard.len() <= LONGEST {
+                    return Came::Nothing;
+                }
+            }
+            Received::End => {}
+        }
+        self.take(number, reactor);
+        Came::Nothing
+    }
+
+    /// Gives up a guest's connection: to its process, or to be closed.
+    pub(super) fn take<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<Connection> {
+        let at = self.guests.iter().position(|guest| guest.number == number)?;
+        let guest = self.guests.remove(at);
+        reactor.remove(guest.key);
+        Some(guest.connection)
+    }
+}

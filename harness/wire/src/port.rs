@@ -1,0 +1,119 @@
+//! PMI_PORT: where a process makes its connection itself, and what it is told before the protocol begins on it.
+//!
+//! A process finds `PMI_PORT=HOST:PORT` and `PMI_ID`, and neither `PMI_FD`, `PMI_RANK` nor `PMI_SIZE`. It connects and says who it
+//! is, `cmd=initack pmiid=ID`; the answer has four lines, which MPICH's client reads in this order: `cmd=initack`, which later
+//! servers put more into, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification has it: this is what MPICH's
+//! servers and clients do.
+
+use crate::grammar::parse_uint;
+use crate::message::{Message, ValueReading};
+
+/// Lines of an answer to initack.
+pub const LINES: usize = 4;
+
+/// Most bytes that an answer to initack may take: some times what any server sends.
+pub const LONGEST: usize = 1024;
+
+/// What a process says first, without the newline.
+pub fn initack(id: &str) -> String {
+    format!("cmd=initack pmiid={id}")
+}
+
+/// The id that a process says it has, if this line is an initack.
+pub fn initack_id(line: &[u8]) -> Option<u64> {
+    let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
+    (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)
+}
+
+/// What a process is told in answer to its initack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greeting {
+    /// Processes of its group.
+    pub size: u32,
+    /// Its rank.
+    pub rank: u32,
+}
+
+/// Why an answer to initack cannot be read as MPICH's client does.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is to be {expected}")]
+pub struct GreetingError {
+    /// From 1.
+    pub line: usize,
+    /// What stands there otherwise.
+    pub expected: &'static str,
+}
+
+impl Greeting {
+    /// The four lines, each with its newline. `told` has the first one say rank and size as well, as MPICH's servers do from 4.1 on.
+    pub fn lines(self, told: bool) -> String {
+        let Self { size, rank } = self;
+        let more =
+            if told { format!(" rc=0 rank={rank} size={size} appnum=0 debug=0") } else { String::new() };
+        format!("cmd=initack{more}\ncmd=set size={size}\ncmd=set rank={rank}\ncmd=set debug=0\n")
+    }
+
+    /// Reads the four lines.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is not what MPICH's client reads there.
+    pub fn parse(text: &[u8]) -> Result<Self, GreetingError> {
+        let mut lines = text.split_inclusive(|b| *b == b'\n').map(|line| line.strip_suffix(b"\n"));
+        let mut next = |line: usize, expected: &'static str, command: &[u8], key: Option<&str>| {
+            let wrong = GreetingError { line, expected };
+            let text = lines.next().flatten().ok_or(wrong.clone())?;
+            let body = Message::parse(text, ValueReading::ToEndOfLine).map_err(|_| wrong.clone())?;
+            if body.get("cmd") != Some(command) || body.get("rc").is_some_and(|rc| rc != b"0") {
+                return Err(wrong);
+            }
+            let Some(key) = key else { return Ok(0) };
+            let number = body.get(key).and_then(parse_uint).and_then(|n| u32::try_from(n).ok());
+            number.ok_or(wrong)
+        };
+        next(1, "cmd=initack, without an rc other than 0", b"initack", None)?;
+        let size = next(2, "cmd=set size=SIZE", b"set", Some("size"))?;
+        let rank = next(3, "cmd=set rank=RANK", b"set", Some("rank"))?;
+        next(4, "cmd=set debug=NUMBER", b"set", Some("debug"))?;
+        Ok(Self { size, rank })
+    }
+}
+
+/// Where a process is to connect: host and port of a `PMI_PORT`.
+pub fn address(variable: &str) -> Option<(&str, u16)> {
+    let (host, port) = variable.rsplit_once(':')?;
+    Some((host, port.parse().ok().filter(|port| *port != 0)?)).filter(|(host, _)| !host.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_either_form_is_read_back() {
+        let greeting = Greeting { size: 4, rank: 2 };
+        for told in [false, true] {
+            assert_eq!(Greeting::parse(greeting.lines(told).as_bytes()), Ok(greeting));
+        }
+        assert_eq!(initack_id(initack("17").as_bytes()), Some(17));
+        assert_eq!(initack_id(b"cmd=init pmi_version=1 pmi_subversion=1"), None);
+    }
+
+    #[test]
+    fn what_a_client_cannot_read_is_told_by_its_line() {
+        let line = |text: &str| Greeting::parse(text.as_bytes()).unwrap_err().line;
+        assert_eq!(line(""), 1);
+        assert_eq!(line("cmd=initack rc=-1\n"), 1);
+        assert_eq!(line("cmd=initack\ncmd=set rank=0\n"), 2);
+        assert_eq!(line("cmd=initack\ncmd=set size=2\ncmd=set rank=one\n"), 3);
+        assert_eq!(line("cmd=initack\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0"), 4, "no newline");
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        assert_eq!(address("127.0.0.1:4242"), Some(("127.0.0.1", 4242)));
+        for wrong in ["", "host", ":1", "host:", "host:0", "host:70000"] {
+            assert_eq!(address(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -23,8 +23,17 @@ pub(super) enum BadPort {
     Short(String, usize, String),
 }
 
-/// Connects where `PMI_PORT` is set and `PMI_FD` is not; then, the connection, what was said on it and what was answered.
-pub(super) fn connect() -> Option<Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort>> {
+/// A connection on which a process has said who it is.
+pub(super) struct Greeted {
+    pub(super) connection: OwnedFd,
+    /// Its initack.
+    pub(super) said: Vec<u8>,
+    /// What it was answered.
+    pub(super) told: Vec<u8>,
+}
+
+/// Connects where `PMI_PORT` is set and `PMI_FD` is not.
+pub(super) fn connect() -> Option<Result<Greeted, BadPort>> {
     if std::env::var_os("PMI_FD").is_some() {
         return None;
     }
@@ -32,7 +41,7 @@ pub(super) fn connect() -> Option<Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort>> 
     Some(greet(port))
 }
 
-fn greet(port: String) -> Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort> {
+fn greet(port: String) -> Result<Greeted, BadPort> {
     let at = address(&port).ok_or_else(|| BadPort::NoAddress(port.clone()))?;
     let id = std::env::var("PMI_ID").map_err(|_| BadPort::NoId)?;
     let refused = |error| BadPort::Refused(port.clone(), error);
@@ -56,5 +65,5 @@ fn greet(port: String) -> Result<(OwnedFd, Vec<u8>, Vec<u8>), BadPort> {
             }
         }
     }
-    Ok((stream.into(), said, told))
+    Ok(Greeted { connection: stream.into(), said, told })
 }

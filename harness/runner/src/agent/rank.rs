@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::port;
+use super::port::{self, Greeted};
 use super::protocol::{Hello, Order, RankHello};
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
@@ -45,7 +45,9 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
     };
     let mut runner = Channel::to_runner(scratch)?;
     let (fd, bad_fd, greeted) = match port::connect() {
-        Some(Ok((fd, said, told))) => (Some(fd), None, Some((Bytes(said), Bytes(told)))),
+        Some(Ok(Greeted { connection, said, told })) => {
+            (Some(connection), None, Some((Bytes(said), Bytes(told))))
+        }
         Some(Err(why)) => (None, Some(why.to_string()), None),
         None => match pmi_fd() {
             Ok(fd) => (Some(fd), None, None),

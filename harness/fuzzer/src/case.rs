@@ -196,6 +196,22 @@ pub(crate) fn leave(dialect: Dialect) -> Stmt {
     Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
 }
 
+/// What the first group that is spawned does, all of its processes alike: they start and begin, ask for these things, and leave.
+pub(crate) fn children(requests: Vec<(Command, Template)>) -> Vec<Stmt> {
+    let who = || Who::Ranks { group: 1, set: RankSet::All };
+    let begin = Stmt::Use { name: unplaced(CHILDREN_JOIN.to_owned()), with: Vec::new() };
+    let mut all = vec![step(who(), Role::Process, Action::Process(ProcessAction::Started)), begin];
+    for (command, body) in requests {
+        let mode = WriteMode { encoding: Encoding::Body, ..WriteMode::default() };
+        all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![body] }));
+        all.push(step(who(), Role::Server, expected(Answer::Due(command.into()))));
+    }
+    all
+}
+
+/// The fragment by which the processes of a spawned group begin.
+const CHILDREN_JOIN: &str = "pmi2-child-joined";
+
 pub(crate) fn close(rank: u32) -> Stmt {
     step(one(rank), Role::Client, Action::Close)
 }
@@ -293,13 +309,31 @@ pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
 pub(crate) enum ServerStep<'a> {
     Join,
     Leave,
-    Write { rank: u32, encoding: Encoding, lines: &'a [Template], partial: bool },
-    Wait { rank: u32, answer: Answer },
-    Close { rank: u32 },
-    Exit { rank: u32, status: u8 },
-    Kill { rank: u32, signal: u8 },
+    Write {
+        rank: u32,
+        encoding: Encoding,
+        lines: &'a [Template],
+        partial: bool,
+    },
+    Wait {
+        rank: u32,
+        answer: Answer,
+    },
+    Close {
+        rank: u32,
+    },
+    Exit {
+        rank: u32,
+        status: u8,
+    },
+    Kill {
+        rank: u32,
+        signal: u8,
+    },
     PassedOn,
     Upstream(&'a UpstreamAction),
+    /// Something that the processes of the first spawned group do, or are told.
+    OfChildren,
 }
 
 impl<'a> ServerStep<'a> {
@@ -310,6 +344,7 @@ impl<'a> ServerStep<'a> {
                 return match name.value.as_str() {
                     "joined" | "pmi2-joined" => Some(Self::Join),
                     "finalized" | "pmi2-finalized" => Some(Self::Leave),
+                    CHILDREN_JOIN => Some(Self::OfChildren),
                     _ => None,
                 };
             }
@@ -318,6 +353,18 @@ impl<'a> ServerStep<'a> {
         };
         if let Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
             return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
+        }
+        if let Who::Ranks { group: 1, set: RankSet::All } = &step.who {
+            let is_sent = match &step.action {
+                Action::Message { mode, lines } if step.role == Role::Client => {
+                    !mode.bytewise && are_sent(lines)
+                }
+                action => {
+                    step.role == Role::Server && answers(action).is_some()
+                        || *action == Action::Process(ProcessAction::Started)
+                }
+            };
+            return is_sent.then_some(Self::OfChildren);
         }
         let rank = rank_of(stmt)?;
         Some(match (&step.action, step.role) {
@@ -685,7 +732,14 @@ impl Case {
             }
         }
         let in_series = self.scenario.needs.iter().any(|need| need.value == Need::SpawnCmd);
-        said.iter().all(|said| spawn_guard::is_bounded(said, in_series))
+        let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren));
+        let spawns = |stmt: &Stmt| {
+            let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
+            lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
+        };
+        // What was spawned does not spawn.
+        !self.scenario.body.iter().filter(of_children).any(spawns)
+            && said.iter().all(|said| spawn_guard::is_bounded(said, in_series))
     }
 
     /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
@@ -784,8 +838,8 @@ impl Case {
             })
         };
         let last = body.last()?;
-        use ServerStep::{Join, Leave, PassedOn, Wait};
-        if matches!(ServerStep::of(last), None | Some(Join | Leave | Wait { .. } | PassedOn)) {
+        use ServerStep::{Join, Leave, OfChildren, PassedOn, Wait};
+        if matches!(ServerStep::of(last), None | Some(Join | Leave | Wait { .. } | PassedOn | OfChildren)) {
             return None;
         }
         let rank = rank_of(last).into_iter().chain(0..self.ranks()).find(|rank| !gone(rank))?;
@@ -856,6 +910,7 @@ pub(crate) struct Known {
     jobid: bool,
     limits: bool,
     passed_on: u32,
+    spawned: bool,
 }
 
 impl Known {
@@ -870,6 +925,10 @@ impl Known {
                 _ => {}
             },
             Some(ServerStep::PassedOn) => self.passed_on += 1,
+            Some(ServerStep::Write { lines, .. }) => {
+                self.spawned |= lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
+            }
+            Some(ServerStep::OfChildren) => return self.spawned,
             Some(ServerStep::Upstream(action)) => {
                 let least = match action {
                     UpstreamAction::Answer { to, .. } => to.unwrap_or(0),

@@ -99,6 +99,9 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
                     }
                 }
                 Some(ServerStep::Join | ServerStep::Leave) => stmt,
+                // Once the program may be over, nobody may be there to wait for.
+                Some(ServerStep::OfChildren) if !lawful => continue,
+                Some(ServerStep::OfChildren) => stmt,
                 _ => {
                     lawful = false;
                     stmt

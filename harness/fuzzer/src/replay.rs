@@ -21,6 +21,8 @@ pub(crate) enum NeedsUs {
     Calls,
     /// Several nodes.
     Nodes,
+    /// What spawned processes do.
+    Children,
 }
 
 impl NeedsUs {
@@ -30,6 +32,7 @@ impl NeedsUs {
             Self::Upstream => "we speak as the upstream of the proxy",
             Self::Calls => "functions of a library are called",
             Self::Nodes => "its processes are on several nodes",
+            Self::Children => "processes that were spawned speak",
         }
     }
 }
@@ -51,6 +54,7 @@ fn to_server(case: &Case) -> Result<Vec<Value>, NeedsUs> {
     let step = |stmt| {
         Ok(match ServerStep::of(stmt).ok_or(NeedsUs::Upstream)? {
             ServerStep::PassedOn | ServerStep::Upstream(_) => return Err(NeedsUs::Upstream),
+            ServerStep::OfChildren => return Err(NeedsUs::Children),
             ServerStep::Join => json!({"step": "join"}),
             ServerStep::Leave => json!({"step": "leave"}),
             ServerStep::Write { rank, encoding, lines, partial } => {

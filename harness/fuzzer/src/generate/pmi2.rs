@@ -1,14 +1,15 @@
 //! What processes lawfully say in PMI-2.
 
 use arbitrary::Result;
+use pmi_scenario::ast::Stmt;
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::pmi1::{ask, plain};
 use super::server::{DraftOnly, Model};
-use crate::case::{agent, jobid, letters, own_rank, template};
+use crate::case::{agent, children, jobid, letters, own_rank, template};
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{Field, Message, field, text};
+use crate::fields::{Field, Message, body, field, text};
 use crate::plan::{Planned, may_answer, must_answer, request};
 
 /// The limits that the draft has for keys and values, in bytes.
@@ -25,6 +26,8 @@ pub(super) struct Threads {
     last: u32,
     /// Number of the last command in several messages.
     concat: u32,
+    /// Something has been spawned.
+    spawned: bool,
     /// The id of the job has been asked for.
     jobid: bool,
     /// Attributes that processes have put.
@@ -38,6 +41,7 @@ impl Threads {
             several: vec![false; ranks as usize],
             last: 0,
             concat: 0,
+            spawned: false,
             jobid: false,
             attributes: Vec::new(),
         }
@@ -381,7 +385,40 @@ impl Model<'_, '_> {
             }
         }
         let op = Command::Spawn.into();
-        Ok(vec![Planned::Request { rank, op, messages }, must_answer(rank, op)])
+        let mut all = vec![Planned::Request { rank, op, messages }, must_answer(rank, op)];
+        if !std::mem::replace(&mut self.threads.spawned, true) && self.u.ratio(1, 2)? {
+            all.extend(self.children()?.into_iter().map(Planned::Stmt));
+        }
+        Ok(all)
+    }
+
+    /// What those who were spawned ask for: what was put for them, and keys that their parents have as well.
+    fn children(&mut self) -> Result<Vec<Stmt>> {
+        let mut requests = Vec::new();
+        let mut ask = |command: Command, fields: Message| {
+            let all: Message = [field("cmd", command.name())].into_iter().chain(fields).collect();
+            requests.push((command, body(&all)));
+        };
+        for _ in 0..self.u.int_in_range(1..=4)? {
+            let of_parents = format!("k{}-0", self.u.int_in_range(0..=self.ranks - 1)?);
+            match self.u.int_in_range(0..=6)? {
+                0 => ask(Command::KvsGet, vec![field("key", "parent0")]),
+                1 => ask(Command::KvsGet, vec![field("key", of_parents)]),
+                2 => ask(Command::JobGetid, Vec::new()),
+                3 => ask(Command::InfoGetjobattr, vec![field("key", "PMI_process_mapping")]),
+                4 => ask(Command::InfoPutnodeattr, vec![field("key", "a0-0"), field("value", own_rank())]),
+                _ => {
+                    let mut key = field("key", "k0-0of-");
+                    key.value.pieces.push(own_rank());
+                    ask(Command::KvsPut, vec![key, field("value", "of-a-child")]);
+                    ask(Command::KvsFence, Vec::new());
+                    ask(Command::KvsGet, vec![field("key", "k0-0of-0")]);
+                    break;
+                }
+            }
+        }
+        ask(Command::Finalize, Vec::new());
+        Ok(children(requests))
     }
 
     /// The end of the program, in one of its spellings.

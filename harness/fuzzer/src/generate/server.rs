@@ -409,6 +409,7 @@ mod tests {
             "npair=2;",
             "nodes 2",
             "needs spawn-cmd",
+            "child:*",
             "<fill 1024>",
             "isworld=TRUE",
             "exitcode=7",

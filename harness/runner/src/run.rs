@@ -593,7 +593,7 @@ fn is_wireless(suite: &Suite, api: Dialect, target: &Target, options: &Options) 
 }
 
 /// Plays a scenario of our own.
-fn play_probe(
+pub(crate) fn play_probe(
     suite: &Suite,
     text: &str,
     target: &Target,

@@ -33,6 +33,15 @@ Exit codes:
   2    usage error
   3    nothing was recorded, or not all";
 
+const VERSIONS_HELP: &str = "\
+Of a server: each offer of a version, what it answers, and whether the next request on that connection is answered (in PMI-2 where
+that was agreed on). Of a program or a library: what it offers, each answer, and what it does then. A line is a launch or two.
+
+Exit codes:
+  0    the table is shown
+  2    usage error
+  3    nothing could be started, or nothing was offered";
+
 const COMPATIBILITY_HELP: &str = "\
 Nothing is run: what the server sends in its logs is held against what the client went on from in its own, and the
 client's requests against what the server accepted. Where answers lack a field on purpose, as in a run against
@@ -122,6 +131,8 @@ pub(super) enum Command {
     Compare(Compare),
     /// Show whether a client and a server can talk to each other, by logs of each; exit 1 if a message is not understood
     Compatibility(Compatibility),
+    /// Show which versions a server answers to each offer, or what a program or a library makes of each answer
+    Versions(Versions),
     /// Print the JSON schema of a line of the log
     Schema,
     /// Print a completion script
@@ -533,6 +544,26 @@ pub(super) struct Compatibility {
     /// A log of a process manager, or a recording of one. Several add up
     #[arg(long, value_name = "LOG", required = true)]
     pub(super) server: Vec<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = VERSIONS_HELP)]
+pub(super) struct Versions {
+    /// A process manager, as for judging [default: the built-in reference process manager]
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER")]
+    pub(super) server: Option<String>,
+    /// A program that speaks PMI
+    #[arg(long, value_name = "CMD", conflicts_with = "server")]
+    pub(super) client: Option<String>,
+    /// A PMI library
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "client"])]
+    pub(super) library: Option<PathBuf>,
+    /// Longest wait for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
+    pub(super) timeout: std::time::Duration,
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -7,6 +7,7 @@ mod fuzz;
 mod judge;
 mod mutants;
 mod record;
+mod versions;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
         Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
+        Some(Command::Versions(args)) => versions::versions(&args),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Judge(again)) => judge_again(&again),

@@ -13,6 +13,7 @@ mod tally;
 mod tap;
 mod terminal;
 mod text;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -29,6 +30,7 @@ pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use log::{LogWriter, read_log};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
+pub(crate) use versions::versions_text;
 
 /// A form of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

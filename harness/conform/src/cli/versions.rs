@@ -1,0 +1,55 @@
+//! `versions`: which versions are offered and answered, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use pmi_runner::party::Limits;
+use pmi_runner::party::library::Library;
+use pmi_runner::party::program::Program;
+use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::run::{Options, Target};
+use pmi_runner::versions::table;
+use serde_json::json;
+
+use super::args::Versions;
+use super::{UNJUDGED, say, suite_against};
+use crate::report::versions_text;
+
+pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
+    let suite = suite_against(&[])?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
+    let limits = Limits { step: args.timeout, ..Limits::default() };
+    let (label, target) = match (&args.client, &args.library) {
+        (Some(command), _) => {
+            let program = Program::new(command, 1).context("--client")?;
+            (program.label.clone(), Target::Client(Box::new(program)))
+        }
+        (None, Some(path)) => {
+            std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
+            let path = std::path::absolute(path)?;
+            let label = format!("the library {}", path.display());
+            let library = Library { path, binary: environment.binary, env: BTreeMap::new(), server: None };
+            let target = Target::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
+            (label, target)
+        }
+        (None, None) => {
+            let mut server = match &args.server {
+                Some(server) => Implementation::from_argument(server).context("--server")?,
+                None => Implementation::reference(&environment.binary),
+            };
+            server.play_upstream(&environment.binary, None, args.timeout)?;
+            (server.label.clone(), Target::Processes(Box::new(server), environment))
+        }
+    };
+    let Some(rows) = table(&suite, &target, &Options::uncounted(limits)) else {
+        anstream::eprintln!("error: nothing was offered or answered that can be read");
+        return Ok(UNJUDGED);
+    };
+    match args.json {
+        true => say(&format!("{:#}\n", json!({ "of": label, "rows": rows }))),
+        false => say(&versions_text(&label, &rows)),
+    }
+    .map(|()| 0)
+}

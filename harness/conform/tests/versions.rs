@@ -1,0 +1,53 @@
+//! `pmi-conform versions`: what stands in its tables is what a server, a program or a library does.
+
+mod common;
+
+use std::path::Path;
+
+use common::conform;
+use pmi_test_programs::CLIENT;
+use serde_json::Value;
+
+/// What a server with this fault answers to an offer, and what comes after it.
+fn cell(fault: &str, offered: &str) -> (String, String) {
+    let server =
+        format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let ran = conform(Path::new("."), &["versions", "--json", "--server", &server, "--timeout", "5"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let table: Value = serde_json::from_str(&ran.out).unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["offered"] == offered).unwrap();
+    (row["answered"].as_str().unwrap().to_owned(), row["then"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn what_a_server_answers_stands_in_its_table() {
+    assert_eq!(cell("init-version-higher", "1.1"), ("1.2".into(), "goes on".into()));
+    assert_eq!(cell("init-version-2", "1.0").0, "refused (rc=-1)");
+    assert_eq!(cell("init-refused", "1.1").0, "refused (rc=-1)");
+    assert_eq!(cell("init-no-answer", "1.1"), ("silent".into(), "-".into()));
+}
+
+#[test]
+fn what_a_program_makes_of_an_answer_stands_in_its_table() {
+    let here = Path::new(".");
+    let ran = conform(here, &["versions", "--json", "--client", CLIENT]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let table: Value = serde_json::from_str(&ran.out).unwrap();
+    let then = |answer: &str| {
+        let rows = table["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["answered"] == answer).unwrap();
+        assert_eq!(row["offered"], "1.1");
+        row["then"].as_str().unwrap().to_owned()
+    };
+    assert!(then("1.1").starts_with("goes on"), "{}", then("1.1"));
+    // RFC 13: a client that is refused cannot go on.
+    assert!(!then("refused (rc=-1)").contains("goes on"), "{}", then("refused (rc=-1)"));
+    assert_eq!(then("no answer"), "waits without end");
+}
+
+#[test]
+fn what_cannot_be_started_has_no_table() {
+    let ran = conform(Path::new("."), &["versions", "--server", "/nowhere/pm -n {ranks} {agent}"]);
+    assert_eq!((ran.status, ran.out.as_str()), (3, ""));
+}

@@ -1,0 +1,441 @@
+//! Which versions are offered and answered, and what comes of it: for each offer to a server, and for each answer to a program or a
+//! library, a launch that is read off its events.
+
+use pmi_judge::LINE_LIMIT;
+use pmi_judge::event::{Event, Exit, What};
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::signature;
+use pmi_scenario::suite::Suite;
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{
+    Body, Connection, Direction, Framing, FramingError, Proc, Request, Response, ValueReading, Version,
+};
+use serde::Serialize;
+
+use crate::interpret::program::offered;
+use crate::party::library::apis;
+use crate::run::{Options, Target, play_probe};
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// What the client offers.
+    pub offered: String,
+    /// What the server answers.
+    pub answered: String,
+    /// What comes after it.
+    pub then: String,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reply {
+    Message(Framing, Vec<u8>),
+    Closed,
+    JobEnds,
+    Silence,
+    /// It was not sent, since the connection of one before it had ended.
+    Unasked,
+}
+
+impl Reply {
+    /// The version that an answer to init takes.
+    fn version(&self) -> Option<Version> {
+        let Self::Message(Framing::Lines, line) = self else { return None };
+        match Response::parse(line, ValueReading::ToEndOfLine).ok()? {
+            Response { body: Body::Init(version), rc: None | Some(0), .. } => version,
+            _ => None,
+        }
+    }
+
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Message(Framing::Lines, line) => {
+                Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(|r| !r.is_success())
+            }
+            Self::Message(Framing::Frames, body) => {
+                pmi2::Response::parse(body, Semicolons::Plain).is_ok_and(|r| !r.is_success())
+            }
+            _ => false,
+        }
+    }
+
+    /// As the answer to an offer.
+    fn told(&self) -> String {
+        match self {
+            Self::Message(..) if self.version().is_some() => {
+                self.version().map(|version| version.to_string()).unwrap_or_default()
+            }
+            Self::Message(_, text) if self.is_refusal() => {
+                let rc = Response::parse(text, ValueReading::ToEndOfLine).ok().and_then(|r| r.rc);
+                rc.map_or_else(|| "refused".to_owned(), |rc| format!("refused (rc={rc})"))
+            }
+            Self::Message(_, text) => format!("\"{}\"", text[..text.len().min(60)].escape_ascii()),
+            other => other.went(),
+        }
+    }
+
+    /// As the answer to what comes after it.
+    fn went(&self) -> String {
+        match self {
+            Self::Message(..) if self.is_refusal() => "refused".to_owned(),
+            Self::Message(..) => "goes on".to_owned(),
+            Self::Closed => "closed".to_owned(),
+            Self::JobEnds => "job ends".to_owned(),
+            Self::Silence => "silent".to_owned(),
+            Self::Unasked => "-".to_owned(),
+        }
+    }
+}
+
+/// What one process asks, and what it is called in the table.
+struct Offer {
+    name: &'static str,
+    /// Rank and line, in this order.
+    lines: &'static [(u32, &'static str)],
+}
+
+const V1_1: &str = "cmd=init pmi_version=1 pmi_subversion=1";
+const V1_2: &str = "cmd=init pmi_version=1 pmi_subversion=2";
+const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
+const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
+const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
+
+/// What a server is offered.
+const OFFERS: &[Offer] = &[
+    Offer { name: "none", lines: &[] },
+    Offer { name: "0.0", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=0")] },
+    Offer { name: "0.9", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=9")] },
+    Offer { name: "1.0", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=0")] },
+    Offer { name: "1.1", lines: &[(0, V1_1)] },
+    Offer { name: "1.2", lines: &[(0, V1_2)] },
+    Offer { name: "1.9", lines: &[(0, "cmd=init pmi_version=1 pmi_subversion=9")] },
+    Offer { name: "2.0", lines: &[(0, V2_0)] },
+    Offer { name: "2.1", lines: &[(0, "cmd=init pmi_version=2 pmi_subversion=1")] },
+    Offer { name: "3.0", lines: &[(0, V3_0)] },
+    Offer { name: "huge", lines: &[(0, HUGE)] },
+    Offer { name: "negative", lines: &[(0, "cmd=init pmi_version=-1 pmi_subversion=1")] },
+    Offer { name: "words", lines: &[(0, "cmd=init pmi_version=one pmi_subversion=two")] },
+    Offer { name: "no version", lines: &[(0, "cmd=init pmi_subversion=1")] },
+    Offer { name: "no subversion", lines: &[(0, "cmd=init pmi_version=1")] },
+    Offer { name: "neither", lines: &[(0, "cmd=init")] },
+    Offer {
+        name: "1.1 and 2.0 in one",
+        lines: &[(0, "cmd=init pmi_version=1 pmi_version=2 pmi_subversion=1 pmi_subversion=0")],
+    },
+    Offer { name: "1.1, and 1.1 again", lines: &[(0, V1_1), (0, V1_1)] },
+    Offer { name: "3.0, then 1.1", lines: &[(0, V3_0), (0, V1_1)] },
+    Offer { name: "1.1, then 1.2 by rank 1", lines: &[(0, V1_1), (1, V1_2)] },
+    Offer { name: "1.1, then 2.0 by rank 1", lines: &[(0, V1_1), (1, V2_0)] },
+    Offer { name: "2.0, then 1.1 by rank 1", lines: &[(0, V2_0), (1, V1_1)] },
+    Offer { name: "1.1, then 3.0 by rank 1", lines: &[(0, V1_1), (1, V3_0)] },
+    Offer { name: "rank 1 first: 1.2, then 1.1", lines: &[(1, V1_2), (0, V1_1)] },
+    Offer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
+];
+
+/// The table of a server. `None` if a launch did not come about.
+pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+    OFFERS
+        .iter()
+        .map(|offer| {
+            let lines: Vec<(u32, &str)> = offer.lines.to_vec();
+            let answers = asked(suite, target, options, &lines, false)?;
+            let told: Vec<String> = answers.iter().map(Reply::told).collect();
+            let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
+            let then = match (lines.last(), answers.last()) {
+                // What comes of a request without an offer.
+                (None, _) => {
+                    let answers = asked(suite, target, options, &[(0, "cmd=get_maxes")], false)?;
+                    answers.last().map(Reply::went)
+                }
+                (Some((rank, _)), Some(last @ Reply::Message(..))) => {
+                    let frames = last.version().is_some_and(|version| version.version == 2);
+                    let request = if frames {
+                        "cmd=fullinit pmijobid=job pmirank=$rank threaded=FALSE"
+                    } else {
+                        "cmd=get_maxes"
+                    };
+                    let mut asks = lines.clone();
+                    asks.push((*rank, request));
+                    let answers = asked(suite, target, options, &asks, frames)?;
+                    answers.last().filter(|_| answers.len() == asks.len()).map(Reply::went)
+                }
+                (Some(_), _) => Some("-".to_owned()),
+            };
+            let then = then.unwrap_or_else(|| "-".to_owned());
+            Some(Row { offered: offer.name.to_owned(), answered, then })
+        })
+        .collect()
+}
+
+/// Sends these, each when the one before was answered, and tells what became of each.
+fn asked(
+    suite: &Suite,
+    target: &Target,
+    options: &Options,
+    lines: &[(u32, &str)],
+    frames: bool,
+) -> Option<Vec<Reply>> {
+    let text = asking(lines, frames);
+    let (outcome, _) = play_probe(suite, &text, target, options)?.ok()?;
+    let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
+        let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
+        reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
+    });
+    let mut replies: Vec<Reply> = replies.collect();
+    if let Some(end) = replies.iter().position(|reply| *reply == Reply::Closed) {
+        if ends_job(suite, target, options, &lines[..=end], frames) {
+            replies[end] = Reply::JobEnds;
+        }
+        replies[end + 1..].fill(Reply::Unasked);
+    }
+    Some(replies)
+}
+
+/// Whether all connections have ended where these offers end with the end of one: a process that has said nothing yet is asked.
+fn ends_job(suite: &Suite, target: &Target, options: &Options, lines: &[(u32, &str)], frames: bool) -> bool {
+    let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
+    let mut asks = lines.to_vec();
+    asks.push((witness, V1_1));
+    let played = play_probe(suite, &asking(&asks, frames), target, options);
+    let Some(Ok((outcome, _))) = played else { return false };
+    !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), Reply::Message(..))
+}
+
+/// The scenario that sends these.
+fn asking(lines: &[(u32, &str)], frames: bool) -> String {
+    use std::fmt::Write;
+    let ranks = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
+    let mut text = format!("# What is made of an offer?\nrequires rfc13.init.version-used\nranks {ranks}\n");
+    text.push_str(if frames { "dialect pmi-2\n" } else { "" });
+    for (rank, line) in lines {
+        // Cannot fail: it is a string.
+        let _ = write!(
+            text,
+            "\n{rank}  C: {line}\n{rank}  S: <one of>\n     pass: cmd=<any>\n     pass: <empty>\n     pass: <closes>\n     pass: <silence>\n"
+        );
+    }
+    text
+}
+
+/// What became of the request of this process that comes behind so many others of it.
+fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
+    let mut connection = Connection::new(LINE_LIMIT);
+    let (mut sent, mut answers) = (0, 0);
+    for event in events {
+        match &event.what {
+            What::ToServer { proc, bytes } if *proc == p => {
+                sent += 1;
+                connection.push(Direction::ToServer, &bytes.0);
+                while connection.next(Direction::ToServer).is_some() {}
+            }
+            What::FromServer { proc, bytes } if *proc == p => {
+                connection.push(Direction::FromServer, &bytes.0);
+                while let Some(message) = connection.next(Direction::FromServer) {
+                    let Ok(message) = message else { return Reply::Unasked };
+                    if answers == before {
+                        return Reply::Message(message.framing, message.text.to_vec());
+                    }
+                    answers += 1;
+                }
+                // What was asked behind an offer can be read now.
+                while connection.next(Direction::ToServer).is_some() {}
+            }
+            What::ClosedByServer { proc } | What::Ended { proc, ours: false } if *proc == p => {
+                return if sent > before { Reply::Closed } else { Reply::Unasked };
+            }
+            _ => {}
+        }
+    }
+    // The scenario waited for as long as something could come.
+    if sent > before { Reply::Silence } else { Reply::Unasked }
+}
+
+/// Stands for an answer that does not come.
+const NOTHING: &str = "<nothing>";
+
+/// What programs and libraries are answered, relative to what they offer.
+fn answers(offered: Version) -> Vec<(String, String)> {
+    let takes = |version: u64, subversion: u64| {
+        let name = Version { version, subversion }.to_string();
+        (name, format!("cmd=response_to_init rc=0 pmi_version={version} pmi_subversion={subversion}"))
+    };
+    let Version { version, subversion } = offered;
+    let mut all = vec![takes(version, subversion)];
+    all.extend(subversion.checked_sub(1).map(|lower| takes(version, lower)));
+    all.extend([takes(version, subversion + 1), takes(version, subversion + 8)]);
+    all.push(if version == 1 { takes(2, 0) } else { takes(1, 1) });
+    all.push(takes(0, 9));
+    all.push(takes(3, 0));
+    let others = [
+        ("refused (rc=-1)", "cmd=response_to_init rc=-1"),
+        ("no version", "cmd=response_to_init rc=0"),
+        ("words", "cmd=response_to_init rc=0 pmi_version=one pmi_subversion=two"),
+        ("another command", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
+        ("no answer", NOTHING),
+        ("closed", "<close>"),
+    ];
+    all.extend(others.map(|(name, line)| (name.to_owned(), line.to_owned())));
+    all
+}
+
+/// The table of a program, which is started under our server. `None` if it offers nothing that can be read.
+pub fn of_program(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+    let Target::Client(program) = target else { return None };
+    let interrupted = std::sync::atomic::AtomicBool::new(false);
+    let dialect = offered(program, options.limits, &interrupted);
+    let head = |answer: &str| {
+        // That nothing is answered is no step of a scenario for programs.
+        let (fault, steps) = match answer {
+            "" => ("", String::new()),
+            NOTHING => ("fault init-no-answer\n", String::new()),
+            line => ("", format!("*  C: cmd=init\n*  S: {line}\n")),
+        };
+        format!(
+            "# What does a program make of an answer?\nrequires rfc13.init.version-used\ntests client\nranks 1\n\
+             dialect {dialect}\n{fault}\n{steps}*  P: ends\n"
+        )
+    };
+    let (outcome, _) = play_probe(suite, &head(""), target, options)?.ok()?;
+    let offer = offer_of(&outcome.events)?;
+    let rows = answers(offer).into_iter().map(|(name, line)| {
+        let (outcome, _) = play_probe(suite, &head(&line), target, options)?.ok()?;
+        Some(Row { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
+    });
+    rows.collect()
+}
+
+/// The table of a library, whose calls we make. `None` if it offers nothing that can be read.
+pub fn of_library(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+    let Target::Library(library, ..) = target else { return None };
+    let api = apis(&library.path).first().copied().unwrap_or_default();
+    let call = match api {
+        Dialect::Pmi1 => "PMI_Init(&spawned)",
+        Dialect::Pmi2 => "PMI2_Init(&spawned, &size, &rank, &appnum)",
+    };
+    let head = |answer: &str| {
+        format!(
+            "# What does a library make of an answer?\nrequires rfc13.init.version-used\ntests library\nranks 1\n\
+             dialect {api}\n\n{answer}0  A: {call} = any\n"
+        )
+    };
+    let (outcome, _) = play_probe(suite, &head(""), target, options)?.ok()?;
+    let offer = offer_of(&outcome.events)?;
+    let rows = answers(offer).into_iter().map(|(name, line)| {
+        let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
+        let (outcome, _) = play_probe(suite, &text, target, options)?.ok()?;
+        let returned = outcome.events.iter().find_map(|event| match &event.what {
+            What::Returned { function, returned, .. } => {
+                let name = signature::function(function)
+                    .map_or_else(|| returned.result.to_string(), |f| f.result_name(returned.result));
+                Some(format!("{function} returns {name}"))
+            }
+            _ => None,
+        });
+        let asks = asks_after_init(&outcome.events);
+        let then = match (returned, asks) {
+            (Some(returned), Some(asked)) => format!("goes on ({asked}), {returned}"),
+            (Some(returned), None) => returned,
+            (None, asked) => {
+                let goes_on = asked.map(|asked| format!("goes on ({asked}), ")).unwrap_or_default();
+                let end = exit_of(&outcome.events).map(|exit| format!("ends the process with {exit}"));
+                format!("{goes_on}{}", end.unwrap_or_else(|| "does not return".to_owned()))
+            }
+        };
+        Some(Row { offered: offer.to_string(), answered: name, then })
+    });
+    rows.collect()
+}
+
+/// The version that is first offered in these events.
+fn offer_of(events: &[Event]) -> Option<Version> {
+    requests(events).into_iter().find_map(|(_, line)| {
+        match Request::parse(&line, ValueReading::ToEndOfLine) {
+            Ok(Request::Init(version)) => Some(version),
+            _ => None,
+        }
+    })
+}
+
+/// The requests of the first process, with how they are framed.
+fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
+    let p = Proc { group: 0, rank: 0 };
+    let mut connection = Connection::new(LINE_LIMIT);
+    let mut all = Vec::new();
+    for event in events {
+        match &event.what {
+            What::ToServer { proc, bytes } if *proc == p => connection.push(Direction::ToServer, &bytes.0),
+            What::FromServer { proc, bytes } if *proc == p => {
+                connection.push(Direction::FromServer, &bytes.0);
+                while connection.next(Direction::FromServer).is_some() {}
+            }
+            _ => continue,
+        }
+        while let Some(message) = connection.next(Direction::ToServer) {
+            all.push(match message {
+                Ok(message) => (message.framing, message.text.to_vec()),
+                // It speaks as if something else had been agreed on.
+                Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
+                Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),
+                Err(_) => break,
+            });
+        }
+    }
+    all
+}
+
+/// The command of what the process asks first behind its offer.
+fn asks_after_init(events: &[Event]) -> Option<String> {
+    let (framing, text) = requests(events).into_iter().nth(1)?;
+    if !text.windows(4).any(|part| part == b"cmd=") {
+        return Some(text[..text.len().min(40)].escape_ascii().to_string());
+    }
+    let end = if framing == Framing::Lines { b' ' } else { b';' };
+    let word = text.split(|byte| *byte == end).next().unwrap_or_default();
+    let word = word.strip_prefix(b"cmd=").or_else(|| word.strip_prefix(b"mcmd=")).unwrap_or(word);
+    Some(word[..word.len().min(40)].escape_ascii().to_string())
+}
+
+/// How the first process has ended, if it has done so by itself.
+fn exit_of(events: &[Event]) -> Option<Exit> {
+    events.iter().find_map(|event| match &event.what {
+        What::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
+        _ => None,
+    })
+}
+
+/// What a process does once its offer is answered.
+fn after_answer(events: &[Event]) -> String {
+    let asked = asks_after_init(events);
+    let says =
+        events.iter().any(|event| matches!(&event.what, What::Output { line, .. } if !line.0.is_empty()));
+    let ended = exit_of(events);
+    let crashed = events.iter().find_map(|event| match &event.what {
+        What::Crashed { signal, .. } => Some(*signal),
+        _ => None,
+    });
+    let hangs = events.iter().any(|event| matches!(event.what, What::StillRunning { .. }));
+    let end = match ended {
+        _ if hangs => "waits without end".to_owned(),
+        _ if crashed.is_some() => format!("dies of signal {}", crashed.unwrap_or_default()),
+        Some(Exit::Code(0)) => "ends with status 0".to_owned(),
+        Some(Exit::Signal(signal)) => format!("dies of signal {signal}"),
+        Some(exit) => format!("ends with {exit}{}", if says { " and a word" } else { ", without a word" }),
+        None => "waits".to_owned(),
+    };
+    match asked.as_deref() {
+        // Our server ends it then.
+        Some("abort") => "aborts".to_owned(),
+        Some(asked) => format!("goes on ({asked}), {end}"),
+        None => end,
+    }
+}
+
+/// The table of whatever is under test.
+pub fn table(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+    match target {
+        Target::Memory(_) | Target::Processes(..) => of_server(suite, target, options),
+        Target::Client(_) => of_program(suite, target, options),
+        Target::Library(..) => of_library(suite, target, options),
+    }
+}

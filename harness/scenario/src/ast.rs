@@ -375,7 +375,8 @@ pub enum Who {
     /// Ranks of one process group.
     Ranks {
         /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
-        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, by their nodes.
+        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, by their nodes, and
+        /// [`Proc::STRAYS`](pmi_wire::Proc::STRAYS) for stray connections.
         group: u32,
         /// Which ranks.
         set: RankSet,

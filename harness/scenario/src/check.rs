@@ -552,6 +552,20 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether stray connections stand where they may.
+    fn strays(&mut self, step: &Step, span: Span) {
+        let all = matches!(&step.who, Who::Ranks { set: RankSet::All, .. });
+        if all || self.scenario.tests != UnderTest::Server || matches!(step.action, Action::Process(_)) {
+            let message =
+                "a stray connection is no process, and only servers have any; each is named by its number";
+            if self.own() {
+                self.sink.error(span, message).help("write `stray:0 C: ...` or `stray:0 S: ...`");
+            }
+        } else if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Port) {
+            self.either(span, "a step of a stray connection without `needs port`".into());
+        }
+    }
+
     /// Checks the ranks and tells how many there are.
     fn who(&mut self, step: &Step) -> u32 {
         let (group, set) = match &step.who {
@@ -569,6 +583,10 @@ impl Checker<'_> {
         let lone_fragment = self.own() && self.scenario.is_fragment();
         self.proxies(step, span);
         if *group == Proc::PROXIES {
+            return 1;
+        }
+        if *group == Proc::STRAYS {
+            self.strays(step, span);
             return 1;
         }
         if *group > self.groups && !lone_fragment {

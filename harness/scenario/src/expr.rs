@@ -149,12 +149,13 @@ pub(super) fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Reads `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`.
+/// Reads `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0`, `stray:0`.
 pub(super) fn who(text: &str, base: usize) -> Result<Who, Wrong> {
     run(text, base, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
         let spawned = opt(delimited("child", variable, ':')).parse_next(input)?;
         let proxies = "proxy".value(Proc::PROXIES);
-        let group = opt(terminated(alt((proxies, group)), ':')).parse_next(input)?.unwrap_or(0);
+        let strays = "stray".value(Proc::STRAYS);
+        let group = opt(terminated(alt((proxies, strays, group)), ':')).parse_next(input)?.unwrap_or(0);
         let set = alt(('*'.value(RankSet::All), separated(1.., range, ',').map(RankSet::Ranges)))
             .parse_next(input)?;
         Ok(match spawned {

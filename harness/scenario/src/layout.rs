@@ -124,6 +124,7 @@ fn looks_like_step(content: &str) -> bool {
     content.starts_with(|c: char| c.is_ascii_digit() || c == '*')
         || content.starts_with("child")
         || content.starts_with("proxy:")
+        || content.starts_with("stray:")
         || split_step(content).is_some_and(|head| head.role.end - head.role.start <= 4)
 }
 

@@ -292,6 +292,7 @@ fn ranks(who: &Who) -> String {
             match *group {
                 0 => String::new(),
                 Proc::PROXIES => "proxy:".to_owned(),
+                Proc::STRAYS => "stray:".to_owned(),
                 1 => "child:".to_owned(),
                 n => format!("child{n}:"),
             },

@@ -24,6 +24,16 @@ impl Monitor {
     pub fn observe(&mut self, event: &Event) {
         self.seq = event.seq;
         match &event.what {
+            // What is said on a stray connection is no conversation of a process; the scenario judges it.
+            What::ToServer { proc, .. }
+            | What::FromServer { proc, .. }
+            | What::ClosedByClient { proc }
+            | What::ClosedByServer { proc }
+            | What::NoAnswer { proc, .. }
+                if proc.group == Proc::STRAYS =>
+            {
+                self.strayed = true;
+            }
             What::Launched { ranks, nodes, .. } => {
                 self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
             }

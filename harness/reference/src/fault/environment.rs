@@ -68,7 +68,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "initack-unanswered",
-        &["pmi-port.lines", "pmi-port.answered"],
+        &["pmi-port.answered"],
         "initack is not answered",
         Effect::Greeting(|told, _| told.clear()),
         When::Always,

@@ -277,7 +277,10 @@ pub(super) const VARIATIONS: &[Variation] = &[
         "other-variables",
         "the environment has variables of the manager's own",
         Effect::Env(|e, _| {
-            e.push(("PMI_ID", "7".into()));
+            // Beside PMI_PORT it has a meaning.
+            if !e.iter().any(|(name, _)| *name == "PMI_PORT") {
+                e.push(("PMI_ID", "7".into()));
+            }
             e.push(("PMI_DEBUG", "0".into()));
             e.push(("PMI_TOTALVIEW", String::new()));
         }),

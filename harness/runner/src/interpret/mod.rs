@@ -143,7 +143,9 @@ impl Steps for Interpreter<'_> {
             if self.recorder.judge.is_refused(group) {
                 return Ok(());
             }
-            if group != 0 && group != Proc::PROXIES {
+            if group == Proc::STRAYS {
+                self.party.connect(p);
+            } else if group != 0 && group != Proc::PROXIES {
                 self.expect(Some(p), Expected::Started)?;
             }
             self.scope.enter(rank, self.recorder.judge.size(group));

@@ -49,10 +49,14 @@ impl MemoryParty {
         let connected = self.server.connects(proc);
         let bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
         let said = env.get("PMI_ID").map(|id| initack(id));
+        let mut bad_fd = bad_fd;
         if let Some(said) = said.filter(|_| self.by_port) {
             let told = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, told)| told);
             let said = Bytes(format!("{said}\n").into_bytes());
-            self.queue.push_back(What::Greeted { proc, said, told: Bytes(told) });
+            match told.is_empty() {
+                true => bad_fd = Some("no line in answer to initack".to_owned()),
+                false => self.queue.push_back(What::Greeted { proc, said, told: Bytes(told) }),
+            }
         }
         self.queue.push_back(What::Started { proc, env, args, bad_fd });
         if !connected {
@@ -131,6 +135,10 @@ impl MemoryParty {
 
 impl Party for MemoryParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
+        // All processes have come in: nobody else is let in.
+        if to.group == Proc::STRAYS && bytes.contains(&b'\n') {
+            self.queue.push_back(What::ClosedByServer { proc: to });
+        }
         if self.alive.contains_key(&to) {
             self.server.receive(to, bytes);
             self.act();

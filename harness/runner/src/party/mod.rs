@@ -72,6 +72,9 @@ pub trait Party {
     fn end(&mut self) -> Vec<What> {
         Vec::new()
     }
+    /// Makes a stray connection to the port in `PMI_PORT`, unless it is there.
+    fn connect(&mut self, _stray: Proc) {}
+
     /// A program for a spawn request that reports to us as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

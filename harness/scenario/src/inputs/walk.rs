@@ -108,7 +108,7 @@ impl Walk<'_> {
     /// The processes that a step is about.
     fn who(&self, who: &Who) -> Vec<Proc> {
         let (group, set) = match who {
-            Who::Job | Who::Ranks { group: Proc::PROXIES, .. } => return Vec::new(),
+            Who::Job | Who::Ranks { group: Proc::PROXIES | Proc::STRAYS, .. } => return Vec::new(),
             Who::Ranks { group, set } => (*group, set),
             Who::Spawned { number, set } => {
                 let number = self.scope.var(&number.value).unwrap_or_default();

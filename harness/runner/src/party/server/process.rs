@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use crate::process::{procfs, tree};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Bytes, Ending, Exit, What};
 use pmi_wire::Proc;
-use pmi_wire::port::Greeting;
+use pmi_wire::port::{self, Greeting};
 use rustix::process::Signal;
 
 /// Most bytes that wait to be written to one connection.
@@ -137,6 +138,10 @@ pub struct ServerParty {
     agent: PathBuf,
     interrupted: Arc<AtomicBool>,
     ranks: HashMap<Proc, Rank>,
+    /// Connections to the port in PMI_PORT that no process has made.
+    strays: HashMap<Proc, Pmi>,
+    /// The address in PMI_PORT, as the first process has it.
+    port: Option<SocketAddr>,
     /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged; and the reactor's key, `None` once
     /// the conversation is over.
     upstream: Option<(Channel, Option<Key>)>,
@@ -221,6 +226,8 @@ impl ServerParty {
             agent: environment.agent.clone(),
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
+            strays: HashMap::new(),
+            port: None,
             upstream: None,
             is_proxy: implementation.has_upstream(),
             hold: Vec::new(),
@@ -370,6 +377,8 @@ impl ServerParty {
         });
         let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
         self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
+        let place = || port::address(hello.env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
+        self.port = self.port.or_else(place);
         // It has reported only when it was connected.
         if let Some((said, told)) = hello.greeted {
             self.queue.push_back(What::Greeted { proc, said, told });
@@ -396,11 +405,19 @@ impl ServerParty {
         }
     }
 
+    fn pmi(&mut self, proc: Proc) -> Option<&mut Pmi> {
+        match proc.group {
+            Proc::STRAYS => self.strays.get_mut(&proc),
+            _ => self.ranks.get_mut(&proc)?.pmi.as_mut(),
+        }
+    }
+
     fn read_pmi(&mut self, proc: Proc) {
-        let Some(Pmi { connection, key: Some(key) }) = self.ranks.get(&proc).and_then(|r| r.pmi.as_ref())
-        else {
-            return;
+        let pmi = match proc.group {
+            Proc::STRAYS => self.strays.get(&proc),
+            _ => self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()),
         };
+        let Some(Pmi { connection, key: Some(key) }) = pmi else { return };
         let (mut buffer, key) = ([0; CHUNK], *key);
         let received = connection.receive(&mut buffer);
         // The upstream reports before it answers, so that the cause of what was just read can be read by now.
@@ -413,7 +430,7 @@ impl ServerParty {
             }
             Received::End => {
                 self.reactor.remove(key);
-                if let Some(pmi) = self.ranks.get_mut(&proc).and_then(|rank| rank.pmi.as_mut()) {
+                if let Some(pmi) = self.pmi(proc) {
                     pmi.key = None;
                 }
                 self.queue.push_back(What::ClosedByServer { proc });
@@ -422,12 +439,13 @@ impl ServerParty {
     }
 
     fn flush(&mut self, proc: Proc) {
-        let Some(pmi) = self.ranks.get_mut(&proc).and_then(|rank| rank.pmi.as_mut()) else { return };
+        let Some(pmi) = self.pmi(proc) else { return };
         let was_blocked = pmi.connection.is_blocked();
         pmi.connection.flush();
-        match (was_blocked, pmi.connection.is_blocked()) {
-            (false, true) => listen(&mut self.reactor, pmi.key, Wanted::ReadWrite),
-            (true, false) => listen(&mut self.reactor, pmi.key, Wanted::Read),
+        let (is_blocked, key) = (pmi.connection.is_blocked(), pmi.key);
+        match (was_blocked, is_blocked) {
+            (false, true) => listen(&mut self.reactor, key, Wanted::ReadWrite),
+            (true, false) => listen(&mut self.reactor, key, Wanted::Read),
             _ => {}
         }
     }
@@ -537,6 +555,13 @@ impl ServerParty {
         ours && upstream.is_none_or(|(upstream, _)| upstream.is_read())
     }
 
+    /// Gives up a stray connection.
+    fn leave(&mut self, stray: Proc) {
+        if let Some(Pmi { key, .. }) = self.strays.remove(&stray) {
+            key.into_iter().for_each(|key| self.reactor.remove(key));
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.exit.is_some() && self.ranks.values().all(Rank::is_gone)
     }
@@ -555,7 +580,7 @@ impl Party for ServerParty {
         self.await_turn(Some(to));
         self.quiet_since = Instant::now();
         self.wrote = Some((to, self.quiet_since));
-        let Some(pmi) = self.ranks.get_mut(&to).and_then(|rank| rank.pmi.as_mut()) else { return };
+        let Some(pmi) = self.pmi(to) else { return };
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
             self.flush(to);
@@ -568,6 +593,16 @@ impl Party for ServerParty {
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
         }
+        self.leave(proc);
+    }
+
+    fn connect(&mut self, stray: Proc) {
+        let Some(port) = self.port.filter(|_| !self.strays.contains_key(&stray)) else { return };
+        // Where nobody listens any more, nothing that is expected on it comes.
+        let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
+        let connection = Connection::over(stream.into());
+        let key = self.reactor.add(&connection, Source::Pmi(stray), Wanted::Read).ok();
+        self.strays.insert(stray, Pmi { connection, key });
     }
 
     fn exit(&mut self, proc: Proc, status: u8) {
@@ -658,6 +693,9 @@ impl Party for ServerParty {
         }
         for rank in self.ranks.values_mut() {
             rank.close(&mut self.reactor);
+        }
+        for stray in self.strays.keys().copied().collect::<Vec<_>>() {
+            self.leave(stray);
         }
         let mut done = Vec::new();
         // Its job may run elsewhere, or on behalf of a daemon, where nobody but the launcher reaches it.

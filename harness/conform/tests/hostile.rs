@@ -276,7 +276,8 @@ fn exit_codes() {
         (&["--filter", "=group/appnum"][..], 0),
         (&["--filter", "=group/appnum", "--server", "pm {rank} {agent}"], 2),
         (&["/no/such/scenario.pmi"], 2),
-        (&["--filter", "=group/appnum", "--server", "/no/such/manager {ranks} {agent}"], 3),
+        (&["--filter", "=group/appnum", "--server", "/no/such/manager {ranks} {agent}"], 2),
+        (&["--filter", "=group/appnum", "--server", "false {ranks} {agent}"], 3),
         (&["--filter", "no such scenario"], 4),
     ] {
         let run = run(args);

@@ -22,6 +22,9 @@ pub const OUTPUT_LINES: usize = 20;
 /// In the place of what a scenario is about whose findings are sensitive.
 const KEPT_BACK: &str = "What this scenario sends is kept back: a finding of it is recorded as sensitive.";
 
+/// Characters of a scenario's line that go into it.
+const STEP: usize = 200;
+
 /// Exit status where a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
 
@@ -32,15 +35,20 @@ const LAST_BYTES: usize = 4096;
 pub fn of_scenario(
     mut result: ScenarioResult,
     outcome: Outcome,
-    catalogue: &Catalogue,
+    suite: &Suite,
     deviations: &mut Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
+    let source = suite.scenarios.iter().find(|s| s.name == result.scenario).map(|s| &s.source);
     let mut findings: Vec<Judged> = Vec::new();
     for finding in outcome.findings {
         // The same at another rank, or once more, is the same finding.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
-            findings.push(judged(catalogue, finding));
+            let mut judged = judged(&suite.catalogue, finding);
+            let line = judged.finding.line.checked_sub(1);
+            let step = source.zip(line).and_then(|(source, line)| source.text.lines().nth(line));
+            judged.step = step.unwrap_or_default().trim().chars().take(STEP).collect();
+            findings.push(judged);
         }
     }
     if let Some((name, signal)) = &outcome.crashed {
@@ -59,6 +67,7 @@ pub fn of_scenario(
             level: None,
             severity: Severity::Fail,
             text: CRASH_TEXT.into(),
+            step: String::new(),
             deviation: None,
         });
     }
@@ -113,6 +122,7 @@ fn keep_back_input(result: &mut ScenarioResult) {
     result.replay.clear();
     for judged in &mut result.findings {
         judged.finding.line = 0;
+        judged.step.clear();
     }
 }
 
@@ -167,6 +177,7 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
             None => OWN.iter().find(|(id, _)| *id == finding.requirement).map_or("", |own| own.1).to_owned(),
         },
         finding,
+        step: String::new(),
         deviation: None,
     }
 }

@@ -38,7 +38,8 @@ pub struct Greeting {
 impl Greeting {
     /// The handshake of a process that has started so, if it has one to make.
     pub fn of(env: &BTreeMap<String, String>, bad_fd: Option<&str>) -> Option<Self> {
-        (bad_fd.is_some() && env.contains_key("PMI_PORT")).then(Self::default)
+        let without_fd = bad_fd.is_some() || !env.contains_key("PMI_FD");
+        (without_fd && env.contains_key("PMI_PORT")).then(Self::default)
     }
 
     /// Whether these bytes still belong to it.

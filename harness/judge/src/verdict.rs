@@ -112,6 +112,9 @@ pub struct Judged {
     pub severity: Severity,
     /// The requirement in a sentence.
     pub text: String,
+    /// The line of the scenario at which it was found: whoever has installed the command does not have the file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub step: String,
     /// Reason of the deviation that covers it, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,

@@ -211,7 +211,7 @@ pub fn run(
                         }
                         let mut blank = blank(&selected[index], options);
                         blank.time_us = time.as_micros() as u64;
-                        result::of_scenario(blank, outcome, &suite.catalogue, deviations, options.strict)
+                        result::of_scenario(blank, outcome, suite, deviations, options.strict)
                     }
                     Message::Skipped(index, skipped) => {
                         // What could not be launched counts, what does not apply says nothing.

@@ -98,10 +98,15 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say what a requirement means, what tests it, and which implementations are known to break it
+    /// Say what a requirement means, what tests it, and which implementations are known to break it; or what a scenario tests
     Explain {
-        /// For example rfc13.put.unique
+        /// For example rfc13.put.unique, or kvs/get-of-nothing
         id: String,
+    },
+    /// Show a scenario or a fragment of the embedded suite
+    Show {
+        /// Its name, as in --list and in reports
+        name: String,
     },
     /// Show which requirements the scenarios test
     Coverage(Coverage),

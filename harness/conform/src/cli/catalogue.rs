@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::report::read_log;
@@ -19,12 +20,13 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
+use pmi_scenario::ast::Scenario;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 
 use super::args::Coverage;
-use super::{say, told};
+use super::{hint, say, told};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
     suite
@@ -94,6 +96,49 @@ pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// The name of the file that a scenario stands in: without that of the row.
+fn of_table(name: &str) -> &str {
+    name.split_once('[').map_or(name, |(table, _)| table)
+}
+
+pub(super) fn show(name: &str) -> anyhow::Result<u8> {
+    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
+    let source = match found.map(|s| Arc::clone(&s.source)) {
+        Some(source) => source,
+        None => match suite.fragment(name) {
+            Some(fragment) => Arc::clone(&fragment.source),
+            None => {
+                let hint = hint(name, suite.scenarios.iter().map(|s| s.name.as_str()));
+                anyhow::bail!(
+                    "there is no scenario and no fragment {name}{hint} `pmi-conform --list` lists scenarios"
+                );
+            }
+        },
+    };
+    let numbered = source.text.lines().enumerate().map(|(i, line)| format!("{:4}  {line}", i + 1));
+    say(&format!("{}\n{}\n", source.path, numbered.collect::<Vec<_>>().join("\n")))?;
+    Ok(0)
+}
+
+/// What a scenario is about, and what it tests.
+fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
+    let name = of_table(&scenario.name);
+    let mut text = format!("{name}\n\n  {}\n\nIt tests:\n", scenario.summary());
+    for id in &scenario.requires {
+        let said = suite.catalogue.get(&id.value).map(|r| r.text.as_str()).unwrap_or_default();
+        writeln!(text, "  {}: {said}", id.value)?;
+    }
+    let rows = suite.scenarios.iter().filter_map(|s| s.name.strip_prefix(name)?.strip_prefix('['));
+    let rows: Vec<&str> = rows.map(|row| row.trim_end_matches(']')).collect();
+    if !rows.is_empty() {
+        writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
+    }
+    writeln!(text, "\n`pmi-conform show {name}` shows it.")?;
+    say(&text)?;
+    Ok(0)
+}
+
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
     if let Some((id, text)) = OWN.iter().find(|(own, _)| *own == id) {
@@ -101,13 +146,14 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {
-        let near = suite
-            .catalogue
-            .iter()
-            .map(|r| (strsim::jaro_winkler(id, &r.id), &r.id))
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        let hint = near.map(|(_, id)| format!(", did you mean {id}?")).unwrap_or_default();
-        anyhow::bail!("there is no requirement {id}{hint} `pmi-conform requirements` lists them");
+        if let Some(scenario) = suite.scenarios.iter().find(|s| s.name == id || of_table(&s.name) == id) {
+            return explain_scenario(&suite, scenario);
+        }
+        let names = suite.scenarios.iter().map(|s| s.name.as_str());
+        let hint = hint(id, suite.catalogue.iter().map(|r| r.id.as_str()).chain(names));
+        anyhow::bail!(
+            "there is no requirement and no scenario {id}{hint} `pmi-conform requirements` and `--list` list them"
+        );
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [

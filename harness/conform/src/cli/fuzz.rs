@@ -210,7 +210,11 @@ fn server(
     let environment = Environment::new(Arc::clone(interrupted))?;
     let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
-        Some(command) => Implementation::from_argument(command).with_context(|| command.to_owned())?,
+        Some(command) => {
+            let named = Implementation::from_argument(command).with_context(|| command.to_owned())?;
+            named.can_start().with_context(|| command.to_owned())?;
+            named
+        }
     };
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;

@@ -23,8 +23,10 @@ use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
-use super::args::Judge;
-use super::{NOTHING_RAN, read_deviations, say, told};
+use clap::CommandFactory;
+
+use super::args::{Cli, Judge};
+use super::{NOTHING_RAN, hint, read_deviations, say, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -33,7 +35,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         return Ok(0);
     }
     if let Some(word) = args.paths.first().and_then(|path| path.to_str()).filter(|word| misspelt(word)) {
-        anyhow::bail!("there is neither a command nor a scenario file {word}; see --help");
+        let commands = Cli::command();
+        let hint = hint(word, commands.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()));
+        anyhow::bail!("there is neither a command nor a scenario file {word}{hint} See --help");
     }
     let mut suite = if args.paths.is_empty() {
         pmi_runner::suite::embedded()
@@ -72,6 +76,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let target = match (client, implementation) {
         (Some(program), _) => Target::Client(Box::new(program)),
         (None, implementation) if args.library.is_some() => {
+            implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
             version = implementation.as_ref().and_then(|i| i.version.clone());
             library(args, environment, implementation)?
         }
@@ -83,6 +88,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             if by_port(args) {
                 implementation.connect_by_port().context("--connection port")?;
             }
+            implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
+            implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
+            implementation.can_start().context("--server")?;
             implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
             if let Err(error) = implementation.try_upstream(&interrupted) {
                 if interrupted.load(Ordering::Relaxed) {
@@ -91,8 +99,6 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
                 return Err(error.into());
             }
             implementation.claims.extend(claims(args)?);
-            implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
-            implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
             if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
                 writeln!(anstream::stderr(), "note: {notice}")?;
             }
@@ -117,8 +123,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         give_up: !args.no_give_up,
         replay: replay(args),
     };
-    shell(setup.as_deref()).context("the profile's setup")?;
     let mut observer = Reports::open(args)?;
+    shell(setup.as_deref()).context("the profile's setup")?;
     let (header, results, end) =
         run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
     let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
@@ -147,6 +153,8 @@ fn library(args: &Judge, environment: Environment, server: Option<Implementation
     let path = args.library.as_ref().context("--library")?;
     let known = |e: io::Result<_>| e.with_context(|| format!("--library {}", path.display()));
     known(std::fs::metadata(path).map(drop))?;
+    pmi_runner::party::library::check(path)
+        .map_err(|why| anyhow::anyhow!("--library takes a shared library: {why}"))?;
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
     let server = server.map(Box::new);
@@ -180,7 +188,8 @@ fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<V
     };
     for pattern in args.filter.iter().filter(|f| !suite.testing(whom).any(|s| fits(f, &s.name))) {
         // Where it is the only one, nothing is played, which says it, too.
-        writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here")?;
+        let hint = hint(pattern, suite.testing(whom).map(|s| s.name.as_str()));
+        writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here{hint}")?;
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
     let mut selected: Vec<Arc<Scenario>> = suite
@@ -301,6 +310,16 @@ impl Reports {
                 Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))
             }
         };
+        // Found out before anything is played, and not when all is done.
+        let others =
+            args.report.iter().filter(|r| r.format != Format::Ndjson).filter_map(|r| r.file.as_ref());
+        for path in others.chain(&args.draft_deviations) {
+            File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+                .with_context(|| format!("{} cannot be written", path.display()))?;
+        }
         Ok(Self { terminal: Terminal::new(out, look), log, error: None })
     }
 

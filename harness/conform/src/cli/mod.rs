@@ -48,6 +48,7 @@ pub(crate) fn main() -> ExitCode {
         }
         Some(Command::Profiles { json }) => catalogue::profiles(json),
         Some(Command::Requirements { json }) => catalogue::requirements(json),
+        Some(Command::Show { name }) => catalogue::show(&name),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
@@ -81,6 +82,17 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(status)
         }
     }
+}
+
+/// The word that looks most like another, for suggestions; `None` if none does.
+fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
+    alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75).map(|(_, other)| other)
+}
+
+/// The same as the end of a sentence that says that there is no such thing.
+fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
+    nearest(word, words).map(|other| format!(", did you mean {other}?")).unwrap_or_default()
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.

@@ -11,13 +11,11 @@ use pmi_runner::mutants::{Found, run};
 
 use super::args::Mutants;
 use super::judge::fits;
-use super::{say, told};
+use super::{hint, say, told};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let near =
-            names.into_iter().map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
-        let hint = near.map(|(_, n)| format!(", did you mean {n}?")).unwrap_or_default();
+        let hint = hint(name, names.into_iter());
         anyhow::anyhow!("there is no {kind} {name}{hint} `pmi-conform mutants --list` lists them")
     };
     let find_fault = |name: &str| {

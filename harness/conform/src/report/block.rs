@@ -138,6 +138,9 @@ fn finding(f: &mut Formatter<'_>, palette: Palette, result: &ScenarioResult, jud
     writeln!(f, "    expected  {expected}")?;
     writeln!(f, "    seen      {seen}")?;
     writeln!(f, "    at        {}", place(result, judged))?;
+    if !judged.step.is_empty() {
+        writeln!(f, "    step      {}", text::clean(&judged.step))?;
+    }
     writeln!(f, "    by        {}", who(judged))?;
     if let Some(reason) = &judged.deviation {
         writeln!(f, "    known     {}", text::clean(reason))?;

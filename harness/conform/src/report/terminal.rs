@@ -1,6 +1,6 @@
 //! What people see while scenarios run, and when all is done.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -57,6 +57,8 @@ pub(crate) struct Terminal<W> {
     strict: Strictness,
     /// What was shown in full, by requirement, expected and seen, and at which scenario.
     shown: HashMap<(String, String, String), String>,
+    /// For each reason for which nothing was judged, how often it was met again.
+    unjudged: BTreeMap<String, usize>,
     /// Whether the last line is empty.
     spaced: bool,
 }
@@ -76,6 +78,7 @@ impl<W: Write> Terminal<W> {
             bar,
             strict: Strictness::Must,
             shown: HashMap::new(),
+            unjudged: BTreeMap::new(),
             spaced: true,
         }
     }
@@ -108,6 +111,10 @@ impl<W: Write> Terminal<W> {
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
         // Strict or not, a broken SHOULD deserves to be read in full.
         let bad = result.is_red(self.strict.max(Strictness::Should));
+        if self.unjudged_before(result) {
+            self.bar.inc(1);
+            return Ok(());
+        }
         let (line, block) = match self.verbosity {
             Verbosity::Quiet => (result.is_red(self.strict), result.is_red(self.strict)),
             Verbosity::Normal => (true, bad),
@@ -172,6 +179,19 @@ impl<W: Write> Terminal<W> {
             }
             shown.push('\n');
         }
+        let again: Vec<_> = self.unjudged.iter().filter(|(_, times)| **times > 0).collect();
+        for (reason, times) in &again {
+            let style = palette.severity(Severity::Fail);
+            let of = text::count(**times, "more scenario");
+            let _ = writeln!(
+                shown,
+                "{style}could not judge{style:#} {of} (-v lists them): {}",
+                text::clean(reason)
+            );
+        }
+        if !again.is_empty() {
+            shown.push('\n');
+        }
         let complaints = run.complaints();
         for complaint in &complaints {
             let style = palette.severity(Severity::Fail);
@@ -193,6 +213,24 @@ impl<W: Write> Terminal<W> {
         }
         let _ = writeln!(shown, "{}", tally::meaning(run));
         self.show(&shown)
+    }
+
+    /// Whether nothing was judged, for a reason that was told before: it is counted then, and told in the end.
+    fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
+        let bare = result.verdict == Verdict::Unjudged
+            && result.findings.is_empty()
+            && self.verbosity < Verbosity::Verbose;
+        let Some(reason) = result.reason.as_ref().filter(|_| bare) else { return false };
+        match self.unjudged.get_mut(reason) {
+            Some(times) => {
+                *times += 1;
+                true
+            }
+            None => {
+                self.unjudged.insert(reason.clone(), 0);
+                false
+            }
+        }
     }
 
     /// The scenario at which the same was shown in full, if all that a result has found was shown before: it is one cause, as a rule,

@@ -60,6 +60,7 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
         level: Some(level),
         severity,
         text: "What the requirement says.".to_owned(),
+        step: "0  S: cmd=get_result rc=ok value=1".to_owned(),
         deviation: None,
     }
 }
@@ -423,6 +424,27 @@ fn one_cause_is_told_once() {
     let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose };
     Terminal::new(&mut out, look).whole(&run).unwrap();
     assert_eq!(String::from_utf8(out).unwrap().matches(shown).count(), 2);
+}
+
+#[test]
+fn why_nothing_was_judged_is_told_once() {
+    let mut run = run();
+    let unjudged = |scenario: &str, why: &str| {
+        let mut result = result(scenario, Verdict::Unjudged);
+        result.reason = Some(why.to_owned());
+        result
+    };
+    run.results = vec![
+        unjudged("get/one", "not tried"),
+        unjudged("get/two", "not tried"),
+        unjudged("get/three", "rank 1 did not report"),
+        unjudged("get/four", "not tried"),
+    ];
+    let text = rendered(&run, Format::Terminal);
+    for (name, shown) in [("get/one", true), ("get/two", false), ("get/three", true), ("get/four", false)] {
+        assert_eq!(text.contains(name), shown, "{text}");
+    }
+    assert!(text.contains("could not judge 2 more scenarios (-v lists them): not tried\n"), "{text}");
 }
 
 #[test]

@@ -125,7 +125,10 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         return Err(cannot(command.exec()));
     };
     let connection = agent::pmi_fd();
-    reporter.started(place, &argv[1..], connection.as_ref().err().map(ToString::to_string));
+    // Who has a port in place of a descriptor lacks nothing.
+    let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
+    let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
+    reporter.started(place, &argv[1..], bad_fd);
     let signals = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut between = Between::new(&signals)?;
     let mut inherited = None;

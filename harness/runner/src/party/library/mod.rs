@@ -38,6 +38,15 @@ pub fn exports(path: &Path) -> Vec<String> {
     }
 }
 
+/// Whether a file is a shared library.
+///
+/// # Errors
+///
+/// Why it cannot be looked into, in words.
+pub fn check(path: &Path) -> Result<(), String> {
+    object::read(path).map(drop).map_err(|error| error.to_string())
+}
+
 /// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.
 pub fn apis(path: &Path) -> Vec<Dialect> {
     let functions = exports(path);

@@ -387,6 +387,32 @@ impl Implementation {
         Ok(())
     }
 
+    /// Whether its commands are such that they can be started.
+    ///
+    /// # Errors
+    ///
+    /// There is no such program, it is not executable, or a command does not say how many processes there are to be.
+    pub fn can_start(&self) -> Result<(), ImplementationError> {
+        for command in std::iter::once(&self.command).chain(&self.command_nodes) {
+            let program = &command[0];
+            let Some(file) = find_file(program) else {
+                let where_to = if program.contains('/') { "is no file" } else { "is in no folder of PATH" };
+                return Err(ImplementationError(format!("there is no program {program}: it {where_to}")));
+            };
+            if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
+                return Err(ImplementationError(format!("{} is not executable", file.display())));
+            }
+            let counted = has(command, "{ranks}") || has(command, "{hosts}") || self.max_ranks == Some(1);
+            if has(command, "{agent}") && !counted {
+                return Err(ImplementationError(format!(
+                    "\"{}\" does not say where the number of processes goes: write {{ranks}}, or say --max-ranks 1",
+                    self.label
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Sets the command for several nodes.
     ///
     /// # Errors

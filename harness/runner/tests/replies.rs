@@ -121,9 +121,7 @@ fn the_reference_says_what_the_tables_say_of_it() {
             let source = |path: &str| {
                 (path.to_owned(), Arc::new(ast::Source { path: format!("{path}.pmi"), text: text.clone() }))
             };
-            // Two, since it takes two jobs to have one name.
-            let files = vec![source("one"), source("two")];
-            let suite = Suite::of_files(files, Behaviours::default())
+            let suite = Suite::of_files(vec![source("one")], Behaviours::default())
                 .unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
             let cells = bare.cells(&suite).unwrap();
             for pattern in patterns {

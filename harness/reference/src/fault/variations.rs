@@ -220,12 +220,17 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "kvsname-punctuation",
         "KVS names hold every kind of character",
-        Effect::Kvsname(|n, g| replace(n, format!("<{g}>:/%$#\"'\\~[kvs]"))),
+        Effect::Kvsname(|n, _| {
+            n.insert(0, b'<');
+            n.extend(b">:/%$#\"'\\~[kvs]");
+        }),
     ),
     vary(
         "kvsname-digits",
         "KVS names are numbers",
-        Effect::Kvsname(|n, g| replace(n, format!("{}", 1000 + g))),
+        Effect::Kvsname(|n, _| {
+            n.iter_mut().filter(|b| !b.is_ascii_digit()).for_each(|b| *b = b'0' + *b % 10)
+        }),
     ),
     vary("universe-larger", "the universe is larger than the program", Effect::Universe(4096)),
     vary(

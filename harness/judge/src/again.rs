@@ -37,14 +37,13 @@ pub fn scenario(
         Some(party) => {
             let mut judge = Judge::new(party, recorded.requires.clone());
             events.iter().for_each(|event| judge.observe(event));
-            let mut again = result::of_scenario(blank, judge.finish(events), suite, deviations, strict);
             // The lines are those of the scenario that was played, whoever has it.
-            for judged in &mut again.findings {
-                let line = judged.finding.line;
+            let quote = |line| {
                 let same = recorded.findings.iter().find(|old| old.finding.line == line);
-                judged.step = same.map(|old| old.step.clone()).unwrap_or_default();
-            }
-            again
+                same.map(|old| old.step.clone()).unwrap_or_default()
+            };
+            let outcome = judge.finish(events);
+            result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, strict)
         }
     }
 }

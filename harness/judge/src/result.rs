@@ -31,23 +31,22 @@ const SCENARIO_ERROR: i32 = 2;
 /// Bytes of a message that go into it; all are in the log.
 const LAST_BYTES: usize = 4096;
 
-/// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took.
+/// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took; `quote` gives the
+/// text of a line of it, and nothing where there is no such line.
 pub fn of_scenario(
     mut result: ScenarioResult,
     outcome: Outcome,
-    suite: &Suite,
+    catalogue: &Catalogue,
+    quote: impl Fn(usize) -> String,
     deviations: &mut Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
-    let source = suite.scenarios.iter().find(|s| s.name == result.scenario).map(|s| &s.source);
     let mut findings: Vec<Judged> = Vec::new();
     for finding in outcome.findings {
         // The same at another rank, or once more, is the same finding.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
-            let mut judged = judged(&suite.catalogue, finding);
-            let line = judged.finding.line.checked_sub(1);
-            let step = source.zip(line).and_then(|(source, line)| source.text.lines().nth(line));
-            judged.step = step.unwrap_or_default().trim().chars().take(STEP).collect();
+            let mut judged = judged(catalogue, finding);
+            judged.step = quote(judged.finding.line).trim().chars().take(STEP).collect();
             findings.push(judged);
         }
     }

@@ -211,7 +211,9 @@ pub fn run(
                         }
                         let mut blank = blank(&selected[index], options);
                         blank.time_us = time.as_micros() as u64;
-                        result::of_scenario(blank, outcome, suite, deviations, options.strict)
+                        let quote = |line| quote(&selected[index].source, line);
+                        let catalogue = &suite.catalogue;
+                        result::of_scenario(blank, outcome, catalogue, quote, deviations, options.strict)
                     }
                     Message::Skipped(index, skipped) => {
                         // What could not be launched counts, what does not apply says nothing.
@@ -244,6 +246,12 @@ pub fn run(
     };
     let end = result::of_run(suite, &results, deviations, ran);
     (header, results, end)
+}
+
+/// A line of a scenario, by its number; those that stand in no file have none.
+fn quote(source: &Source, line: usize) -> String {
+    let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
+    text.unwrap_or_default().to_owned()
 }
 
 fn not_tried() -> String {

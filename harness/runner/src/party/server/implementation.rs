@@ -119,52 +119,11 @@ pub(super) fn has(words: &[String], placeholder: &str) -> bool {
 }
 
 impl Implementation {
-    /// The reference process manager of this binary.
-    pub fn reference(binary: &Path) -> Self {
-        let mut command = vec![binary.to_string_lossy().into_owned()];
-        command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
+    /// One of which nothing is known but its command.
+    fn new(label: &str, command: Vec<String>) -> Self {
         Self {
-            label: "the built-in reference process manager".into(),
-            command: command.clone(),
-            command_nodes: Some(command),
-            proxy: None,
-            family: None,
-            env: BTreeMap::new(),
-            claims: Need::NAMES
-                .into_iter()
-                .filter(|(_, need)| !need.is_way_in())
-                .map(|(_, need)| (need, true))
-                .collect(),
-            version: None,
-            alarms: true,
-            deviations: None,
-            max_ranks: None,
-            max_nodes: None,
-            start_timeout: None,
-            by_port: false,
-            to_port: (2, &[&["--pmi-port"]]),
-            notice: None,
-            dialect: None,
-            strict: None,
-            cancel: None,
-            setup: None,
-            teardown: None,
-        }
-    }
-
-    /// Reads what was given to `--server`.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it, and what to write instead.
-    pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
-        if let Some(profile) = argument.strip_prefix('@') {
-            return profile::find(profile);
-        }
-        let words = template(argument)?;
-        let mut this = Self {
-            label: argument.to_owned(),
-            command: words.clone(),
+            label: label.to_owned(),
+            command,
             command_nodes: None,
             proxy: None,
             family: None,
@@ -184,7 +143,33 @@ impl Implementation {
             cancel: None,
             setup: None,
             teardown: None,
-        };
+        }
+    }
+
+    /// The reference process manager of this binary.
+    pub fn reference(binary: &Path) -> Self {
+        let mut command = vec![binary.to_string_lossy().into_owned()];
+        command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
+        let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
+        Self {
+            command_nodes: Some(command.clone()),
+            claims: optional.map(|(_, need)| (need, true)).collect(),
+            to_port: (2, &[&["--pmi-port"]]),
+            ..Self::new("the built-in reference process manager", command)
+        }
+    }
+
+    /// Reads what was given to `--server`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to write instead.
+    pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
+        if let Some(profile) = argument.strip_prefix('@') {
+            return profile::find(profile);
+        }
+        let words = template(argument)?;
+        let mut this = Self::new(argument, words.clone());
         if has(&words, "{agent}") {
             this.is_hydra(&words[0]);
             if has(&words, "{nodes}") || has(&words, "{hosts}") {

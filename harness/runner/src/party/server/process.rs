@@ -413,11 +413,7 @@ impl ServerParty {
     }
 
     fn read_pmi(&mut self, proc: Proc) {
-        let pmi = match proc.group {
-            Proc::STRAYS => self.strays.get(&proc),
-            _ => self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()),
-        };
-        let Some(Pmi { connection, key: Some(key) }) = pmi else { return };
+        let Some(Pmi { connection, key: Some(key) }) = self.pmi(proc) else { return };
         let (mut buffer, key) = ([0; CHUNK], *key);
         let received = connection.receive(&mut buffer);
         // The upstream reports before it answers, so that the cause of what was just read can be read by now.

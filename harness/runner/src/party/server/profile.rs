@@ -62,9 +62,6 @@ struct Profile {
     max_ranks: Option<u32>,
     /// Most nodes of a job.
     max_nodes: Option<u32>,
-    /// Whether processes have `PMI_PORT`.
-    #[serde(default)]
-    by_port: bool,
     /// In seconds.
     #[serde(default, deserialize_with = "seconds")]
     start_timeout: Option<Duration>,
@@ -206,7 +203,6 @@ fn read(
     this.strict = profile.strict;
     (this.max_ranks, this.max_nodes) = (profile.max_ranks, profile.max_nodes);
     this.start_timeout = profile.start_timeout;
-    this.by_port = profile.by_port;
     (this.setup, this.teardown) = (profile.setup, profile.teardown);
     Ok(this)
 }

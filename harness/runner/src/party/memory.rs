@@ -18,18 +18,15 @@ pub struct MemoryParty {
     alive: BTreeMap<Proc, ()>,
     status: i32,
     over: bool,
-    /// Processes make their connections themselves.
-    by_port: bool,
 }
 
 impl MemoryParty {
     /// Starts `ranks` processes on as many nodes as the configuration says.
     pub fn launch(config: Config, ranks: u32) -> Self {
-        let by_port = config.by_port;
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         let mut party =
-            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false, by_port };
+            Self { server, queue: VecDeque::new(), alive: BTreeMap::new(), status: 0, over: false };
         for rank in 0..ranks {
             party.start(Proc { group: 0, rank }, Vec::new());
         }
@@ -42,15 +39,14 @@ impl MemoryParty {
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
-        let place = if self.by_port { "127.0.0.1:4242" } else { "3" };
+        let place = if self.server.by_port() { "127.0.0.1:4242" } else { "3" };
         let env: BTreeMap<String, String> =
             self.server.environment(proc, place).into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         self.alive.insert(proc, ());
         let connected = self.server.connects(proc);
-        let bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
+        let mut bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
         let said = env.get("PMI_ID").map(|id| initack(id));
-        let mut bad_fd = bad_fd;
-        if let Some(said) = said.filter(|_| self.by_port) {
+        if let Some(said) = said.filter(|_| self.server.by_port()) {
             let told = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, told)| told);
             let said = Bytes(format!("{said}\n").into_bytes());
             match told.is_empty() {

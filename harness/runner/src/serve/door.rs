@@ -30,17 +30,12 @@ pub(super) struct Door {
     next: u64,
 }
 
-/// What came of a guest.
-pub(super) enum Came {
-    /// Nothing yet, or the guest is gone.
-    Nothing,
-    /// It has said its first line; what it said behind that belongs to the protocol.
-    Line {
-        /// Without the newline.
-        line: Vec<u8>,
-        /// What came behind it.
-        rest: Vec<u8>,
-    },
+/// What a guest has said first.
+pub(super) struct FirstLine {
+    /// Without the newline.
+    pub(super) line: Vec<u8>,
+    /// What came behind it, which belongs to the protocol.
+    pub(super) rest: Vec<u8>,
 }
 
 impl Door {
@@ -74,31 +69,30 @@ impl Door {
         }
     }
 
-    /// Reads from a guest. One that ends, or says more than an initack can have without ending its line, is closed.
-    pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Came {
-        let Some(at) = self.guests.iter().position(|guest| guest.number == number) else {
-            return Came::Nothing;
-        };
+    /// Reads from a guest; `None` if its first line is not whole. One that ends, or says more than an initack can have without
+    /// ending its line, is closed.
+    pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<FirstLine> {
+        let at = self.guests.iter().position(|guest| guest.number == number)?;
         let guest = &mut self.guests[at];
         let mut buffer = [0; LONGEST];
         match guest.connection.receive(&mut buffer) {
-            Received::Nothing => return Came::Nothing,
+            Received::Nothing => return None,
             Received::Bytes(n) => {
                 reactor.after_read(guest.key, n, buffer.len());
                 guest.heard.extend_from_slice(&buffer[..n]);
                 if let Some(end) = guest.heard.iter().position(|b| *b == b'\n') {
                     let rest = guest.heard.split_off(end + 1);
                     guest.heard.pop();
-                    return Came::Line { line: std::mem::take(&mut guest.heard), rest };
+                    return Some(FirstLine { line: std::mem::take(&mut guest.heard), rest });
                 }
                 if guest.heard.len() <= LONGEST {
-                    return Came::Nothing;
+                    return None;
                 }
             }
             Received::End => {}
         }
         self.take(number, reactor);
-        Came::Nothing
+        None
     }
 
     /// Gives up a guest's connection: to its process, or to be closed.

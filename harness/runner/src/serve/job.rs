@@ -9,7 +9,7 @@ use pmi_reference::{Action, GroupId, GroupSpec};
 use pmi_wire::Proc;
 use pmi_wire::SpawnProgram;
 
-use super::door::{Came, Door};
+use super::door::{Door, FirstLine};
 use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
 use crate::process::child::{Child, spawn};
@@ -279,12 +279,12 @@ impl<H: Host> Job<H> {
     /// Hears what somebody says first who has come by PMI_PORT.
     fn hear_guest(&mut self, number: u64) -> io::Result<()> {
         let Some(door) = &mut self.door else { return Ok(()) };
-        let Came::Line { line, rest } = door.read(number, &mut self.reactor) else { return Ok(()) };
-        let Some(connection) = door.take(number, &mut self.reactor) else { return Ok(()) };
+        let Some(FirstLine { line, rest }) = door.read(number, &mut self.reactor) else { return Ok(()) };
+        let Some(mut connection) = door.take(number, &mut self.reactor) else { return Ok(()) };
         // A connection that is nobody's is dropped, and so closed.
         let Some((id, told)) = self.host.admit(&line) else { return Ok(()) };
-        let Some(index) = self.index(id) else { return Ok(()) };
-        let mut connection = connection;
+        let started = self.index(id).filter(|index| !self.processes[*index].child.is_reaped());
+        let Some(index) = started else { return Ok(()) };
         connection.push(told);
         let key = self.reactor.add(&connection, Source::Connection(index), Wanted::Read)?;
         self.processes[index].connection = Some((connection, key));
@@ -296,11 +296,10 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// The place of a process that has been started and has not ended.
+    /// The place of a process that has been started.
     fn index(&self, id: Proc) -> Option<usize> {
-        let group = self.groups.get(id.group as usize)?;
-        let index = group.first + id.rank as usize;
-        self.processes.get(index).filter(|p| p.id == id && !p.child.is_reaped()).map(|_| index)
+        let index = self.groups.get(id.group as usize)?.first + id.rank as usize;
+        self.processes.get(index).filter(|process| process.id == id).map(|_| index)
     }
 
     fn add(
@@ -455,10 +454,8 @@ impl<H: Host> Job<H> {
         while let Some(action) = self.host.next_action() {
             match action {
                 Action::Send { to, bytes } => {
-                    let group = self.groups[to.group as usize];
-                    let index = group.first + to.rank as usize;
-                    let process = self.processes.get_mut(index).filter(|process| process.id == to);
-                    let connection = process.and_then(|process| process.connection.as_mut());
+                    let Some(index) = self.index(to) else { continue };
+                    let connection = self.processes[index].connection.as_mut();
                     if connection.is_some_and(|(connection, _)| connection.push(bytes)) {
                         self.dirty.push(index);
                     }
@@ -519,7 +516,7 @@ impl<H: Host> Job<H> {
     }
 
     fn abort(&mut self, by: Proc, status: i64, reason: &str) {
-        match self.process(by).and_then(|process| process.end) {
+        match self.index(by).and_then(|index| self.processes[index].end) {
             Some(end) => self.host.say(format_args!("{}: {reason} ({})", Name(by), Ending(end))),
             None => self.host.say(format_args!("{}: {reason}", Name(by))),
         }
@@ -528,11 +525,6 @@ impl<H: Host> Job<H> {
             0 if status != 0 => 1,
             low => low as i32,
         });
-    }
-
-    fn process(&self, id: Proc) -> Option<&Process> {
-        let group = self.groups.get(id.group as usize)?;
-        self.processes.get(group.first..)?.get(..group.size)?.get(id.rank as usize)
     }
 
     /// What PMI_FD is to hold.
@@ -545,13 +537,11 @@ impl<H: Host> Job<H> {
 
     /// Closes one connection, and kills its process if that is asked for.
     fn close(&mut self, id: Proc, end: bool) {
-        let Some(group) = self.groups.get(id.group as usize) else { return };
-        let index = group.first + id.rank as usize;
-        if let Some(process) = self.processes.get_mut(index) {
-            process.hang_up(&mut self.reactor);
-            if end {
-                process.child.kill_group();
-            }
+        let Some(index) = self.index(id) else { return };
+        let process = &mut self.processes[index];
+        process.hang_up(&mut self.reactor);
+        if end {
+            process.child.kill_group();
         }
     }
 

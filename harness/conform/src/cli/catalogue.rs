@@ -68,8 +68,7 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
         }
         writeln!(text)?;
     }
-    say(text.trim_end_matches('\n'))?;
-    say("\n")?;
+    say(&format!("{}\n", text.trim_end()))?;
     Ok(0)
 }
 

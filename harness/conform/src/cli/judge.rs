@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -151,20 +152,23 @@ fn claims(args: &Judge) -> anyhow::Result<BTreeMap<Need, bool>> {
 
 fn library(args: &Judge, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Target> {
     let path = args.library.as_ref().context("--library")?;
-    let known = |e: io::Result<_>| e.with_context(|| format!("--library {}", path.display()));
-    known(std::fs::metadata(path).map(drop))?;
+    let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
+    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
+}
+
+/// The library in a file, without a process manager of its own.
+pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
+    std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path)
         .map_err(|why| anyhow::anyhow!("--library takes a shared library: {why}"))?;
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
-    let server = server.map(Box::new);
-    let library = Library { path, binary: environment.binary, env: BTreeMap::new(), server };
-    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
+    Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
 
 /// Whether what stands where a command or a path may stand looks like a command that there is not.
 fn misspelt(word: &str) -> bool {
-    word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !std::path::Path::new(word).exists()
+    word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !Path::new(word).exists()
 }
 
 fn first_sentence(text: &str) -> &str {

@@ -84,15 +84,11 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// The word that looks most like another, for suggestions; `None` if none does.
-fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
-    alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75).map(|(_, other)| other)
-}
-
-/// The same as the end of a sentence that says that there is no such thing.
+/// Ends a sentence that says that there is no such word with the one that looks most like it, if any does.
 fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
-    nearest(word, words).map(|other| format!(", did you mean {other}?")).unwrap_or_default()
+    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
+    nearest.map(|(_, other)| format!(", did you mean {other}?")).unwrap_or_default()
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.

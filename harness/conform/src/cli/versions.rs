@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use pmi_runner::party::Limits;
-use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation};
 use pmi_runner::run::{Options, Target};
@@ -14,6 +13,7 @@ use pmi_runner::versions::table;
 use serde_json::json;
 
 use super::args::Versions;
+use super::judge::library_at;
 use super::{UNJUDGED, say, suite_against};
 use crate::report::versions_text;
 
@@ -27,10 +27,8 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
             (program.label.clone(), Target::Client(Box::new(program)))
         }
         (None, Some(path)) => {
-            std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
-            let path = std::path::absolute(path)?;
-            let label = format!("the library {}", path.display());
-            let library = Library { path, binary: environment.binary, env: BTreeMap::new(), server: None };
+            let library = library_at(path, environment.binary)?;
+            let label = format!("the library {}", library.path.display());
             let target = Target::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
             (label, target)
         }
@@ -39,6 +37,7 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
                 Some(server) => Implementation::from_argument(server).context("--server")?,
                 None => Implementation::reference(&environment.binary),
             };
+            server.can_start().context("--server")?;
             server.play_upstream(&environment.binary, None, args.timeout)?;
             (server.label.clone(), Target::Processes(Box::new(server), environment))
         }

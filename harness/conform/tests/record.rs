@@ -352,6 +352,8 @@ fn a_port_has_a_tap_too() {
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
     // RFC 13 knows descriptors only, and nothing of the handshake: it asks for none where there is a port.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
+    let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
+    assert!(log.contains(r#""greeted""#), "what was said before the protocol is an event of its own: {log}");
     assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
     assert!(!script(folder.path()).contains("initack"));
     plays(folder.path());

@@ -340,7 +340,7 @@ impl Compatibility {
     pub fn of(client: &Observations, server: &Observations) -> Self {
         let mut rows = versions(client, server);
         for ((dialect, command), asks) in &client.commands {
-            if command == "init" || command == "initack" {
+            if command == "init" {
                 continue;
             }
             let row = |sender, (fit, fields, why): Weighed| Row {

@@ -20,39 +20,14 @@ use crate::{Finding, Monitor, Severity, Side};
 /// Most findings of a session.
 const FINDINGS: usize = 1000;
 
-/// Longest handshake over PMI_PORT.
-const GREETING: usize = 64 * 1024;
-
 /// What a client breaks that leaves without a word.
 const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
 
 /// What else a client breaks that is killed at any place.
 const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
 
-/// The handshake over PMI_PORT, which comes before the init line and is no part of PMI-1 or PMI-2.
-#[derive(Debug, Clone, Default)]
-pub struct Greeting {
-    length: usize,
-}
-
-impl Greeting {
-    /// The handshake of a process that has started so, if it has one to make.
-    pub fn of(env: &BTreeMap<String, String>, bad_fd: Option<&str>) -> Option<Self> {
-        let without_fd = bad_fd.is_some() || !env.contains_key("PMI_FD");
-        (without_fd && env.contains_key("PMI_PORT")).then(Self::default)
-    }
-
-    /// Whether these bytes still belong to it.
-    pub fn goes_on(&mut self, direction: Direction, bytes: &[u8]) -> bool {
-        self.length += bytes.len();
-        let begins = direction == Direction::ToServer && bytes.starts_with(b"cmd=init ");
-        !begins && self.length < GREETING
-    }
-}
-
 /// A process of the session.
 struct Process {
-    greeting: Option<Greeting>,
     connection: Connection,
     closed: bool,
     /// How it ended; unknown if its tap was killed with it.
@@ -65,9 +40,8 @@ struct Process {
 }
 
 impl Process {
-    fn new(greeting: Option<Greeting>) -> Self {
+    fn new() -> Self {
         Self {
-            greeting,
             connection: Connection::new(LINE_LIMIT),
             closed: false,
             exit: None,
@@ -122,19 +96,10 @@ impl SessionJudge {
             }
             _ => false,
         };
-        let greets = match &event.what {
+        match &event.what {
             What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0, event.seq),
             What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0, event.seq),
-            _ => false,
-        };
-        if greets {
-            return;
-        }
-        match &event.what {
-            What::Started { proc, env, bad_fd, .. } => {
-                let greeting = Greeting::of(env, bad_fd.as_deref());
-                self.processes.insert(*proc, Process::new(greeting));
-            }
+            What::Started { proc, .. } => drop(self.processes.insert(*proc, Process::new())),
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 let trouble = self.trouble;
                 let process = self.process(*proc);
@@ -160,18 +125,12 @@ impl SessionJudge {
     }
 
     fn process(&mut self, p: Proc) -> &mut Process {
-        self.processes.entry(p).or_insert_with(|| Process::new(None))
+        self.processes.entry(p).or_insert_with(|| Process::new())
     }
 
-    /// Follows a connection. Whether it has not come to PMI yet, which is nothing for the monitor.
-    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8], seq: u64) -> bool {
+    /// Follows a connection.
+    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8], seq: u64) {
         let process = self.process(p);
-        if let Some(greeting) = &mut process.greeting {
-            if greeting.goes_on(direction, bytes) {
-                return true;
-            }
-            process.greeting = None;
-        }
         match direction {
             Direction::ToServer => process.asked = seq,
             Direction::FromServer => process.answered = seq,
@@ -188,7 +147,6 @@ impl SessionJudge {
         }
         self.messages += messages;
         self.trouble |= aborts;
-        false
     }
 
     /// Number of process groups that were asked for by spawn requests.

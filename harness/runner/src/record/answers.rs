@@ -129,11 +129,9 @@ impl Rank {
     }
 }
 
-/// Whether a line is a request or an answer by itself: within a spawn request only its end is answered, and the handshake over
-/// PMI_PORT is none of RFC 13's.
+/// Whether a line is a request or an answer by itself: within a spawn request only its end is answered.
 fn is_exchanged(line: &[u8]) -> bool {
-    line.starts_with(b"cmd=") && !line.starts_with(b"cmd=initack") && !line.starts_with(b"cmd=set ")
-        || line == b"endcmd"
+    line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
 /// The request, if its answer says what the process manager is like.

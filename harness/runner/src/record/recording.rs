@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::notice::{Head, Notice};
 use super::tap::FIRST;
 use pmi_judge::event::{Abandoned, Bytes, Event, Exit, HangProof, What};
-use pmi_judge::session::{Greeting, SessionJudge};
+use pmi_judge::session::SessionJudge;
+use pmi_wire::port::{Greeting, LINES, LONGEST};
 use pmi_wire::{Direction, Proc};
 
 /// Most bytes of a session that are kept for the scenario; the log and the judge get all.
@@ -41,7 +42,7 @@ pub struct Recording {
     groups: HashMap<String, u32>,
     /// Folders whose spawn request is not complete.
     folders: HashMap<Proc, Vec<String>>,
-    /// Processes whose connection has not come to PMI: what the process manager told under PMI_PORT.
+    /// Processes that are at their initack.
     greetings: HashMap<i32, Greeted>,
 }
 
@@ -55,21 +56,45 @@ struct Start {
     bad_fd: Option<String>,
 }
 
-/// The handshake over PMI_PORT, by which a process learns what others learn by their environment.
+impl Start {
+    /// Whether the process makes its connection by PMI_PORT, and so begins with initack.
+    fn is_by_port(&self) -> bool {
+        self.env.contains_key("PMI_PORT") && (self.bad_fd.is_some() || !self.env.contains_key("PMI_FD"))
+    }
+}
+
+/// A process that is at its initack, by which it learns what others learn by their environment.
 #[derive(Debug)]
 struct Greeted {
     start: Start,
-    greeting: Greeting,
-    pieces: Vec<(Direction, Vec<u8>)>,
+    said: Vec<u8>,
+    told: Vec<u8>,
+    /// What the process has said behind its initack, before that was answered.
+    ahead: Vec<u8>,
 }
 
 impl Greeted {
-    /// The size of the process group, if it was told.
-    fn size(&self) -> Option<u32> {
-        let of_server = self.pieces.iter().filter(|piece| piece.0 == Direction::FromServer);
-        let told: Vec<u8> = of_server.flat_map(|piece| piece.1.iter().copied()).collect();
-        let text = String::from_utf8_lossy(&told).into_owned();
-        text.split_ascii_whitespace().find_map(|word| word.strip_prefix("size=")?.parse().ok())
+    /// Takes what still belongs to the initack and its answer; the rest comes back.
+    fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
+        let (text, lines) = match direction {
+            // Who goes on has had its answer.
+            Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
+            Direction::ToServer => (&mut self.said, 1),
+            Direction::FromServer => (&mut self.told, LINES),
+        };
+        let missing = lines.saturating_sub(text.iter().filter(|b| **b == b'\n').count());
+        let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
+        let end = match missing {
+            0 => 0,
+            n => ends.into_iter().nth(n - 1).unwrap_or(bytes.len()),
+        };
+        let (ours, rest) = bytes.split_at(end.min(LONGEST.saturating_sub(text.len())));
+        text.extend_from_slice(ours);
+        rest
+    }
+
+    fn is_complete(&self) -> bool {
+        self.told.iter().filter(|b| **b == b'\n').count() >= LINES
     }
 }
 
@@ -154,14 +179,17 @@ impl Recording {
     fn take(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
         if let Notice::Started { folder, env, args, bad_fd } = head.what {
             let start = Start { folder, env, args, bad_fd };
-            if let Some(greeting) = Greeting::of(&start.env, start.bad_fd.as_deref()) {
-                self.greetings.insert(head.pid, Greeted { start, greeting, pieces: Vec::new() });
+            if start.is_by_port() {
+                self.greetings.insert(
+                    head.pid,
+                    Greeted { start, said: Vec::new(), told: Vec::new(), ahead: Vec::new() },
+                );
                 return;
             }
-            let size = start.env.get("PMI_SIZE").and_then(|v| v.parse().ok());
-            return self.started(head.pid, start, size, new);
+            return self.started(head.pid, start, None, new);
         }
-        if self.greets(head.pid, &head.what, bytes, new) {
+        let bytes = self.greeted(head.pid, &head.what, bytes, new);
+        if bytes.is_empty() && matches!(head.what, Notice::ToServer | Notice::FromServer) {
             return;
         }
         let Some(proc) = self.procs.get(&head.pid).copied() else { return };
@@ -187,43 +215,46 @@ impl Recording {
         }
     }
 
-    /// Whether this is still the handshake. Once it is over, the process has started as any other.
-    fn greets(&mut self, pid: i32, what: &Notice, bytes: &[u8], new: &mut Vec<Event>) -> bool {
-        let Some(greeted) = self.greetings.get_mut(&pid) else { return false };
-        let direction = match what {
-            Notice::ToServer => Some(Direction::ToServer),
-            Notice::FromServer => Some(Direction::FromServer),
-            _ => None,
+    /// What of this comes behind the initack and its answer. Once they are over, the process has started as any other.
+    fn greeted<'a>(&mut self, pid: i32, what: &Notice, bytes: &'a [u8], new: &mut Vec<Event>) -> &'a [u8] {
+        let Some(greeted) = self.greetings.get_mut(&pid) else { return bytes };
+        let rest = match what {
+            Notice::ToServer => greeted.take(Direction::ToServer, bytes),
+            Notice::FromServer => greeted.take(Direction::FromServer, bytes),
+            _ => bytes,
         };
-        if let Some(direction) = direction
-            && greeted.greeting.goes_on(direction, bytes)
-        {
-            greeted.pieces.push((direction, bytes.to_vec()));
-            return true;
+        // Who offers a version in a message of its own does without an answer.
+        let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
+        let waits = !greeted.is_complete() && !goes_on;
+        match what {
+            Notice::ToServer if waits && greeted.ahead.len() + rest.len() <= LONGEST => {
+                greeted.ahead.extend_from_slice(rest);
+                return &[];
+            }
+            Notice::FromServer if waits && rest.is_empty() => return &[],
+            _ => {}
         }
-        if let Some(greeted) = self.greetings.remove(&pid) {
-            let size = greeted.size();
-            self.started(pid, greeted.start, size, new);
-            let Some(proc) = self.procs.get(&pid).copied() else { return false };
-            for (direction, bytes) in greeted.pieces {
-                let bytes = Bytes(bytes);
-                let what = match direction {
-                    Direction::ToServer => What::ToServer { proc, bytes },
-                    Direction::FromServer => What::FromServer { proc, bytes },
-                };
-                self.event(what, new);
+        if let Some(Greeted { start, said, told, ahead }) = self.greetings.remove(&pid) {
+            self.started(pid, start, Some((said, told)), new);
+            if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
+                self.event(What::ToServer { proc, bytes: Bytes(ahead) }, new);
             }
         }
-        false
+        rest
     }
 
-    fn started(&mut self, pid: i32, start: Start, size: Option<u32>, new: &mut Vec<Event>) {
+    fn started(&mut self, pid: i32, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, new: &mut Vec<Event>) {
         let Start { folder, env, args, bad_fd } = start;
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
         let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
-        let told = number("PMI_RANK").or_else(|| number("PMI_ID")).filter(free);
+        let greeting = greeted.as_ref().and_then(|(_, told)| Greeting::parse(told).ok());
+        let (size, told) = match greeting {
+            Some(greeting) => (Some(greeting.size), Some(greeting.rank)),
+            None => (number("PMI_SIZE"), number("PMI_RANK").or_else(|| number("PMI_ID"))),
+        };
+        let told = told.filter(free);
         let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
@@ -233,6 +264,9 @@ impl Recording {
         }
         self.procs.insert(pid, p);
         self.processes.insert(p, Process { pid, ended: false });
+        if let Some((said, told)) = greeted.filter(|(said, _)| !said.is_empty()) {
+            self.event(What::Greeted { proc: p, said: Bytes(said), told: Bytes(told) }, new);
+        }
         self.event(What::Started { proc: p, env, args, bad_fd }, new);
     }
 
@@ -319,6 +353,57 @@ mod tests {
         // By itself, a moment later, for a reason of its own.
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
         assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
+    }
+
+    /// What becomes of a process with PMI_PORT that is told these pieces: the kinds of its events, and what is found.
+    fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
+        let mut recording = Recording::new(vec!["pm".into()]);
+        let pairs = [("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")];
+        let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let start = Notice::Started { folder: FIRST.into(), env, args: Vec::new(), bad_fd: None };
+        let told = pieces.iter().map(|(asks, text)| match asks {
+            true => (Notice::ToServer, *text),
+            false => (Notice::FromServer, *text),
+        });
+        for (what, text) in std::iter::once((start, "")).chain(told) {
+            recording.datagram(&Head { pid: 1, what }.datagram(text.as_bytes()));
+        }
+        let kind = |event: &Event| match &event.what {
+            What::Greeted { told, .. } => format!("greeted in {} bytes", told.0.len()),
+            What::ToServer { bytes, .. } => format!("to server: {}", bytes.0.escape_ascii()),
+            What::FromServer { bytes, .. } => format!("from server: {}", bytes.0.escape_ascii()),
+            What::Started { .. } => "started".to_owned(),
+            _ => "other".to_owned(),
+        };
+        let findings = recording.judge().findings().into_iter().map(|f| f.requirement).collect();
+        (recording.events().unwrap().iter().skip(1).map(kind).collect(), findings)
+    }
+
+    #[test]
+    fn an_initack_is_no_part_of_the_protocol() {
+        let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+        let joined = format!("cmd=initack pmiid=0\n{init}");
+        let told = Greeting { size: 1, rank: 0 }.lines(false);
+        let (head, tail) = told.split_at(9);
+        let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+        let rest = format!("{tail}{answer}");
+        // In pieces, and with what follows in the same read.
+        let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
+        let (events, findings) = by_port(&separate);
+        assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
+        assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
+        assert_ne!(findings, Vec::<String>::new(), "nobody has asked for it");
+        // What is said ahead waits for the answer to what was said before it.
+        let whole = format!("{told}{answer}");
+        let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);
+        assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
+        assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");
+        assert_eq!(findings, Vec::<String>::new());
+        // One line alone leaves MPICH's clients waiting.
+        let short = [(true, "cmd=initack pmiid=0\n"), (false, "cmd=initack rc=0\n"), (true, init)];
+        let (events, findings) = by_port(&short);
+        assert_eq!(events.len(), 3, "{events:?}");
+        assert_eq!(findings, ["pmi-port.lines"]);
     }
 
     #[test]

@@ -16,10 +16,6 @@ impl Writer {
         if self.rank(p).block.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
-        // The handshake over PMI_PORT is none of RFC 13's.
-        if line.starts_with(b"cmd=initack") {
-            return;
-        }
         let request = Request::parse(line, ValueReading::ToEndOfLine);
         let asked = match &request {
             Ok(Request::Put { kvsname, key, value }) => {

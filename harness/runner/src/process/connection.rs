@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send};
 
-use super::nonblocking;
+use super::{nonblocking, tcp};
 
 /// Size of a read: room for many of the longest lines usual, and a bound to what one read makes us answer.
 pub(crate) const CHUNK: usize = 64 * 1024;
@@ -33,12 +33,15 @@ pub(crate) struct Connection {
     blocked: bool,
     /// The other side has closed its end and reads nothing any more.
     unread: bool,
+    /// It is a TCP connection, not a local one.
+    tcp: bool,
 }
 
 impl Connection {
     /// Over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false }
+        let tcp = tcp::is_tcp(&socket);
+        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, tcp }
     }
 
     /// Over a descriptor that others have made, and which need not be a socket.
@@ -112,7 +115,9 @@ impl Connection {
 
     /// Bytes that the other side has not taken from the system; `None` if that cannot be known.
     pub(crate) fn unread_bytes(&self) -> Option<usize> {
-        unread_bytes(&self.fd)
+        let under_way = unread_bytes(&self.fd)?;
+        // What has arrived by TCP is none of ours any more, read or not.
+        if self.tcp { Some(under_way + tcp::other_end(&self.fd)?.unread) } else { Some(under_way) }
     }
 
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {

@@ -7,6 +7,7 @@
 //! - `output`: what processes write to their standard output and error, within bounds,
 //! - `procfs`: files of `/proc`,
 //! - `reactor`: one wait for many descriptors,
+//! - `tcp`: the other end of a TCP connection on this host,
 //! - [`stop`]: signals to us that ask for an end,
 //! - [`tree`]: the descendants of ours, and the orphans that they leave to us.
 
@@ -18,6 +19,7 @@ pub(crate) mod output;
 pub(crate) mod procfs;
 pub(crate) mod reactor;
 pub mod stop;
+pub(crate) mod tcp;
 pub mod tree;
 
 pub use tree::Memory;

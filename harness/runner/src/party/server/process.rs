@@ -25,7 +25,7 @@ use crate::process::foreign::{self, Foreign};
 use crate::process::idle::IdleCheck;
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
-use crate::process::{procfs, tree};
+use crate::process::{procfs, tcp, tree};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Bytes, Ending, Exit, What};
 use pmi_wire::Proc;
@@ -103,6 +103,8 @@ enum Source {
 /// A process's PMI_FD.
 struct Pmi {
     connection: Connection,
+    /// The process of the server's that has the other end, if that is known.
+    maker: Option<i32>,
     /// `None` once the server has ended the connection.
     key: Option<Key>,
 }
@@ -125,7 +127,7 @@ impl Rank {
     /// Gives up our end. A connection that is dropped is closed, as a process closes it; a wrapper between the process manager
     /// and the agent may still hold it open, as it would that of any process.
     fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<Connection> {
-        let Pmi { connection, key } = self.pmi.take()?;
+        let Pmi { connection, key, .. } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
         Some(connection)
     }
@@ -362,7 +364,9 @@ impl ServerParty {
             told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let proc = Proc { group, rank };
         let pmi = control.take_descriptor().map(|fd| {
-            if let Some(pid) = tree::maker(&fd) {
+            let other = || tcp::owner(tcp::other_end(&fd)?.inode, &self.servers());
+            let maker = if tcp::is_tcp(&fd) { other() } else { tree::maker(&fd) };
+            if let Some(pid) = maker {
                 self.makers.insert(pid);
                 let launcher = self.launcher.pid();
                 if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != launcher)
@@ -373,7 +377,7 @@ impl ServerParty {
             }
             let connection = Connection::over(fd);
             let key = self.reactor.add(&connection, Source::Pmi(proc), Wanted::Read).ok();
-            Pmi { connection, key }
+            Pmi { connection, maker, key }
         });
         let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
         self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
@@ -413,7 +417,7 @@ impl ServerParty {
     }
 
     fn read_pmi(&mut self, proc: Proc) {
-        let Some(Pmi { connection, key: Some(key) }) = self.pmi(proc) else { return };
+        let Some(Pmi { connection, key: Some(key), .. }) = self.pmi(proc) else { return };
         let (mut buffer, key) = ([0; CHUNK], *key);
         let received = connection.receive(&mut buffer);
         // The upstream reports before it answers, so that the cause of what was just read can be read by now.
@@ -526,7 +530,7 @@ impl ServerParty {
     /// Whether every process of the server's waits for what only we can do. With `alarms`, one that catches alarms may not.
     fn servers_wait(&mut self, alarms: bool) -> bool {
         // Who made a connection of ours is the one to answer.
-        let makers = self.connected().map(tree::maker).collect::<Option<BTreeSet<i32>>>();
+        let makers = self.connected().map(|pmi| pmi.maker).collect::<Option<BTreeSet<i32>>>();
         let Some(makers) = makers else { return false };
         let list = || {
             let servers = tree::of_launch(self.launcher.pid(), &self.agents);
@@ -538,15 +542,22 @@ impl ServerParty {
     }
 
     /// The processes whose connections neither side has ended.
-    fn connected(&self) -> impl Iterator<Item = &Connection> {
+    fn connected(&self) -> impl Iterator<Item = &Pmi> {
         let open = self.ranks.values().filter(|rank| !rank.is_gone()).filter_map(|rank| rank.pmi.as_ref());
-        open.filter(|pmi| pmi.key.is_some()).map(|pmi| &pmi.connection)
+        open.filter(|pmi| pmi.key.is_some())
+    }
+
+    /// The processes that may act for the server.
+    fn servers(&self) -> Vec<i32> {
+        tree::of_launch(self.launcher.pid(), &self.agents)
     }
 
     /// Whether all that we wrote was read, or will not be.
     fn is_read(&self, patient: bool) -> bool {
         let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
-        let ours = self.connected().all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
+        let strays = self.strays.values().filter(|stray| stray.key.is_some());
+        let mut connections = self.connected().chain(strays).map(|pmi| &pmi.connection);
+        let ours = connections.all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
         let upstream = self.upstream.as_ref().filter(|(upstream, _)| !upstream.is_over());
         ours && upstream.is_none_or(|(upstream, _)| upstream.is_read())
     }
@@ -598,7 +609,7 @@ impl Party for ServerParty {
         let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
         let connection = Connection::over(stream.into());
         let key = self.reactor.add(&connection, Source::Pmi(stray), Wanted::Read).ok();
-        self.strays.insert(stray, Pmi { connection, key });
+        self.strays.insert(stray, Pmi { connection, maker: None, key });
     }
 
     fn exit(&mut self, proc: Proc, status: u8) {

@@ -125,7 +125,7 @@ impl SessionJudge {
     }
 
     fn process(&mut self, p: Proc) -> &mut Process {
-        self.processes.entry(p).or_insert_with(|| Process::new())
+        self.processes.entry(p).or_insert_with(Process::new)
     }
 
     /// Follows a connection.

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send};
 
-use super::{nonblocking, tcp};
+use super::nonblocking;
+use super::tcp::{self, Ends};
 
 /// Size of a read: room for many of the longest lines usual, and a bound to what one read makes us answer.
 pub(crate) const CHUNK: usize = 64 * 1024;
@@ -33,15 +34,15 @@ pub(crate) struct Connection {
     blocked: bool,
     /// The other side has closed its end and reads nothing any more.
     unread: bool,
-    /// It is a TCP connection, not a local one.
-    tcp: bool,
+    /// Of a TCP connection; a local one has none.
+    ends: Option<Ends>,
 }
 
 impl Connection {
     /// Over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        let tcp = tcp::is_tcp(&socket);
-        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, tcp }
+        let ends = tcp::ends(&socket);
+        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, ends }
     }
 
     /// Over a descriptor that others have made, and which need not be a socket.
@@ -117,7 +118,15 @@ impl Connection {
     pub(crate) fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
         // What has arrived by TCP is none of ours any more, read or not.
-        if self.tcp { Some(under_way + tcp::other_end(&self.fd)?.unread) } else { Some(under_way) }
+        match self.ends {
+            Some(ends) => Some(under_way + tcp::other_end(ends)?.unread),
+            None => Some(under_way),
+        }
+    }
+
+    /// The addresses of the two ends of a TCP connection, ours first.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends
     }
 
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {

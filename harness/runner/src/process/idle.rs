@@ -9,10 +9,10 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::net::SocketAddrAny;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
-use super::procfs;
+use super::tcp::Ends;
+use super::{procfs, tcp};
 
 /// A thread's number and how often it has gone to sleep of its own.
 type Sleeps = Vec<(i32, u64)>;
@@ -27,6 +27,15 @@ enum Look {
     Ended,
 }
 
+/// Who may be at the other end of a connection without being looked at: what they do is ours to say.
+#[derive(Default)]
+pub(crate) struct Friends {
+    /// Processes.
+    pub(crate) pids: HashSet<i32>,
+    /// TCP connections that are theirs, of which the kernel does not tell whose they are.
+    pub(crate) connections: HashSet<Ends>,
+}
+
 /// Processes that are looked at again and again. Mostly one of them runs, and then no more is read than shows it.
 #[derive(Default)]
 pub(crate) struct IdleCheck {
@@ -37,12 +46,11 @@ pub(crate) struct IdleCheck {
 impl IdleCheck {
     /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
     /// `list` finds them, sorted, or `None` if they prove nothing; it is asked while they wait, so that none which is
-    /// being started is missed. `friends` are those that may be on the other side of a connection without being
-    /// listed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    /// being started is missed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
     pub(crate) fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
-        friends: &HashSet<i32>,
+        friends: &Friends,
         alarms: bool,
     ) -> bool {
         let list = || list().unwrap_or_default();
@@ -104,8 +112,8 @@ fn sleep(task: &Path) -> Option<u64> {
 
 /// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
 /// POSIX timer or alarm, of which only the handler can be seen, and no connection to a daemon or another host.
-fn only_we_can_wake(pids: &[i32], friends: &HashSet<i32>, alarms: bool) -> bool {
-    let mut internet: HashMap<u64, (SocketAddrAny, SocketAddrAny)> = HashMap::new();
+fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
+    let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
         if alarms && catches_alarms(*pid) {
             return false;
@@ -134,14 +142,20 @@ fn only_we_can_wake(pids: &[i32], friends: &HashSet<i32>, alarms: bool) -> bool 
                 continue;
             };
             match other_end(&socket) {
-                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.contains(&pid) => return false,
-                Some(End::Internet(both)) => drop(internet.insert(inode, *both)),
-                _ => {}
+                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.pids.contains(&pid) => {
+                    return false;
+                }
+                Some(End::Internet(ends)) => drop(internet.insert(inode, ends)),
+                Some(End::Elsewhere) => return false,
+                Some(End::Process(_)) | None => {}
             }
         }
     }
-    let ends: HashSet<_> = internet.values().collect();
-    internet.values().all(|(here, there)| ends.contains(&(there.clone(), here.clone())))
+    let among: HashSet<&Ends> = internet.values().collect();
+    internet.values().all(|(here, there)| {
+        let other = (*there, *here);
+        among.contains(&other) || friends.connections.contains(&other)
+    })
 }
 
 fn catches_alarms(pid: i32) -> bool {
@@ -156,8 +170,9 @@ fn catches_alarms(pid: i32) -> bool {
 enum End {
     /// Who made the other end, on this host.
     Process(i32),
-    /// The addresses of this end and the other.
-    Internet(Box<(SocketAddrAny, SocketAddrAny)>),
+    Internet(Ends),
+    /// In a place of which we know nothing.
+    Elsewhere,
 }
 
 /// What is at the other end of a connected socket.
@@ -167,7 +182,7 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
         let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
         return Some(End::Process(maker.pid.as_raw_nonzero().get()));
     }
-    Some(End::Internet(Box::new((rustix::net::getsockname(socket.as_fd()).ok()?, there))))
+    Some(tcp::ends(socket).map_or(End::Elsewhere, End::Internet))
 }
 
 /// Reads a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.

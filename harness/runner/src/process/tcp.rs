@@ -28,21 +28,20 @@ pub(crate) struct OtherEnd {
     pub(crate) inode: u64,
 }
 
-/// The two addresses of a TCP connection, ours first; `None` for any other descriptor.
-fn addresses(connection: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
-    let ours = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
-    let other = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;
-    Some((ours, other))
+/// The addresses of the two ends of a connection, that of the socket at hand first.
+pub(crate) type Ends = (SocketAddr, SocketAddr);
+
+/// The two ends of a connection of the internet's protocols; `None` for any other descriptor.
+pub(crate) fn ends(connection: impl AsFd) -> Option<Ends> {
+    let here = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
+    let there = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;
+    // One end may write the other's address in the form of either version of the protocol.
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    Some((canonical(here), canonical(there)))
 }
 
-/// Whether this is a TCP connection.
-pub(crate) fn is_tcp(connection: impl AsFd) -> bool {
-    addresses(connection).is_some()
-}
-
-/// Looks up the other end; `None` where it is not on this host, or in another network namespace.
-pub(crate) fn other_end(connection: impl AsFd) -> Option<OtherEnd> {
-    let (ours, other) = addresses(connection)?;
+/// Looks up the other end of a connection; `None` where it is not on this host, or in another network namespace.
+pub(crate) fn other_end((ours, other): Ends) -> Option<OtherEnd> {
     let kernel = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -125,15 +124,15 @@ mod tests {
     #[test]
     fn what_the_other_side_has_not_read_is_seen() {
         let (mut ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-        assert!(is_tcp(&ours) && !is_tcp(std::io::stdin()));
-        assert_eq!(other_end(&ours).map(|end| end.unread), Some(0));
+        assert_eq!(ends(std::io::stdin()), None);
+        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
         ours.write_all(b"12345").unwrap();
         // The kernel brings it over by itself, in its own time.
-        while other_end(&ours).unwrap().unread < 5 {
+        while other_end(ends(&ours).unwrap()).unwrap().unread < 5 {
             std::thread::yield_now();
         }
         other.read_exact(&mut [0; 3]).unwrap();
-        let end = other_end(&ours).unwrap();
+        let end = other_end(ends(&ours).unwrap()).unwrap();
         assert_eq!(end.unread, 2);
         let me = rustix::process::getpid().as_raw_nonzero().get();
         assert_eq!(owner(end.inode, &[1, me]), Some(me));
@@ -145,6 +144,6 @@ mod tests {
         let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else { return };
         let ours = TcpStream::connect((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port())).unwrap();
         let _other = listener.accept().unwrap();
-        assert_eq!(other_end(&ours).map(|end| end.unread), Some(0));
+        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
     }
 }

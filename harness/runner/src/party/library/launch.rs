@@ -22,7 +22,7 @@ use crate::party::server::Implementation;
 use crate::party::{Incoming, Party};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received, pair};
-use crate::process::idle::IdleCheck;
+use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::{Abandoned, Bytes, Exit, What};
@@ -214,7 +214,8 @@ impl<'a> LibraryParty<'a> {
             return process.gone;
         }
         let Some(pid) = process.launch.as_ref().map(Launch::pid) else { return false };
-        let friends = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
+        let pids = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
+        let friends = Friends { pids, ..Friends::default() };
         if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &friends, true) {
             return false;
         }

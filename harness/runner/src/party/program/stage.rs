@@ -13,7 +13,7 @@ use pmi_wire::{Direction, Framing, FramingError, SpawnAssembler, SpawnCollector,
 use super::actor::{Actor, Out, Why};
 use super::{Act, Mistake, Part, Record, Serving};
 use crate::party::Limits;
-use crate::process::idle::IdleCheck;
+use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::LINES_MAX;
 use crate::process::tree;
 use crate::serve::host::{Host, Pace, View};
@@ -352,8 +352,8 @@ impl<'a> Stage<'a> {
             all.dedup();
             Some(all)
         };
-        let us = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
-        IdleCheck::default().all_waiting(list, &us, true)
+        let pids = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
+        IdleCheck::default().all_waiting(list, &Friends { pids, ..Friends::default() }, true)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::process::Memory;
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::foreign::{self, Foreign};
-use crate::process::idle::IdleCheck;
+use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, tree};
@@ -364,8 +364,10 @@ impl ServerParty {
             told.filter(|r| within(r) && free(r)).or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let proc = Proc { group, rank };
         let pmi = control.take_descriptor().map(|fd| {
-            let other = || tcp::owner(tcp::other_end(&fd)?.inode, &self.servers());
-            let maker = if tcp::is_tcp(&fd) { other() } else { tree::maker(&fd) };
+            let maker = match tcp::ends(&fd) {
+                Some(ends) => tcp::other_end(ends).and_then(|end| tcp::owner(end.inode, &self.servers())),
+                None => tree::maker(&fd),
+            };
             if let Some(pid) = maker {
                 self.makers.insert(pid);
                 let launcher = self.launcher.pid();
@@ -536,8 +538,10 @@ impl ServerParty {
             let servers = tree::of_launch(self.launcher.pid(), &self.agents);
             makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
         };
-        let mut friends = self.agents.clone();
-        friends.insert(rustix::process::getpid().as_raw_nonzero().get());
+        let mut pids = self.agents.clone();
+        pids.insert(rustix::process::getpid().as_raw_nonzero().get());
+        let ours = self.ranks.values().filter_map(|rank| rank.pmi.as_ref()).chain(self.strays.values());
+        let friends = Friends { pids, connections: ours.filter_map(|pmi| pmi.connection.ends()).collect() };
         self.idle.all_waiting(list, &friends, alarms)
     }
 

@@ -74,6 +74,17 @@ pub enum Binds {
     Proxy,
 }
 
+impl std::fmt::Display for Binds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Library => "library",
+            Self::Proxy => "proxy",
+        })
+    }
+}
+
 /// One normative statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +113,9 @@ pub struct Requirement {
     /// A slip of the text, and the reading that we judge by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
+    /// A wording of ours that would mend the text, for those who keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<String>,
     /// What implementations do, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,

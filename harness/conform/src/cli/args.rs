@@ -97,6 +97,9 @@ pub(super) enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// Write them to this folder as the book has them: a page for each source, and the errata
+        #[arg(long, value_name = "DIR", conflicts_with = "json")]
+        pages: Option<PathBuf>,
     },
     /// Say what a requirement means, what tests it, and which implementations are known to break it; or what a scenario tests
     Explain {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::read_log;
+use crate::report::{catalogue_pages, read_log};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
@@ -38,13 +39,7 @@ fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
 }
 
 fn binds(requirement: &Requirement) -> String {
-    let word = |b: &Binds| match b {
-        Binds::Server => "server",
-        Binds::Client => "client",
-        Binds::Library => "library",
-        Binds::Proxy => "proxy",
-    };
-    requirement.binds.iter().map(word).collect::<Vec<_>>().join(", ")
+    requirement.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
@@ -72,8 +67,16 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-pub(super) fn requirements(json: bool) -> anyhow::Result<u8> {
+pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
+    if let Some(folder) = pages {
+        let shown = || folder.display().to_string();
+        std::fs::create_dir_all(folder.join("requirements")).with_context(shown)?;
+        for (name, text) in catalogue_pages(&suite.catalogue) {
+            std::fs::write(folder.join(name), text).with_context(shown)?;
+        }
+        return Ok(0);
+    }
     if json {
         let list: Vec<serde_json::Value> = suite
             .catalogue
@@ -159,6 +162,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         ("Grammar rule", &r.abnf),
         ("How we read it", &r.reading),
         ("Reported, never failed", &r.contradiction),
+        ("A wording that would mend the text", &r.proposal),
         ("Not tested", &r.excluded),
     ] {
         if let Some(value) = value {

@@ -47,7 +47,7 @@ pub(crate) fn main() -> ExitCode {
             Ok(pmi_runner::agent::library::main(&library).unwrap_or(UNJUDGED))
         }
         Some(Command::Profiles { json }) => catalogue::profiles(json),
-        Some(Command::Requirements { json }) => catalogue::requirements(json),
+        Some(Command::Requirements { json, pages }) => catalogue::requirements(json, pages.as_deref()),
         Some(Command::Show { name }) => catalogue::show(&name),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),

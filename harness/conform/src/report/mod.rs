@@ -4,6 +4,7 @@
 //! act on a terminal, end a row or break the document.
 
 mod block;
+mod catalogue;
 mod compare;
 mod compatibility;
 mod junit;
@@ -26,6 +27,7 @@ use pmi_judge::event::Event;
 use pmi_judge::result::end_at;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
 
+pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use log::{LogWriter, read_log};

@@ -1,0 +1,161 @@
+//! The catalogue of requirements as pages of the book: one for each source, and the errata of all of them.
+
+use std::fmt::Write;
+
+use pmi_judge::deviations::recorded;
+use pmi_scenario::requirement::{Binds, Catalogue, Requirement};
+
+/// Where requirements come from: what their ids begin with, the name of the page, its title, and what it has to say first.
+const SOURCES: &[(&str, &str, &str, &str)] = &[
+    (
+        "rfc13.",
+        "requirements/rfc13.md",
+        "Flux RFC 13",
+        "Every normative statement and every rule of the grammar of \
+        [RFC 13](https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html), in our words.",
+    ),
+    (
+        "de-facto.",
+        "requirements/de-facto.md",
+        "What implementations of PMI-1 agree on",
+        "What clients rely on and RFC 13 does not say. A breach is noted, and red with `--strict=de-facto`.",
+    ),
+    (
+        "pmi-port.",
+        "requirements/pmi-port.md",
+        "PMI_PORT",
+        "How a process gets in that makes its connection itself. No specification describes it.",
+    ),
+    (
+        "mpich-1.2.",
+        "requirements/mpich-1.2.md",
+        "MPICH's PMI-1.2",
+        "From MPICH's table of messages. A breach is noted, and red with `--against mpich-1.2`.",
+    ),
+    (
+        "hydra.",
+        "requirements/hydra.md",
+        "A Hydra proxy and its upstream",
+        "What follows from RFC 13 for the part of a process manager that serves one node.",
+    ),
+    (
+        "pmi2.",
+        "requirements/pmi2.md",
+        "PMI-2",
+        "What every known server keeps (`pmi2.common`), what only MPICH's draft has (`pmi2.draft`) and what MPICH's table and header have (`pmi2.mpich`). \
+         A breach of the last two is noted, and red with `--against pmi2-draft` and `--against pmi2-mpich`.",
+    ),
+];
+
+/// The name and the text of each page.
+pub(crate) fn pages(catalogue: &Catalogue) -> Vec<(&'static str, String)> {
+    let mut all: Vec<(&str, String)> = SOURCES
+        .iter()
+        .map(|(prefix, name, title, about)| (*name, page(catalogue, prefix, title, about)))
+        .collect();
+    all.push(("errata.md", errata(catalogue)));
+    all
+}
+
+fn of<'a>(catalogue: &'a Catalogue, prefix: &str) -> impl Iterator<Item = &'a Requirement> {
+    catalogue.iter().filter(move |r| r.id.starts_with(prefix))
+}
+
+fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String {
+    let mut text = format!("# {title}\n\n{about}\n");
+    let mut section = "";
+    for r in of(catalogue, prefix) {
+        if r.section != section {
+            section = &r.section;
+            text += &format!("\n## {}\n", plain(section));
+        }
+        text += &format!("\n### `{}`\n\n{}\n", r.id, says(r));
+        for (label, value) in [
+            ("Grammar rule", &r.abnf),
+            ("How we read it", &r.reading),
+            ("Reported, never failed", &r.contradiction),
+            ("Not tested", &r.excluded),
+        ] {
+            if let Some(value) = value {
+                text += &format!("\n*{label}:* {}\n", plain(value));
+            }
+        }
+        text += &list("Seen", r.evidence.iter().cloned());
+    }
+    text
+}
+
+fn errata(catalogue: &Catalogue) -> String {
+    let mut text = String::from(
+        "# Errata of the specifications\n\n\
+         Where RFC 13, the draft of PMI-2 and MPICH's tables slip, are silent or contradict themselves: what we ask for, by which reading, which \
+         implementations are recorded as doing otherwise, and a wording that would mend it. The wordings are ours, and are free for those who keep these \
+         texts to take.\n\n\
+         A point on which a text contradicts itself is told and never fails. `pmi-conform requirements --pages docs/src` writes this page from the catalogue \
+         (`scenarios/*.toml`) and the recorded deviations (`golden/`).\n",
+    );
+    for (prefix, _, title, _) in SOURCES {
+        let entries = of(catalogue, prefix).filter(|r| r.proposal.is_some() || r.contradiction.is_some());
+        for (number, r) in entries.enumerate() {
+            if number == 0 {
+                text += &format!("\n## {}\n", title);
+            }
+            text += &format!("\n### `{}`\n\n*{}* {}\n", r.id, plain(&r.section), says(r));
+            for (label, value) in
+                [("How the text contradicts itself", &r.contradiction), ("How we read it", &r.reading)]
+            {
+                if let Some(value) = value {
+                    text += &format!("\n**{label}.** {}\n", plain(value));
+                }
+            }
+            text += &list("Seen", r.evidence.iter().cloned());
+            text += &list("Recorded as doing otherwise", behaviours(&r.id));
+            if let Some(proposal) = &r.proposal {
+                text += &format!("\n**Proposed.**\n\n> {}\n", plain(proposal));
+            }
+        }
+    }
+    text
+}
+
+/// Whom a requirement binds, how much, and to what.
+fn says(r: &Requirement) -> String {
+    let binds = r.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ");
+    format!("({}, {binds}) {}", r.level, plain(&r.text))
+}
+
+/// What is recorded of a requirement, those together that do the same.
+fn behaviours(id: &str) -> impl Iterator<Item = String> {
+    let mut together: Vec<(String, Vec<String>)> = Vec::new();
+    for (implementation, reason) in recorded(id) {
+        match together.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(implementation),
+            None => together.push((reason, vec![implementation])),
+        }
+    }
+    together.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join("; ")))
+}
+
+fn list(title: &str, items: impl Iterator<Item = String>) -> String {
+    let mut text = String::new();
+    for item in items {
+        if text.is_empty() {
+            let _ = writeln!(text, "\n**{title}.**\n");
+        }
+        let _ = writeln!(text, "- {}", plain(&item));
+    }
+    text
+}
+
+/// Text without marks of Markdown: what the catalogue holds is prose, and rules of grammars.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '*' | '[' | ']' | '\\' | '`' => out.extend(['\\', c]),
+            _ => out.push(c),
+        }
+    }
+    out
+}

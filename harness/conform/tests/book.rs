@@ -1,0 +1,362 @@
+//! README and the book: their examples come to what they show, their commands exist, and their links lead somewhere.
+//!
+//! A fenced block that begins with `console` is a session: lines with `$ ` are run by a shell, one after the other in a folder that the page has to itself, and
+//! what follows is what they print. There, `...` stands for any lines and `[..]` for any text within one, and durations are all alike. `console peers` is run
+//! only where real implementations are (`PMI_CONFORM_PEERS`). A block with `file=NAME` is that file in the page's folder.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use pmi_test_programs::peers;
+use tempfile::TempDir;
+
+/// How our pages name a file of the repository.
+const REPOSITORY: [&str; 2] = [
+    "https://github.com/pmi-conform/pmi-conform/blob/main/",
+    "https://github.com/pmi-conform/pmi-conform/tree/main/",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All files below a folder whose name ends so, in order.
+fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, end));
+        } else if path.to_string_lossy().ends_with(end) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The pages of the book, and README.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = files(&root().join("docs/src"), ".md");
+    pages.push(root().join("README.md"));
+    pages
+}
+
+/// The text of a page with what it includes.
+fn text(page: &Path) -> String {
+    let mut whole = String::new();
+    for line in fs::read_to_string(page).unwrap().lines() {
+        match line.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}")) {
+            Some(file) => whole += &fs::read_to_string(page.parent().unwrap().join(file)).unwrap(),
+            None => whole += &format!("{line}\n"),
+        }
+    }
+    whole
+}
+
+/// A fenced block of a page.
+struct Block {
+    line: usize,
+    info: String,
+    text: String,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in page.lines().enumerate() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(info)) => {
+                open = Some(Block { line: number + 2, info: info.to_owned(), text: String::new() });
+            }
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some(block), None) => block.text += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block has no end");
+    found
+}
+
+/// The same text, in which every duration is the same one.
+fn timeless(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, number) = rest.split_at(at);
+        out += before;
+        let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+        let (digits, behind) = number.split_at(end);
+        let unit = ["ms", "µs", "s"].into_iter().find(|unit| {
+            behind.strip_prefix(unit).is_some_and(|more| !more.starts_with(char::is_alphanumeric))
+        });
+        out += if unit.is_some() { "TIME" } else { digits };
+        rest = &behind[unit.map_or(0, str::len)..];
+    }
+    out + rest
+}
+
+/// Whether a line is as shown, where `[..]` is any text.
+fn line_fits(shown: &str, line: &str) -> bool {
+    match shown.split_once("[..]") {
+        None => shown == line,
+        Some((begin, rest)) => line.strip_prefix(begin).is_some_and(|line| {
+            line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| line_fits(rest, &line[at..]))
+        }),
+    }
+}
+
+/// Whether lines are as shown, where `...` is any lines.
+fn fits(shown: &[&str], lines: &[&str]) -> bool {
+    match (shown, lines) {
+        ([], []) => true,
+        (["...", shown @ ..], _) => (0..=lines.len()).any(|at| fits(shown, &lines[at..])),
+        ([first, shown @ ..], [line, lines @ ..]) => line_fits(first, line) && fits(shown, lines),
+        _ => false,
+    }
+}
+
+/// Runs the commands of a session and compares; says what differs.
+fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
+    let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in block.text.lines() {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push((command, Vec::new())),
+            (None, Some((_, shown))) => shown.push(line),
+            (None, None) => return Err("a session begins with a command".into()),
+        }
+    }
+    // One shell for all, so that one command can ask for the status of the one before it.
+    let script: String = commands
+        .iter()
+        .map(|(command, _)| format!("{command}\n_s=$?\nprintf '\\036'\n(exit $_s)\n"))
+        .collect();
+    let output = Command::new("sh")
+        .args(["-c", &format!("exec 2>&1\n{script}")])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env_remove("PMI_CONFORM_SERVER")
+        .env_remove("PMI_CONFORM_TIMEOUT")
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .stdin(Stdio::null())
+        .output()
+        .expect("there is a shell");
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    for ((command, shown), said) in commands.iter().zip(output.split('\u{1e}')) {
+        let said = timeless(said);
+        let shown: Vec<String> = shown.iter().map(|line| timeless(line.trim_end())).collect();
+        let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+        let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+        if !fits(&shown, &lines) {
+            return Err(format!("$ {command}\nprints\n{said}\nand is shown with\n{}", shown.join("\n")));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the sessions of all pages, those that need real implementations as well or not; returns how many.
+fn sessions(path: &str, with_peers: bool) -> usize {
+    let mut wrong = Vec::new();
+    let mut played = 0;
+    for page in pages() {
+        let text = text(&page);
+        let blocks = blocks(&text);
+        let needs_peers = |block: &Block| block.info == "console peers";
+        // The others have been played without them.
+        if with_peers && !blocks.iter().any(needs_peers) {
+            continue;
+        }
+        let folder = TempDir::new().unwrap();
+        for block in &blocks {
+            if let Some((_, name)) = block.info.split_once(" file=") {
+                fs::write(folder.path().join(name), &block.text).unwrap();
+            }
+            if block.info == "console" || (with_peers && needs_peers(block)) {
+                played += 1;
+                if let Err(why) = play(block, folder.path(), path) {
+                    wrong.push(format!("{}:{}: {why}", page.display(), block.line));
+                }
+            } else {
+                assert!(
+                    needs_peers(block) || !block.info.contains("console"),
+                    "unknown block {}",
+                    block.info
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    played
+}
+
+/// The folder of the built command, before all others.
+fn path(folders: &[PathBuf]) -> String {
+    let own = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap().to_owned();
+    let system = std::env::var_os("PATH").unwrap_or_default();
+    let all = [own].into_iter().chain(folders.iter().cloned()).chain(std::env::split_paths(&system));
+    std::env::join_paths(all).unwrap().into_string().unwrap()
+}
+
+#[test]
+fn sessions_come_to_what_they_show() {
+    assert!(sessions(&path(&[]), false) > 10);
+}
+
+#[test]
+#[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
+fn sessions_with_peers_come_to_what_they_show() {
+    let debian = fs::read_dir(peers()).unwrap().map(|entry| entry.unwrap().path());
+    let debian =
+        debian.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("debian-mpich-"));
+    let bin: Vec<PathBuf> = debian.map(|path| path.join("bin")).collect();
+    assert!(!bin.is_empty(), "Debian's MPICH is not there: see ci/install-peers");
+    assert!(sessions(&path(&bin), true) > 10);
+}
+
+/// The words of every command of ours that a page shows: in lines of sessions, of blocks without a name, and of indented code.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut fence: Option<&str> = None;
+    for line in text.lines() {
+        if let Some(info) = line.strip_prefix("```") {
+            fence = if fence.is_some() { None } else { Some(info) };
+            continue;
+        }
+        let code = match fence {
+            Some("") => Some(line),
+            Some(info) if info.starts_with("console") => line.strip_prefix("$ "),
+            Some(_) => None,
+            None => line.strip_prefix("    "),
+        };
+        let code = code.unwrap_or_default().split(" #").next().unwrap_or_default();
+        for part in code.split(" && ").flat_map(|part| part.split(" | ")) {
+            // What is no command line is the output of one.
+            let Ok(words) = shell_words::split(part) else { continue };
+            let command =
+                words.iter().position(|word| word == "pmi-conform").map(|at| words[at + 1..].to_vec());
+            found.extend(command.filter(|words| !words.first().is_some_and(|word| word.ends_with(':'))));
+        }
+    }
+    found
+}
+
+#[test]
+fn commands_have_the_options_that_pages_show() {
+    let mut asked = BTreeSet::new();
+    for page in pages() {
+        for command in commands(&text(&page)) {
+            // Behind these stands another's command line.
+            let another = |word: &String| word == "--" || (command[0] == "serve" && word.starts_with("./"));
+            let own: Vec<String> = command.iter().take_while(|word| !another(word)).cloned().collect();
+            if !asked.insert(own.clone()) {
+                continue;
+            }
+            // The arguments are read up to --help, and nothing is done.
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("--help").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{}: {own:?}\n{said}", page.display());
+        }
+    }
+    assert!(asked.len() > 50, "only {} commands were found", asked.len());
+}
+
+/// What a heading is called in a link, as GitHub and mdBook have it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The places of a page that a link can lead to.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in text(page).lines() {
+        inside ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if !inside && heading.len() < line.len() && heading.starts_with(' ') {
+            found.insert(anchor(heading));
+        }
+    }
+    found
+}
+
+/// The targets of the links in a text.
+fn links(text: &str) -> Vec<String> {
+    let prose: String = {
+        let mut inside = false;
+        let outside = text.lines().filter(|line| {
+            inside ^= line.starts_with("```");
+            !inside && !line.starts_with("    ")
+        });
+        outside.collect::<Vec<_>>().join("\n")
+    };
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = root();
+    let mut broken = Vec::new();
+    let mut all = pages();
+    all.extend([root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md"), root.join("scenarios/README.md")]);
+    for page in all {
+        // Links of what a page includes lead from that page.
+        for link in links(&text(&page)) {
+            let ours = REPOSITORY.iter().find_map(|prefix| link.strip_prefix(prefix));
+            let (file, place) = link.split_once('#').map_or((link.as_str(), None), |(f, p)| (f, Some(p)));
+            let target = match ours {
+                Some(path) => root.join(path),
+                None if link.contains("://") => continue,
+                None if file.is_empty() => page.clone(),
+                None => page.parent().unwrap().join(file),
+            };
+            let there =
+                target.exists() && place.is_none_or(|p| target.is_file() && anchors(&target).contains(p));
+            if !there {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_summary_names_each_page_once() {
+    let source = root().join("docs/src");
+    let summary = source.join("SUMMARY.md");
+    let mut named: Vec<PathBuf> =
+        links(&fs::read_to_string(&summary).unwrap()).iter().map(|link| source.join(link)).collect();
+    named.sort();
+    let pages: Vec<PathBuf> = files(&source, ".md").into_iter().filter(|page| *page != summary).collect();
+    assert_eq!(named, pages);
+}
+
+#[test]
+fn pages_of_the_catalogue_are_what_the_command_writes() {
+    let folder = TempDir::new().unwrap();
+    let written = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+        .args(["requirements", "--pages"])
+        .arg(folder.path())
+        .status()
+        .unwrap();
+    assert!(written.success());
+    let source = root().join("docs/src");
+    let pages = files(folder.path(), ".md");
+    let names: Vec<&Path> = pages.iter().map(|page| page.strip_prefix(folder.path()).unwrap()).collect();
+    let there = files(&source.join("requirements"), ".md");
+    assert_eq!(there.len() + 1, pages.len(), "each page of a source, and the errata: {names:?}");
+    for name in names {
+        let same =
+            fs::read_to_string(source.join(name)).ok() == fs::read_to_string(folder.path().join(name)).ok();
+        assert!(
+            same,
+            "docs/src/{} is not up to date: pmi-conform requirements --pages docs/src",
+            name.display()
+        );
+    }
+}

@@ -153,7 +153,7 @@ fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
 #[case("unknown_operation", &["--memory", "--lacks", "spwan"], 2)]
 #[case("bad_shard", &["--shard", "4/3"], 2)]
 #[case("bad_timeout", &["--timeout", "soon"], 2)]
-#[case("bad_report", &["--report", "html"], 2)]
+#[case("bad_report", &["--report", "pdf"], 2)]
 #[case("server_in_memory", &["--memory", "--server", "srun"], 2)]
 #[case("no_such_file", &["nowhere.pmi"], 2)]
 #[case("no_such_command", &["expalin"], 2)]

@@ -56,6 +56,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Deviations {
     path: PathBuf,
+    implementation: Option<String>,
     /// One for each pattern of each entry.
     entries: Vec<Expected>,
     happened: Vec<bool>,
@@ -107,7 +108,18 @@ impl Deviations {
             })
             .collect();
         let none = vec![false; entries.len()];
-        Ok(Self { path: path.to_owned(), happened: none.clone(), could_happen: none, entries })
+        Ok(Self {
+            path: path.to_owned(),
+            implementation: Some(file.implementation),
+            happened: none.clone(),
+            could_happen: none,
+            entries,
+        })
+    }
+
+    /// Whose they are, where there are any.
+    pub fn implementation(&self) -> Option<&str> {
+        self.implementation.as_deref()
     }
 
     /// Whether nothing but the symptom is to be told of what a scenario finds: its input belongs first to those whom it hurts.

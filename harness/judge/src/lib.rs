@@ -3,6 +3,7 @@
 
 pub mod again;
 mod bytes;
+pub mod cause;
 pub mod compatibility;
 mod conversation;
 pub mod crash;

@@ -189,6 +189,18 @@ pub struct RunHeader {
     pub version: String,
     /// The implementation under test, as given.
     pub server: String,
+    /// What it is called, where deviations that belong to it say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<String>,
+    /// Its version, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation_version: Option<String>,
+    /// The command that runs the same again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// Sets of requirements that it is judged by because the user asked for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<String>,
     /// The protocol, `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
     pub dialect: String,
     /// Who is under test; `None` for a recording, in which both sides are judged.

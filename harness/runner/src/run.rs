@@ -56,6 +56,8 @@ pub struct Options {
     pub give_up: bool,
     /// The command that plays one scenario again, up to its name.
     pub replay: String,
+    /// The command that runs all of it again.
+    pub command: String,
 }
 
 impl Options {
@@ -68,6 +70,7 @@ impl Options {
             max_fail: None,
             give_up: false,
             replay: String::new(),
+            command: String::new(),
         }
     }
 }
@@ -135,6 +138,13 @@ pub fn run(
         format: LOG_FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
         server: label,
+        implementation: deviations.implementation().map(str::to_owned),
+        implementation_version: match target {
+            Target::Processes(implementation, _) => implementation.version.as_ref().map(ToString::to_string),
+            Target::Memory(_) | Target::Library(..) | Target::Client(_) => None,
+        },
+        command: options.command.clone(),
+        against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
         dialect: dialects(selected).iter().map(Dialect::to_string).collect::<Vec<_>>().join(" and "),
         under_test: match target {
             Target::Memory(_) | Target::Processes(..) => Some(Side::Server),

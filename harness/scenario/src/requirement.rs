@@ -207,6 +207,12 @@ impl Catalogue {
         true
     }
 
+    /// The sets that are judged by because somebody asked for it.
+    pub fn judged_by(&self) -> Vec<&'static str> {
+        let counts = |prefix: &str| self.list.iter().any(|r| r.id.starts_with(prefix) && !r.advisory);
+        ADVISORY_SETS.iter().filter(|(_, prefix)| counts(prefix)).map(|(set, _)| *set).collect()
+    }
+
     /// A requirement by its id.
     pub fn get(&self, id: &str) -> Option<&Requirement> {
         self.by_id.get(id).map(|at| &self.list[*at])

@@ -257,7 +257,8 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
-    /// Also report as ndjson, json, junit, tap, markdown or terminal, to standard output or `FORMAT=FILE`
+    /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, terminal or sequence (charts of who said what), to
+    /// standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every finding in full
@@ -512,16 +513,16 @@ pub(super) struct Again {
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
-    /// ndjson, json, junit, tap, markdown or terminal
+    /// html, sequence, ndjson, json, junit, tap, markdown or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
 }
 
 #[derive(Args)]
 pub(super) struct Report {
-    /// A log that `--report ndjson=FILE` wrote
+    /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
-    /// ndjson, json, junit, tap, markdown or terminal
+    /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
@@ -530,6 +531,9 @@ pub(super) struct Report {
     /// Where to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
+    /// Draw only scenarios whose name contains this, or fits it where it has a *; `=NAME` for exactly one. Several add up
+    #[arg(long, short, value_name = "PATTERN")]
+    pub(super) filter: Vec<String>,
 }
 
 #[derive(Args)]

@@ -11,7 +11,7 @@ use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosit
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
-use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult};
+use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
@@ -122,7 +122,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         strict: strict.unwrap_or_default(),
         max_fail: args.max_fail,
         give_up: !args.no_give_up,
-        replay: replay(args),
+        replay: shell_words::join(replay(args)),
+        command: shell_words::join(command(args)),
     };
     let mut observer = Reports::open(args)?;
     shell(setup.as_deref()).context("the profile's setup")?;
@@ -245,7 +246,7 @@ fn dialects(args: &Judge, server: Option<&Implementation>, client: Option<&Progr
 }
 
 /// The command line without what selects and reports.
-fn replay(args: &Judge) -> String {
+fn replay(args: &Judge) -> Vec<String> {
     let mut words = vec!["pmi-conform".to_owned()];
     words.extend(args.paths.iter().map(|p| p.display().to_string()));
     words.extend(args.memory.then(|| "--memory".to_owned()));
@@ -265,7 +266,20 @@ fn replay(args: &Judge) -> String {
     for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
         words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
     }
-    shell_words::join(words)
+    words
+}
+
+/// The command line without what reports.
+fn command(args: &Judge) -> Vec<String> {
+    let mut words = replay(args);
+    for (flag, values) in [("--filter", &args.filter), ("--requirement", &args.requirement)] {
+        words.extend(values.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
+    }
+    words.extend(args.shard.map(|(k, n)| format!("--shard={k}/{n}")));
+    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
+    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
+    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
+    words
 }
 
 fn shell(command: Option<&str>) -> anyhow::Result<()> {

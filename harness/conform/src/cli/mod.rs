@@ -239,7 +239,12 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
 }
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {
-    let mut run = read_run(&report.log, matches!(report.format, Format::Ndjson))?;
+    let keeps_events = matches!(report.format, Format::Ndjson | Format::Sequence);
+    let mut run = read_run(&report.log, keeps_events)?;
+    if !report.filter.is_empty() {
+        anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
+        run.results.retain(|r| report.filter.iter().any(|f| judge::fits(f, &r.scenario)));
+    }
     if let Some(strict) = report.strict {
         run.set_strict(strict);
     }

@@ -3,10 +3,12 @@
 use std::fmt::{self, Display, Formatter};
 
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use similar::{ChangeTag, TextDiffConfig};
 
+use super::told::{BYTES, Told, told};
 use super::{tally, text};
-use pmi_judge::event::{Ending, Event, Exit, SilenceProof, What};
+use pmi_judge::event::{Event, What};
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
@@ -19,9 +21,6 @@ const EVENTS: usize = 60;
 const OUTPUT: usize = 20;
 /// Characters of an expected or seen text.
 const TEXT: usize = 300;
-/// Bytes of an event.
-const BYTES: usize = 120;
-
 /// Colours, or none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Palette {
@@ -154,27 +153,46 @@ fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     if !palette.color {
         return (expected, seen);
     }
-    let (old, new) = (tokens(&expected), tokens(&seen));
+    let style = |pieces: Vec<Piece>, expected| {
+        let style = palette.differs(expected);
+        let shown = pieces.into_iter().map(|piece| match piece.differs {
+            true => format!("{style}{}{style:#}", piece.text),
+            false => piece.text,
+        });
+        shown.collect::<String>()
+    };
+    let (left, right) = differences(&expected, &seen);
+    (style(left, true), style(right, false))
+}
+
+/// A part of an expected or a seen text.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) differs: bool,
+}
+
+/// Expected and seen, in pieces that are alike and pieces that differ.
+pub(super) fn differences(expected: &str, seen: &str) -> (Vec<Piece>, Vec<Piece>) {
+    let piece = |text: &str, differs| Piece { text: text.to_owned(), differs };
+    let (old, new) = (tokens(expected), tokens(seen));
     let diff = TextDiffConfig::default().diff_slices::<str>(&old, &new);
     // A sentence against a message: everything differs, and marking it all says nothing.
     if diff.ratio() < 0.5 {
-        return (expected, seen);
+        return (vec![piece(expected, false)], vec![piece(seen, false)]);
     }
-    let (mut left, mut right) = (String::new(), String::new());
+    let (mut left, mut right) = (Vec::new(), Vec::new());
     for change in diff.iter_all_changes() {
         let token = change.value();
-        let mark = |expected| {
-            // Findings quote what they saw, not what they expected.
-            let style = if token == "\"" { Style::new() } else { palette.differs(expected) };
-            format!("{style}{token}{style:#}")
-        };
+        // Findings quote what they saw, not what they expected.
+        let differs = token != "\"";
         match change.tag() {
             ChangeTag::Equal => {
-                left.push_str(token);
-                right.push_str(token);
+                left.push(piece(token, false));
+                right.push(piece(token, false));
             }
-            ChangeTag::Delete => left.push_str(&mark(true)),
-            ChangeTag::Insert => right.push_str(&mark(false)),
+            ChangeTag::Delete => left.push(piece(token, differs)),
+            ChangeTag::Insert => right.push(piece(token, differs)),
         }
     }
     (left, right)
@@ -193,7 +211,8 @@ fn tokens(text: &str) -> Vec<&str> {
 
 impl Block<'_> {
     fn transcript(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let shown: Vec<_> = self.result.last_events.iter().filter_map(|e| Some((e, told(e)?))).collect();
+        let shown: Vec<_> =
+            self.result.last_events.iter().filter_map(|e| Some((e, told(e, BYTES)?))).collect();
         if shown.is_empty() {
             return Ok(());
         }
@@ -203,10 +222,10 @@ impl Block<'_> {
         writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
         let width = |get: fn(&(&Event, Told)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
-        let rank_width = width(|(_, told)| told.rank.len());
-        for (event, Told { rank, arrow, what }) in shown {
+        let rank_width = width(|(_, told)| told.rank().len());
+        for (event, told) in shown {
             let mark = if seqs.contains(&event.seq) { '>' } else { ' ' };
-            let seq = event.seq;
+            let (seq, rank, arrow, what) = (event.seq, told.rank(), told.way.arrow(), &told.what);
             writeln!(f, "  {mark} {dim}{seq:>seq_width$}{dim:#}  {rank:>rank_width$} {arrow} {what}")?;
         }
         Ok(())
@@ -222,129 +241,5 @@ impl Block<'_> {
             writeln!(f, "  {stream}  {}", text::bytes(&line.0, TEXT))?;
         }
         Ok(())
-    }
-}
-
-fn ended(exit: Option<Exit>) -> String {
-    exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
-}
-
-/// An event as a transcript tells it.
-struct Told {
-    rank: String,
-    arrow: &'static str,
-    what: String,
-}
-
-/// Output stands apart from the transcript: when it was written says little about when it arrives.
-fn told(event: &Event) -> Option<Told> {
-    let told = |proc: Option<&Proc>, arrow, what: String| {
-        Some(Told { rank: proc.map(Proc::to_string).unwrap_or_default(), arrow, what })
-    };
-    match &event.what {
-        What::Launched { ranks, nodes, .. } => {
-            let ranks = text::count(*ranks as usize, "rank");
-            let on = if *nodes == 0 {
-                String::new()
-            } else {
-                format!(" on {}", text::count(*nodes as usize, "node"))
-            };
-            told(None, "  ", format!("launched: {ranks}{on}"))
-        }
-        What::Started { proc, bad_fd: Some(why), .. } => {
-            told(Some(proc), "  ", format!("started without a connection: {}", text::clean(why)))
-        }
-        What::Started { proc, bad_fd: None, .. } => told(Some(proc), "  ", "started".to_owned()),
-        What::Greeted { proc, said, told: answer } => {
-            let (said, answer) = (text::bytes(&said.0, BYTES), text::bytes(&answer.0, BYTES));
-            told(Some(proc), "  ", format!("connected by PMI_PORT: {said} answered {answer}"))
-        }
-        What::ToServer { proc, bytes } => told(Some(proc), "->", text::bytes(&bytes.0, BYTES)),
-        What::FromServer { proc, bytes } => told(Some(proc), "<-", text::bytes(&bytes.0, BYTES)),
-        What::ClosedByClient { proc } => told(Some(proc), "->", "(closed)".to_owned()),
-        What::ClosedByServer { proc } => told(Some(proc), "<-", "(closed)".to_owned()),
-        What::Ended { proc, ours: true } => told(Some(proc), "  ", "ended as the scenario says".to_owned()),
-        What::Ended { proc, ours: false } => {
-            told(Some(proc), "  ", "ended by the process manager".to_owned())
-        }
-        What::Exited { proc, exit } => told(Some(proc), "  ", exit.to_string()),
-        What::NoAnswer { proc, proof } => {
-            let proof = match proof {
-                SilenceProof::Idle => "(nothing: the server has read all and waits)",
-                SilenceProof::Timeout => "(nothing: the time was up)",
-            };
-            told(Some(proc), "<-", proof.to_owned())
-        }
-        What::FromProxy { proxy, text, held, .. } => {
-            let held = if *held { "  (the scenario answers)" } else { "" };
-            told(Some(&Proc::proxy(*proxy)), "=>", format!("{}{held}", text::bytes(&text.0, BYTES)))
-        }
-        What::ToProxy { proxy, text, .. } => {
-            told(Some(&Proc::proxy(*proxy)), "<=", text::bytes(&text.0, BYTES))
-        }
-        What::ClosedByUpstream { proxy } => told(Some(&Proc::proxy(*proxy)), "<=", "(closed)".to_owned()),
-        What::ProxyEnded { proxy, exit, .. } => {
-            told(Some(&Proc::proxy(*proxy)), "  ", format!("ended: {exit}"))
-        }
-        What::Output { .. }
-        | What::Expected(_)
-        | What::Nothing { .. }
-        | What::Abandoned(_)
-        | What::NotReached { .. }
-        | What::LibraryFile { .. }
-        | What::Loaded { error: None, .. }
-        | What::PlainRun(_)
-        | What::BrokenMemory { .. }
-        | What::OutputCompared { .. } => None,
-        What::Reached { proc } => told(Some(proc), "  ", format!("(line {} of the scenario)", event.line)),
-        What::Aborted { by, reason } => {
-            told(Some(by), "  ", format!("makes the server end its group: {}", text::clean(reason)))
-        }
-        What::StillRunning { procs, .. } if procs.is_empty() => {
-            told(None, "  ", "still running, and ended now: the launcher".to_owned())
-        }
-        What::Outlived { procs } => {
-            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            told(None, "  ", format!("not recorded any more: rank {}", procs.join(", ")))
-        }
-        What::StillRunning { procs, proof } => {
-            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            told(None, "  ", format!("still running, and ended now ({proof}): rank {}", procs.join(", ")))
-        }
-        What::JobStays { procs, names, .. } => {
-            let ours = procs.iter().map(|p| format!("rank {p}"));
-            let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
-            told(None, "  ", format!("the job still runs, and is ended now: {}", all.join(", ")))
-        }
-        What::JobEnding(Ending::Asked { exit }) => {
-            told(None, "  ", format!("launcher, on SIGTERM: {}", ended(*exit)))
-        }
-        What::JobEnding(Ending::Cancelled { command, exit }) => {
-            told(None, "  ", format!("cancelled by {}: {}", text::clean(command), ended(*exit)))
-        }
-        What::JobEnding(Ending::Killed { names }) => {
-            told(None, "  ", format!("killed: {}", text::clean(&names.join(", "))))
-        }
-        What::LeftBehind { names } => {
-            told(None, "  ", format!("left behind: {}", text::clean(&names.join(", "))))
-        }
-        What::Flooded { limit } => {
-            told(None, "<-", format!("(more than {limit} bytes: nothing more was read)"))
-        }
-        What::Called { proc, function, arguments, .. } => {
-            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            told(Some(proc), "()", text::clean(&format!("{function}({})", arguments.join(", "))))
-        }
-        What::NotCalled { proc, why } => told(Some(proc), "()", text::clean(why)),
-        What::Returned { proc, function, returned } => {
-            told(Some(proc), "()", text::clean(&format!("{function} = {}", returned.shown(function))))
-        }
-        What::Loaded { proc, error: Some(why) } => {
-            told(Some(proc), "  ", text::clean(&format!("cannot load the library: {why}")))
-        }
-        What::JobExited { exit } => told(None, "  ", format!("launcher: {exit}")),
-        What::Crashed { name, signal } => {
-            told(None, "  ", format!("{} killed by signal {signal}", text::clean(name)))
-        }
     }
 }

@@ -5,15 +5,21 @@
 
 mod block;
 mod catalogue;
+mod chart;
 mod compare;
 mod compatibility;
+mod html;
 mod junit;
 mod log;
 mod markdown;
+mod page;
+mod sequence;
+mod standing;
 mod tally;
 mod tap;
 mod terminal;
 mod text;
+mod told;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -23,6 +29,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use block::Palette;
 use pmi_judge::event::Event;
 use pmi_judge::result::end_at;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
@@ -49,17 +56,23 @@ pub(crate) enum Format {
     Markdown,
     /// What the terminal shows, without colours.
     Terminal,
+    /// A page for a browser.
+    Html,
+    /// Who said what to whom in each scenario, as charts of text.
+    Sequence,
 }
 
 impl Format {
     /// All, with the names that users give.
-    const NAMES: [(&'static str, Self); 6] = [
+    const NAMES: [(&'static str, Self); 8] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),
         ("tap", Self::Tap),
         ("markdown", Self::Markdown),
         ("terminal", Self::Terminal),
+        ("html", Self::Html),
+        ("sequence", Self::Sequence),
     ];
 }
 
@@ -67,7 +80,7 @@ impl Format {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
     /// There is no such format.
-    #[error("unknown format `{0}`: use ndjson, json, junit, tap, markdown or terminal")]
+    #[error("unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html or sequence")]
     Format(String),
     /// `FORMAT=` without a file.
     #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
@@ -184,6 +197,8 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Junit => junit::write(run, out),
         Format::Tap => tap::write(run, out),
         Format::Markdown => markdown::write(run, out),
+        Format::Html => html::write(run, out),
+        Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
             let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };
             Terminal::new(out, look).whole(run)

@@ -160,6 +160,10 @@ pub(super) fn run() -> Run {
         format: LOG_FORMAT,
         version: "0.1.0".to_owned(),
         server: format!("./pm {HOSTILE}"),
+        implementation: None,
+        implementation_version: None,
+        command: format!("pmi-conform --server './pm {HOSTILE}'"),
+        against: Vec::new(),
         under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),
@@ -200,13 +204,100 @@ fn read(text: &str) -> Result<Run, LogError> {
 
 #[rstest]
 fn every_format(
-    #[values(Format::Ndjson, Format::Json, Format::Junit, Format::Tap, Format::Markdown, Format::Terminal)]
+    #[values(
+        Format::Ndjson,
+        Format::Json,
+        Format::Junit,
+        Format::Tap,
+        Format::Markdown,
+        Format::Terminal,
+        Format::Sequence
+    )]
     format: Format,
 ) {
     let text = rendered(&run(), format);
     let harmful = |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{ffff}".contains(c));
     assert_eq!(text.find(harmful), None);
     insta::assert_snapshot!(format!("{format:?}").to_lowercase(), text);
+}
+
+/// What an implementation may call its keyval space.
+const SCRIPT: &str = "<script>alert('kvs')</script>\" onload=\"alert(1)\" --> {{ 1 }} {% x %}";
+
+/// A run in which everything foreign is a script.
+fn scripted() -> Run {
+    let mut run = run();
+    run.header.server = SCRIPT.to_owned();
+    run.header.implementation = Some(SCRIPT.to_owned());
+    run.header.command = SCRIPT.to_owned();
+    for result in &mut run.results {
+        (result.summary, result.path, result.replay) =
+            (SCRIPT.to_owned(), SCRIPT.to_owned(), SCRIPT.to_owned());
+        result.scenario += SCRIPT;
+        result.reason = Some(SCRIPT.to_owned());
+        result.requires = vec![SCRIPT.to_owned()];
+        for judged in &mut result.findings {
+            let finding = &mut judged.finding;
+            finding.requirement += SCRIPT;
+            (finding.expected, finding.seen) = (SCRIPT.to_owned(), SCRIPT.to_owned());
+            (judged.text, judged.step) = (SCRIPT.to_owned(), SCRIPT.to_owned());
+        }
+        for event in &mut result.last_events {
+            if let Some(sent) = event.what.bytes_mut() {
+                *sent = format!("cmd=my_kvsname kvsname={SCRIPT}\n").into_bytes();
+            }
+        }
+    }
+    run
+}
+
+#[test]
+fn a_page_says_what_was_said_and_does_nothing_of_it() {
+    let page = rendered(&scripted(), Format::Html);
+    assert_eq!(page.matches("<script").count(), 1, "our own");
+    assert!(!page.contains("onload=\"") && !page.contains("alert('"));
+    assert!(page.contains("kvsname=&lt;script&gt;alert"), "it is shown in the chart");
+    assert!(page.contains("content=\"default-src 'none'; "), "whatever slips through may fetch nothing");
+    for fetched in ["src=", "@import", "url(", "rel=\"stylesheet", "srcset", "<iframe", "<object", "fetch("] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+}
+
+#[test]
+fn each_place_in_a_page_is_there_once_and_each_link_leads_to_one() {
+    let page = rendered(&run(), Format::Html);
+    let values = |key: &str| -> Vec<String> {
+        let key = format!(" {key}=\"");
+        let all = page.split(&key).skip(1);
+        all.map(|rest| rest.split('"').next().unwrap().replace("&#x2f;", "/")).collect()
+    };
+    let ids = values("id");
+    let once: std::collections::BTreeSet<&String> = ids.iter().collect();
+    assert_eq!(ids.len(), once.len());
+    let within: Vec<String> =
+        values("href").iter().filter_map(|href| Some(href.strip_prefix('#')?.to_owned())).collect();
+    let lost: Vec<&String> = within.iter().filter(|to| !to.contains('=') && !ids.contains(to)).collect();
+    assert!(lost.is_empty() && within.len() > 20, "{lost:?} of {within:?}");
+}
+
+#[test]
+fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_out() {
+    let mut run = run();
+    let failed = run.results[2].clone();
+    let many = |n: u32| {
+        let mut result = ScenarioResult { scenario: format!("many/{n}"), ..failed.clone() };
+        // Letters, since numbers make no difference.
+        let name: String = n.to_string().chars().map(|c| char::from(b'a' + c as u8 - b'0')).collect();
+        result.findings[0].finding.seen = format!("{name} {}", "<>&\"'".repeat(100));
+        result.last_events = (0..4).flat_map(|_| events()).collect();
+        result
+    };
+    run.results = (0..1000).map(many).collect();
+    let page = rendered(&run, Format::Html);
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    assert!(page.contains("The chart is left out, to keep the page small"));
+    assert!(page.contains("findings left out, to keep the page small"));
+    assert!(page.contains("scenario:many&#x2f;999"), "the table has all of them");
 }
 
 #[rstest]

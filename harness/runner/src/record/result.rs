@@ -15,6 +15,12 @@ pub fn header(command: &[String]) -> RunHeader {
         format: LOG_FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
         server: shell_words::join(command),
+        implementation: None,
+        implementation_version: None,
+        command: shell_words::join(
+            ["pmi-conform", "record", "--"].into_iter().chain(command.iter().map(String::as_str)),
+        ),
+        against: Vec::new(),
         under_test: None,
         dialect: AS_NEGOTIATED.into(),
         selected: 1,

@@ -1,0 +1,165 @@
+//! Charts for pages: where each line and word stands, in units of SVG. The page's template writes the elements, and escapes.
+
+use serde::Serialize;
+
+use super::super::text;
+use super::{Chart, Row, Shape};
+
+/// Height of a row.
+const ROW: usize = 18;
+/// Above the first row, for the names of the lanes.
+const HEAD: usize = 24;
+/// Of a lane, where there are few.
+const LANE: usize = 72;
+/// Of all lanes, where there are many.
+const LANES: usize = 560;
+/// Of a character of the words beside the lanes, about.
+const CHARACTER: usize = 7;
+/// Bytes of a message that can be unfolded.
+const BYTES: usize = 1000;
+/// Bytes of a line of a dump.
+const DUMPED: usize = 16;
+/// Bytes of a message that breaks a requirement of which there is a dump.
+const DUMP: usize = 256;
+
+/// What a page draws of a chart.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct Drawing {
+    width: usize,
+    height: usize,
+    lanes: Vec<Lane>,
+    waits: Vec<Line>,
+    rows: Vec<Drawn>,
+    /// In words, for whoever does not see it.
+    title: String,
+    /// Messages that were cut, and those that break a requirement, whole.
+    bytes: Vec<Raw>,
+    others: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Lane {
+    x: usize,
+    name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    x: usize,
+    from: usize,
+    to: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Drawn {
+    y: usize,
+    /// Number of the event; empty where there is none.
+    seq: String,
+    /// Where the words begin.
+    x: usize,
+    what: String,
+    arrow: Option<Arrow>,
+    point: Option<usize>,
+    breaks: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Arrow {
+    from: usize,
+    to: usize,
+    /// The two corners behind its head.
+    back: usize,
+    missing: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Raw {
+    seq: u64,
+    text: String,
+    dump: String,
+}
+
+impl Drawing {
+    /// Lays a chart out.
+    pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
+        let lane = LANE.min(LANES / chart.lanes.len().max(1));
+        let numbers = 5 * CHARACTER;
+        let x = |at: usize| numbers + lane / 2 + at * lane;
+        let words = numbers + chart.lanes.len() * lane + CHARACTER;
+        let y = |row: usize| HEAD + row * ROW + ROW / 2;
+        let last = chart.rows.len().saturating_sub(1);
+        let drawn = |(index, row): (usize, &Row<'_>)| {
+            let arrow = |from: usize, to: usize, missing| {
+                let (from, to) = (x(from), x(to));
+                Arrow { from, to, back: if from < to { to - 7 } else { to + 7 }, missing }
+            };
+            let breaks: Vec<String> = row.breaks.iter().map(|id| text::clean(id)).collect();
+            Drawn {
+                y: y(index),
+                seq: row.seq.map(|seq| seq.to_string()).unwrap_or_default(),
+                x: words,
+                what: row.what.clone(),
+                arrow: match row.shape {
+                    Shape::Arrow { from, to } => Some(arrow(from, to, false)),
+                    Shape::Missing { from, to } => Some(arrow(from, to, true)),
+                    Shape::Point(_) | Shape::Job | Shape::Gap => None,
+                },
+                point: match row.shape {
+                    Shape::Point(at) => Some(x(at)),
+                    _ => None,
+                },
+                breaks: breaks.join(", "),
+            }
+        };
+        let rows: Vec<Drawn> = chart.rows.iter().enumerate().map(drawn).collect();
+        let longest = rows.iter().map(|row| row.what.chars().count() + row.breaks.chars().count() + 9).max();
+        let waits = chart.waits.iter().map(|wait| Line {
+            x: x(wait.lane),
+            from: y(wait.from),
+            to: y(wait.to.unwrap_or(last)),
+        });
+        let waits = waits.collect();
+        Self {
+            width: words + longest.unwrap_or(0) * CHARACTER,
+            height: HEAD + chart.rows.len() * ROW + ROW / 2,
+            lanes: (0..).zip(&chart.lanes).map(|(at, name)| Lane { x: x(at), name: name.clone() }).collect(),
+            waits,
+            rows,
+            title: format!(
+                "Sequence chart: {} between {}",
+                text::count(chart.rows.iter().filter(|row| row.seq.is_some()).count(), "event"),
+                chart.lanes.join(", ")
+            ),
+            bytes: chart.rows.iter().filter_map(raw).collect(),
+            others: chart.others,
+        }
+    }
+}
+
+/// What the words beside an arrow do not show of a message.
+fn raw(row: &Row<'_>) -> Option<Raw> {
+    let (seq, bytes) = (row.seq?, row.bytes?);
+    let broken = !row.breaks.is_empty();
+    let cut = bytes.len() > super::BYTES;
+    (broken || cut).then(|| Raw {
+        seq,
+        text: text::bytes(bytes, BYTES),
+        dump: if broken { dump(bytes) } else { String::new() },
+    })
+}
+
+/// Bytes as numbers and as characters.
+fn dump(bytes: &[u8]) -> String {
+    let lines = bytes[..bytes.len().min(DUMP)].chunks(DUMPED).enumerate().map(|(line, chunk)| {
+        let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+        let shown =
+            |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+        let shown: String = chunk.iter().map(shown).collect();
+        format!("{:06x}  {:47}  {shown}\n", line * DUMPED, numbers.join(" "))
+    });
+    let mut text: String = lines.collect();
+    if bytes.len() > DUMP {
+        text += &format!("... ({} bytes)\n", bytes.len());
+    }
+    text
+}

@@ -1,0 +1,113 @@
+use super::super::block::Palette;
+use super::super::tests::{judged, result};
+use super::*;
+use pmi_judge::Severity;
+use pmi_judge::event::{Bytes, SilenceProof};
+use pmi_judge::verdict::Verdict;
+
+fn rank(rank: u32) -> Proc {
+    Proc { group: 0, rank }
+}
+
+fn to(proc: Proc, text: &str) -> What {
+    What::ToServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
+}
+
+fn from(proc: Proc, text: &str) -> What {
+    What::FromServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
+}
+
+fn events(all: impl IntoIterator<Item = What>) -> Vec<Event> {
+    (0..).zip(all).map(|(seq, what)| Event { time_us: seq * 100, ..Event::new(seq, what) }).collect()
+}
+
+fn drawn(chart: &Chart<'_>) -> String {
+    let mut text = String::new();
+    write(chart, Palette::PLAIN, &mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_barrier_is_left_by_one_too_early() {
+    let mut result = result("barrier/early", Verdict::Fail);
+    result.findings = vec![judged("rfc13.barrier.all-in-before-any-out", Severity::Fail, "nothing", "it")];
+    result.findings[0].finding.seq = 3;
+    let events = events([
+        What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+        to(rank(0), "cmd=put key=a value=cmd=barrier_in\n"),
+        to(rank(0), "cmd=barrier_in\n"),
+        from(rank(0), "cmd=barrier_out rc=0\n"),
+        to(rank(1), "    14cmd=kvs-fence;"),
+        What::NoAnswer { proc: rank(1), proof: SilenceProof::Idle },
+        What::ToProxy {
+            group: 0,
+            proxy: 0,
+            answers: None,
+            text: Bytes(b"cmd=barrier_out".to_vec()),
+            scripted: false,
+        },
+        What::JobExited { exit: pmi_judge::event::Exit::Code(0) },
+    ]);
+    let chart = Chart::of_events(&events, &result);
+    assert_eq!(
+        chart.waits,
+        [Wait { lane: 0, from: 2, to: Some(3) }, Wait { lane: 1, from: 4, to: None }],
+        "the word in a value is no barrier"
+    );
+    insta::assert_snapshot!(drawn(&chart));
+}
+
+#[test]
+fn what_has_no_event_has_a_row_where_it_was_missed() {
+    let mut result = result("get/value", Verdict::Fail);
+    result.findings = vec![judged("rfc13.get.value", Severity::Fail, "an answer", "silence")];
+    result.findings[0].finding.seq = 1;
+    let mut events = events([
+        to(rank(1), "cmd=barrier_in\n"),
+        What::Nothing { proof: SilenceProof::Timeout, waited_ms: 5 },
+        from(rank(1), "cmd=barrier_out\n"),
+    ]);
+    let chart = Chart::of_events(&events, &result);
+    assert_eq!(chart.rows[1].shape, Shape::Point(0));
+    assert_eq!(
+        (chart.rows[1].what.as_str(), &chart.rows[1].breaks[..]),
+        ("silence", &["rfc13.get.value"][..])
+    );
+    assert_eq!(chart.waits, [Wait { lane: 0, from: 0, to: Some(2) }]);
+    // Behind all others, too.
+    events.truncate(1);
+    assert_eq!(Chart::of_events(&events, &result).rows[1].what, "silence");
+}
+
+#[test]
+fn a_crowd_and_a_flood_are_cut() {
+    let mut result = result("many", Verdict::Fail);
+    result.findings = vec![judged("rfc13.get.value", Severity::Fail, "this", "that")];
+    result.findings[0].finding.proc = Some(rank(4000));
+    let events = events((0..5000).map(|n| to(rank(n), "cmd=finalize\n")));
+    let chart = Chart::of_events(&events, &result);
+    assert!(
+        chart.lanes.contains(&"rank 4000".to_owned()),
+        "whoever a finding is about is there: {:?}",
+        chart.lanes
+    );
+    assert!(chart.rows.len() <= ROWS + 2 && chart.lanes.len() == LANES + 1);
+    let text = drawn(&chart);
+    assert!(
+        text.contains("4600 events are left out here") && text.contains("more processes are not shown"),
+        "{text}"
+    );
+}
+
+#[test]
+fn messages_are_found_in_either_framing() {
+    for (bytes, found) in [
+        ("cmd=a x=1\ncmd=b\n", vec!["a", "b"]),
+        ("    12cmd=c;x=1;", vec!["c"]),
+        ("value=cmd=d", vec![]),
+        ("cmd=", vec![""]),
+    ] {
+        let all: Vec<&[u8]> = commands(bytes.as_bytes()).collect();
+        assert_eq!(all, found.iter().map(|word| word.as_bytes()).collect::<Vec<_>>(), "{bytes:?}");
+    }
+}

@@ -1,0 +1,529 @@
+//! A page that shows a run: one file, with nothing in it that is fetched from elsewhere.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::block::{self, Piece, differences, place, who};
+use super::chart::{Chart, Drawing};
+use super::standing::{Standing, standings};
+use super::{Run, page, tally, text};
+use pmi_judge::Severity;
+use pmi_judge::cause::{Cause, causes};
+use pmi_judge::deviations::recorded;
+use pmi_judge::event::What;
+use pmi_judge::own::OWN;
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_reference::fault::faults;
+use pmi_scenario::requirement::{Catalogue, Requirement};
+
+/// Characters of an expected or seen text.
+const TEXT: usize = 600;
+/// Characters of other foreign text.
+const WORDS: usize = 300;
+/// Lines of what was printed.
+const OUTPUT: usize = 40;
+/// Scenarios that are named as showing the same.
+const ALSO: usize = 50;
+/// Rows of a table.
+const ROWS: usize = 5000;
+/// Bytes of findings on a page, about; with the tables it stays below five million.
+const ROOM: usize = 3_500_000;
+/// Of these, what a finding takes besides its texts, about.
+const FINDING: usize = 1800;
+/// What a row of a chart takes besides its words, about.
+const CHART_ROW: usize = 330;
+
+/// Where RFC 13 can be read.
+const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
+
+#[derive(Serialize)]
+struct Page<'a> {
+    title: String,
+    version: String,
+    subject: String,
+    color: &'static str,
+    meaning: String,
+    counts: Vec<Count>,
+    complaints: Vec<Named>,
+    facts: Vec<Fact>,
+    kinds: &'a [Kind],
+    groups: Vec<Group>,
+    causes_left_out: String,
+    requirements: Vec<Row>,
+    requirements_left_out: String,
+    reasons: Vec<Reason>,
+    scenarios: Vec<Scenario>,
+    scenarios_left_out: String,
+}
+
+#[derive(Serialize)]
+struct Count {
+    number: usize,
+    what: &'static str,
+    kind: &'static str,
+    none: bool,
+}
+
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Link {
+    name: String,
+    anchor: String,
+}
+
+#[derive(Serialize)]
+struct Reason {
+    number: usize,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+    code: bool,
+}
+
+/// What can be filtered by.
+#[derive(Serialize)]
+struct Kind {
+    kind: &'static str,
+    what: &'static str,
+}
+
+const KINDS: [Kind; 7] = [
+    Kind { kind: "fail", what: "what fails" },
+    Kind { kind: "unjudged", what: "could not judge" },
+    Kind { kind: "warn", what: "broken SHOULDs" },
+    Kind { kind: "note", what: "notes" },
+    Kind { kind: "known", what: "deviations as recorded" },
+    Kind { kind: "pass", what: "what passes" },
+    Kind { kind: "na", what: "what was not played" },
+];
+
+/// What was found of one requirement.
+#[derive(Serialize)]
+struct Group {
+    anchor: String,
+    id: String,
+    kind: &'static str,
+    label: &'static str,
+    level: String,
+    section: String,
+    link: String,
+    text: String,
+    reading: String,
+    others: Vec<Named>,
+    faults: Vec<Named>,
+    causes: Vec<Shown>,
+}
+
+/// One cause, by the scenario that shows it first.
+#[derive(Serialize)]
+struct Shown {
+    anchor: String,
+    kind: &'static str,
+    label: &'static str,
+    scenario: String,
+    summary: String,
+    expected: Vec<Piece>,
+    seen: Vec<Piece>,
+    place: String,
+    step: String,
+    who: String,
+    known: String,
+    exit: String,
+    replay: String,
+    more: usize,
+    also: Vec<Link>,
+    chart: Option<Drawing>,
+    chart_left_out: &'static str,
+    output: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    anchor: Option<String>,
+    kind: &'static str,
+    label: &'static str,
+    level: String,
+    section: String,
+    text: String,
+    reason: String,
+    scenarios: usize,
+}
+
+#[derive(Serialize)]
+struct Scenario {
+    anchor: String,
+    name: String,
+    kind: &'static str,
+    label: &'static str,
+    time: String,
+    findings: Vec<Link>,
+    reason: String,
+}
+
+pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
+    out.write_all(page::render("run.html", of_run(run, &suite.catalogue))?.as_bytes())
+}
+
+fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
+    let strict = run.header.strict;
+    let mut anchors = Anchors::default();
+    let scenario_anchors: HashMap<&str, String> =
+        run.results.iter().map(|r| (r.scenario.as_str(), anchors.add("scenario", &r.scenario))).collect();
+    let (groups, left_out, cause_anchors) = groups(run, catalogue, &mut anchors, &scenario_anchors);
+    let order: HashMap<&str, usize> = catalogue.iter().zip(0..).map(|(r, at)| (r.id.as_str(), at)).collect();
+    let mut standings: Vec<_> = standings(&run.results).into_iter().collect();
+    standings.sort_by_key(|(id, _)| order.get(id).copied().unwrap_or(usize::MAX));
+    let group_anchors: HashMap<&str, &str> =
+        groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
+    let row = |(id, stands): &(&str, super::standing::Stands<'_>)| {
+        let requirement = catalogue.get(id);
+        let id = words(id);
+        Row {
+            anchor: group_anchors.get(id.as_str()).map(|anchor| (*anchor).to_owned()),
+            kind: kind_of_standing(stands.standing),
+            label: stands.standing.label(),
+            level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
+            section: requirement.map(|r| r.section.clone()).unwrap_or_default(),
+            text: requirement.map_or_else(|| own(&id), |r| r.text.clone()),
+            reason: words(stands.reason.unwrap_or_default()),
+            scenarios: stands.scenarios.len(),
+            id,
+        }
+    };
+    let requirements = standings.iter().take(ROWS).map(row).collect();
+    let scenario = |result: &ScenarioResult| {
+        let mut ids = HashSet::new();
+        let found = result.findings.iter().filter(|j| ids.insert(j.finding.requirement.as_str()));
+        let found = found.take(block::FINDINGS).map(|judged| {
+            let id = judged.finding.requirement.as_str();
+            let anchor = cause_anchors.get(&(result.scenario.as_str(), id));
+            Link { name: words(id), anchor: anchor.cloned().unwrap_or_default() }
+        });
+        Scenario {
+            anchor: scenario_anchors[result.scenario.as_str()].clone(),
+            name: words(&result.scenario),
+            kind: kind_of_result(result),
+            label: tally::label(result),
+            time: text::time(result.time_us),
+            findings: found.collect(),
+            reason: words(result.reason.as_deref().unwrap_or_default()),
+        }
+    };
+    let more = |all: usize| match all.checked_sub(ROWS) {
+        Some(more @ 1..) => format!("{more} more are in the log."),
+        _ => String::new(),
+    };
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for result in run.results.iter().filter(|r| r.verdict == Verdict::NotApplicable) {
+        *reasons.entry(result.reason.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    let green = run.end.as_ref().is_some_and(|end| end.exit_code == 0) && run.unfinished() == 0;
+    let subject = run.header.implementation.as_deref().unwrap_or(&run.header.server);
+    Page {
+        title: format!("{}: conformance to PMI", words(subject)),
+        version: words(&run.header.version),
+        subject: words(subject),
+        color: if green { "green" } else { "red" },
+        meaning: tally::meaning(run) + tally::by_strictness(strict),
+        counts: counts(&run.results),
+        complaints: run
+            .complaints()
+            .iter()
+            .take(ALSO)
+            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, WORDS) })
+            .collect(),
+        facts: facts(run),
+        kinds: &KINDS,
+        groups,
+        causes_left_out: match left_out {
+            0 => String::new(),
+            more => format!(
+                "{} left out, to keep the page small: they are in the log",
+                text::count(more, "more finding")
+            ),
+        },
+        requirements,
+        requirements_left_out: more(standings.len()),
+        reasons: reasons
+            .into_iter()
+            .take(ALSO)
+            .map(|(what, number)| Reason { number, what: words(what) })
+            .collect(),
+        scenarios: run.results.iter().take(ROWS).map(scenario).collect(),
+        scenarios_left_out: more(run.results.len()),
+    }
+}
+
+/// One line of foreign text, not too long.
+fn words(foreign: &str) -> String {
+    text::clip(&text::clean(foreign), WORDS)
+}
+
+fn own(id: &str) -> String {
+    OWN.iter().find(|(own, _)| *own == id).map(|(_, text)| (*text).to_owned()).unwrap_or_default()
+}
+
+fn counts(results: &[ScenarioResult]) -> Vec<Count> {
+    let kind = |what: &str| match what {
+        "passed" => "pass",
+        "failed (MUST)" | "crashed" | "hung" => "fail",
+        "warned (SHOULD)" => "warn",
+        "noted" => "note",
+        "known" => "known",
+        "not applicable" => "na",
+        _ => "unjudged",
+    };
+    let count = |(number, what)| Count { number, what, kind: kind(what), none: number == 0 };
+    tally::counts(results).into_iter().map(count).collect()
+}
+
+fn facts(run: &Run) -> Vec<Fact> {
+    let header = &run.header;
+    let mut sets = "RFC 13, and what implementations agree on beyond it".to_owned();
+    if header.dialect.contains("pmi-2") {
+        sets = sets.replace("RFC 13", "RFC 13 and what PMI-2 servers have in common");
+    }
+    if !header.against.is_empty() {
+        sets += &format!(", judged also by {}", words(&header.against.join(", ")));
+    }
+    let red = match header.strict {
+        Strictness::Must => "a broken MUST or SHALL",
+        Strictness::Should => "a broken MUST, SHALL or SHOULD",
+        Strictness::DeFacto => "a broken MUST, SHALL or SHOULD, and what implementations agree on",
+    };
+    let time = run.end.as_ref().map(|end| text::time(end.time_us)).unwrap_or_default();
+    let fact = |name, value: String, code| Fact { name, value, code };
+    let all = [
+        fact("started as", words(&header.server), true),
+        fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
+        fact("protocol", words(&header.dialect), false),
+        fact("requirements", sets, false),
+        fact(
+            "suite",
+            format!("pmi-conform {}, {}", words(&header.version), text::count(header.selected, "scenario")),
+            false,
+        ),
+        fact("what is red", red.to_owned(), false),
+        fact("time", time, false),
+        fact("run it again", text::clip(&text::clean(&header.command), 4 * WORDS), true),
+    ];
+    all.into_iter().filter(|fact| !fact.value.is_empty()).collect()
+}
+
+fn kind_of_result(result: &ScenarioResult) -> &'static str {
+    match result.verdict {
+        _ if tally::is_known(result) => "known",
+        Verdict::Pass => "pass",
+        Verdict::Note => "note",
+        Verdict::Warn => "warn",
+        Verdict::Fail | Verdict::Crashed | Verdict::Hung => "fail",
+        Verdict::NotApplicable => "na",
+        Verdict::Unjudged => "unjudged",
+    }
+}
+
+fn kind_of_standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Fails => "fail",
+        Standing::Warns => "warn",
+        Standing::Noted => "note",
+        Standing::Deviates => "known",
+        Standing::Passes => "pass",
+        Standing::NotJudged => "unjudged",
+        Standing::NotReached | Standing::NotOffered => "na",
+    }
+}
+
+fn kind_of_cause(cause: &Cause<'_>) -> (&'static str, &'static str) {
+    match cause.severity {
+        _ if cause.known => ("known", "known"),
+        Severity::Fail => ("fail", tally::severity(Severity::Fail)),
+        Severity::Warn => ("warn", tally::severity(Severity::Warn)),
+        Severity::Note => ("note", tally::severity(Severity::Note)),
+    }
+}
+
+/// Names of places in the page: of letters that need no escape in an address, and each there once.
+#[derive(Default)]
+struct Anchors {
+    taken: HashSet<String>,
+}
+
+impl Anchors {
+    fn add(&mut self, what: &str, name: &str) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-') { c } else { '-' };
+        let name: String = name.chars().take(100).map(plain).collect();
+        let base = format!("{what}:{name}");
+        let mut anchor = base.clone();
+        let mut number = 2;
+        while !self.taken.insert(anchor.clone()) {
+            anchor = format!("{base}:{number}");
+            number += 1;
+        }
+        anchor
+    }
+}
+
+/// For each scenario and requirement, the place of the cause that it shows.
+type Places<'a> = HashMap<(&'a str, &'a str), String>;
+
+/// The findings, by requirement; how many causes had no room; and where each is.
+fn groups<'a>(
+    run: &'a Run,
+    catalogue: &Catalogue,
+    anchors: &mut Anchors,
+    scenarios: &HashMap<&str, String>,
+) -> (Vec<Group>, usize, Places<'a>) {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut places = Places::new();
+    let (mut room, mut left_out) = (ROOM, 0);
+    let mut drawn = HashSet::new();
+    for cause in causes(&run.results) {
+        let Some(&(result, judged)) = cause.findings.first() else { continue };
+        let mut shown = shown(&cause, result, judged, scenarios);
+        let size = FINDING
+            + [&shown.summary, &shown.replay, &shown.step, &shown.known]
+                .map(String::len)
+                .iter()
+                .sum::<usize>()
+            + shown.expected.iter().chain(&shown.seen).map(|piece| piece.text.len() + 11).sum::<usize>()
+            + shown.also.iter().map(|link| link.name.len() + link.anchor.len() + 24).sum::<usize>()
+            + shown.output.iter().map(String::len).sum::<usize>();
+        if size > room {
+            left_out += 1;
+            continue;
+        }
+        room -= size;
+        shown.anchor = anchors.add("finding", &format!("{}:{}", result.scenario, cause.requirement));
+        let chart = Chart::of_result(result);
+        if !chart.is_empty() && !drawn.insert(result.scenario.as_str()) {
+            shown.chart_left_out = "The chart of this scenario stands with another finding of it.";
+        } else if !chart.is_empty() {
+            let size = chart.size(CHART_ROW);
+            if size > room {
+                shown.chart_left_out = "The chart is left out, to keep the page small: pmi-conform report LOG --format sequence draws it.";
+            } else {
+                room -= size;
+                shown.chart = Some(Drawing::of(&chart));
+            }
+        }
+        for (other, _) in &cause.findings {
+            places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
+        }
+        let group = *at.entry(cause.requirement).or_insert_with(|| {
+            groups.push(group(&cause, judged, catalogue.get(cause.requirement), anchors));
+            groups.len() - 1
+        });
+        groups[group].causes.push(shown);
+    }
+    (groups, left_out, places)
+}
+
+fn group(
+    cause: &Cause<'_>,
+    judged: &Judged,
+    requirement: Option<&Requirement>,
+    anchors: &mut Anchors,
+) -> Group {
+    let id = cause.requirement;
+    let (kind, label) = kind_of_cause(cause);
+    let named = |(name, text): (String, String)| Named { name, text: text::clip(&text, WORDS) };
+    let faults = faults().filter(|fault| fault.breaks.contains(&id));
+    let readings = requirement.map(|r| [&r.contradiction, &r.reading]);
+    let reading: Vec<&str> = readings.iter().flatten().filter_map(|text| text.as_deref()).collect();
+    Group {
+        anchor: anchors.add("requirement", id),
+        id: words(id),
+        kind,
+        label,
+        level: judged.level.map(|level| level.to_string()).unwrap_or_default(),
+        section: requirement.map_or_else(|| "it is asked of every implementation".to_owned(), source),
+        link: requirement.map(link).unwrap_or_default(),
+        text: words(&judged.text),
+        reading: reading.join(" "),
+        others: recorded(id).into_iter().map(named).collect(),
+        faults: faults.map(|f| Named { name: f.name.to_owned(), text: f.about.to_owned() }).collect(),
+        causes: Vec::new(),
+    }
+}
+
+/// Where a requirement stands, in words.
+fn source(requirement: &Requirement) -> String {
+    let of = if requirement.id.starts_with("rfc13.") { "RFC 13, " } else { "" };
+    format!("{of}{}", requirement.section)
+}
+
+/// Where a requirement of RFC 13 can be read.
+fn link(requirement: &Requirement) -> String {
+    if !requirement.id.starts_with("rfc13.") {
+        return String::new();
+    }
+    let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();
+    // Two sections have this heading, and one of them another anchor.
+    if heading == "Local Process Group Information" {
+        return RFC13.to_owned();
+    }
+    format!("{RFC13}#{}", heading.to_lowercase().replace(' ', "-"))
+}
+
+fn shown(
+    cause: &Cause<'_>,
+    result: &ScenarioResult,
+    judged: &Judged,
+    scenarios: &HashMap<&str, String>,
+) -> Shown {
+    let (kind, label) = kind_of_cause(cause);
+    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, TEXT);
+    let (expected, seen) = differences(&expected, &seen);
+    let also = cause.findings.iter().skip(1).take(ALSO).map(|(other, _)| Link {
+        name: words(&other.scenario),
+        anchor: scenarios[other.scenario.as_str()].clone(),
+    });
+    let output: Vec<String> = result
+        .last_events
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Output { stderr, line, .. } => {
+                let stream = if *stderr { "stderr" } else { "stdout" };
+                Some(format!("{stream}  {}", text::bytes(&line.0, WORDS)))
+            }
+            _ => None,
+        })
+        .collect();
+    Shown {
+        anchor: String::new(),
+        kind,
+        label,
+        scenario: words(&result.scenario),
+        summary: words(&result.summary),
+        expected,
+        seen,
+        place: place(result, judged),
+        step: words(&judged.step),
+        who: who(judged),
+        known: words(judged.deviation.as_deref().unwrap_or_default()),
+        exit: result.exit.map(|exit| exit.to_string()).unwrap_or_default(),
+        replay: words(&result.replay),
+        more: cause.findings.len() - 1,
+        also: also.collect(),
+        chart: None,
+        chart_left_out: "",
+        output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
+    }
+}

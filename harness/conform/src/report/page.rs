@@ -1,0 +1,34 @@
+//! The templates of pages. Whatever they are given is escaped by the engine, unless it stands in a style or a script, which are ours
+//! alone.
+
+use std::io;
+
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use serde::Serialize;
+
+const TEMPLATES: [(&str, &str); 4] = [
+    ("run.html", include_str!("page/run.html")),
+    ("chart.svg", include_str!("page/chart.svg")),
+    ("style.css", include_str!("page/style.css")),
+    ("filter.js", include_str!("page/filter.js")),
+];
+
+/// Fills a template in.
+///
+/// # Errors
+///
+/// A template that does not fit what it is given, never one that the tests have seen.
+pub(super) fn render(name: &str, data: impl Serialize) -> io::Result<String> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|name| match name.rsplit_once('.') {
+        Some((_, "css" | "js" | "md")) => AutoEscape::None,
+        _ => AutoEscape::Html,
+    });
+    for (name, source) in TEMPLATES {
+        environment.add_template(name, source).map_err(io::Error::other)?;
+    }
+    let template = environment.get_template(name).map_err(io::Error::other)?;
+    template.render(Serde(data)).map_err(io::Error::other)
+}

@@ -1,0 +1,36 @@
+//! The sequence charts of a run, for terminals.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::block::Palette;
+use super::chart::{self, Chart};
+use super::{Run, tally, text};
+
+pub(super) fn write(run: &Run, palette: Palette, out: &mut dyn Write) -> io::Result<()> {
+    let (bold, dim) = (palette.bold(), palette.dim());
+    for result in &run.results {
+        let chart = match run.events.get(&result.scenario) {
+            Some(events) => Chart::of_events(events, result),
+            None => Chart::of_result(result),
+        };
+        let style = palette.result(result);
+        let mut shown = format!(
+            "{bold}{}{bold:#}  {style}{}{style:#}\n",
+            text::clean(&result.scenario),
+            tally::label(result)
+        );
+        for line in [&result.summary, result.reason.as_ref().unwrap_or(&String::new())] {
+            if !line.is_empty() {
+                let _ = writeln!(shown, "  {dim}{}{dim:#}", text::clean(line));
+            }
+        }
+        if chart.is_empty() {
+            let _ = writeln!(shown, "  no events are kept of it");
+        } else {
+            chart::write(&chart, palette, &mut shown).map_err(io::Error::other)?;
+        }
+        writeln!(out, "{shown}")?;
+    }
+    Ok(())
+}

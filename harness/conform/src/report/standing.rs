@@ -1,0 +1,103 @@
+//! What a run says of each requirement.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use pmi_judge::Severity;
+use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+
+/// How an implementation stands to a requirement. The worst comes first: what one scenario finds is not mended by another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Standing {
+    /// A MUST or SHALL is broken.
+    Fails,
+    /// A SHOULD is broken.
+    Warns,
+    /// It is broken, and that is only told.
+    Noted,
+    /// It is broken as the deviations say, and not otherwise.
+    Deviates,
+    /// A scenario that tests it was played to its end, and it was kept.
+    Passes,
+    /// Scenarios that test it ended before what they would have shown.
+    NotReached,
+    /// Nobody could tell.
+    NotJudged,
+    /// What it is about is not offered.
+    NotOffered,
+}
+
+impl Standing {
+    /// For people.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Fails => "fails",
+            Self::Warns => "breaks a SHOULD",
+            Self::Noted => "noted",
+            Self::Deviates => "deviates as recorded",
+            Self::Passes => "passes",
+            Self::NotReached => "not reached",
+            Self::NotJudged => "could not judge",
+            Self::NotOffered => "not offered",
+        }
+    }
+
+    /// Of a finding.
+    fn found(judged: &Judged) -> Self {
+        match judged.severity {
+            _ if judged.deviation.is_some() => Self::Deviates,
+            Severity::Fail => Self::Fails,
+            Severity::Warn => Self::Warns,
+            Severity::Note => Self::Noted,
+        }
+    }
+
+    /// Of a scenario that tests a requirement and has no finding about it.
+    fn unbroken(result: &ScenarioResult) -> Self {
+        match result.verdict {
+            Verdict::NotApplicable => Self::NotOffered,
+            Verdict::Unjudged => Self::NotJudged,
+            _ if result.unreached > 0 => Self::NotReached,
+            Verdict::Crashed | Verdict::Hung => Self::NotReached,
+            Verdict::Pass | Verdict::Note | Verdict::Warn | Verdict::Fail => Self::Passes,
+        }
+    }
+}
+
+/// A requirement with what a run says of it.
+#[derive(Debug)]
+pub(super) struct Stands<'a> {
+    pub(super) standing: Standing,
+    /// Scenarios that test it, or have found it broken.
+    pub(super) scenarios: Vec<&'a ScenarioResult>,
+    /// Why it is not offered, not judged, or which deviation covers it.
+    pub(super) reason: Option<&'a str>,
+}
+
+/// How the implementation of a run stands to each requirement that the scenarios test or have found broken.
+pub(super) fn standings<'a>(results: &'a [ScenarioResult]) -> BTreeMap<&'a str, Stands<'a>> {
+    let mut all: BTreeMap<&str, Stands<'a>> = BTreeMap::new();
+    let mut add = |id, standing: Standing, result: &'a ScenarioResult, reason| {
+        let stands = all.entry(id).or_insert(Stands { standing, scenarios: Vec::new(), reason });
+        if standing < stands.standing {
+            (stands.standing, stands.reason) = (standing, reason);
+        }
+        if !stands.scenarios.last().is_some_and(|last| std::ptr::eq(*last, result)) {
+            stands.scenarios.push(result);
+        }
+    };
+    for result in results {
+        for judged in &result.findings {
+            let id = judged.finding.requirement.as_str();
+            add(id, Standing::found(judged), result, judged.deviation.as_deref());
+        }
+        for id in &result.requires {
+            if !result.findings.iter().any(|j| j.finding.requirement == *id) {
+                add(id.as_str(), Standing::unbroken(result), result, result.reason.as_deref());
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,185 @@
+//! Events in words: what transcripts and sequence charts say of each.
+
+use super::text;
+use pmi_judge::event::{Bytes, Ending, Event, Exit, SilenceProof, What};
+use pmi_wire::Proc;
+
+/// Bytes of an event that are shown.
+pub(super) const BYTES: usize = 120;
+
+fn ended(exit: Option<Exit>) -> String {
+    exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
+}
+
+/// Which way something went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nowhere: it became of a process, or of the job.
+    Stays,
+    /// From a process to the server.
+    ToServer,
+    /// From the server to a process.
+    FromServer,
+    /// From a proxy to its upstream.
+    ToUpstream,
+    /// From the upstream to a proxy.
+    FromUpstream,
+    /// Between a program and the library in it.
+    Call,
+}
+
+impl Way {
+    /// How transcripts show it.
+    pub(super) fn arrow(self) -> &'static str {
+        match self {
+            Self::Stays => "  ",
+            Self::ToServer => "->",
+            Self::FromServer => "<-",
+            Self::ToUpstream => "=>",
+            Self::FromUpstream => "<=",
+            Self::Call => "()",
+        }
+    }
+}
+
+/// An event as people are told of it.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    /// Whose it is; `None` for the job as a whole.
+    pub(super) proc: Option<Proc>,
+    pub(super) way: Way,
+    /// In words, bytes escaped.
+    pub(super) what: String,
+    /// What went over a connection, whole.
+    pub(super) bytes: Option<&'a [u8]>,
+}
+
+impl Told<'_> {
+    pub(super) fn rank(&self) -> String {
+        self.proc.as_ref().map(Proc::to_string).unwrap_or_default()
+    }
+}
+
+/// Output stands apart from the transcript: when it was written says little about when it arrives.
+pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
+    let told =
+        |proc: Option<&Proc>, way, what: String| Some(Told { proc: proc.copied(), way, what, bytes: None });
+    let sent = |proc: Proc, way, bytes: &'a Bytes, more: &str| {
+        let what = text::bytes(&bytes.0, limit) + more;
+        Some(Told { proc: Some(proc), way, what, bytes: Some(&bytes.0) })
+    };
+    match &event.what {
+        What::Launched { ranks, nodes, .. } => {
+            let ranks = text::count(*ranks as usize, "rank");
+            let on = if *nodes == 0 {
+                String::new()
+            } else {
+                format!(" on {}", text::count(*nodes as usize, "node"))
+            };
+            told(None, Way::Stays, format!("launched: {ranks}{on}"))
+        }
+        What::Started { proc, bad_fd: Some(why), .. } => {
+            told(Some(proc), Way::Stays, format!("started without a connection: {}", text::clean(why)))
+        }
+        What::Started { proc, bad_fd: None, .. } => told(Some(proc), Way::Stays, "started".to_owned()),
+        What::Greeted { proc, said, told: answer } => {
+            let (said, answer) = (text::bytes(&said.0, limit), text::bytes(&answer.0, limit));
+            told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered {answer}"))
+        }
+        What::ToServer { proc, bytes } => sent(*proc, Way::ToServer, bytes, ""),
+        What::FromServer { proc, bytes } => sent(*proc, Way::FromServer, bytes, ""),
+        What::ClosedByClient { proc } => told(Some(proc), Way::ToServer, "(closed)".to_owned()),
+        What::ClosedByServer { proc } => told(Some(proc), Way::FromServer, "(closed)".to_owned()),
+        What::Ended { proc, ours: true } => {
+            told(Some(proc), Way::Stays, "ended as the scenario says".to_owned())
+        }
+        What::Ended { proc, ours: false } => {
+            told(Some(proc), Way::Stays, "ended by the process manager".to_owned())
+        }
+        What::Exited { proc, exit } => told(Some(proc), Way::Stays, exit.to_string()),
+        What::NoAnswer { proc, proof } => {
+            let proof = match proof {
+                SilenceProof::Idle => "(nothing: the server has read all and waits)",
+                SilenceProof::Timeout => "(nothing: the time was up)",
+            };
+            told(Some(proc), Way::FromServer, proof.to_owned())
+        }
+        What::FromProxy { proxy, text, held, .. } => {
+            let held = if *held { "  (the scenario answers)" } else { "" };
+            sent(Proc::proxy(*proxy), Way::ToUpstream, text, held)
+        }
+        What::ToProxy { proxy, text, .. } => sent(Proc::proxy(*proxy), Way::FromUpstream, text, ""),
+        What::ClosedByUpstream { proxy } => {
+            told(Some(&Proc::proxy(*proxy)), Way::FromUpstream, "(closed)".to_owned())
+        }
+        What::ProxyEnded { proxy, exit, .. } => {
+            told(Some(&Proc::proxy(*proxy)), Way::Stays, format!("ended: {exit}"))
+        }
+        What::Output { .. }
+        | What::Expected(_)
+        | What::Nothing { .. }
+        | What::Abandoned(_)
+        | What::NotReached { .. }
+        | What::LibraryFile { .. }
+        | What::Loaded { error: None, .. }
+        | What::PlainRun(_)
+        | What::BrokenMemory { .. }
+        | What::OutputCompared { .. } => None,
+        What::Reached { proc } => {
+            told(Some(proc), Way::Stays, format!("(line {} of the scenario)", event.line))
+        }
+        What::Aborted { by, reason } => {
+            told(Some(by), Way::Stays, format!("makes the server end its group: {}", text::clean(reason)))
+        }
+        What::StillRunning { procs, .. } if procs.is_empty() => {
+            told(None, Way::Stays, "still running, and ended now: the launcher".to_owned())
+        }
+        What::Outlived { procs } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(None, Way::Stays, format!("not recorded any more: rank {}", procs.join(", ")))
+        }
+        What::StillRunning { procs, proof } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(
+                None,
+                Way::Stays,
+                format!("still running, and ended now ({proof}): rank {}", procs.join(", ")),
+            )
+        }
+        What::JobStays { procs, names, .. } => {
+            let ours = procs.iter().map(|p| format!("rank {p}"));
+            let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
+            told(None, Way::Stays, format!("the job still runs, and is ended now: {}", all.join(", ")))
+        }
+        What::JobEnding(Ending::Asked { exit }) => {
+            told(None, Way::Stays, format!("launcher, on SIGTERM: {}", ended(*exit)))
+        }
+        What::JobEnding(Ending::Cancelled { command, exit }) => {
+            told(None, Way::Stays, format!("cancelled by {}: {}", text::clean(command), ended(*exit)))
+        }
+        What::JobEnding(Ending::Killed { names }) => {
+            told(None, Way::Stays, format!("killed: {}", text::clean(&names.join(", "))))
+        }
+        What::LeftBehind { names } => {
+            told(None, Way::Stays, format!("left behind: {}", text::clean(&names.join(", "))))
+        }
+        What::Flooded { limit } => {
+            told(None, Way::FromServer, format!("(more than {limit} bytes: nothing more was read)"))
+        }
+        What::Called { proc, function, arguments, .. } => {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            told(Some(proc), Way::Call, text::clean(&format!("{function}({})", arguments.join(", "))))
+        }
+        What::NotCalled { proc, why } => told(Some(proc), Way::Call, text::clean(why)),
+        What::Returned { proc, function, returned } => {
+            told(Some(proc), Way::Call, text::clean(&format!("{function} = {}", returned.shown(function))))
+        }
+        What::Loaded { proc, error: Some(why) } => {
+            told(Some(proc), Way::Stays, text::clean(&format!("cannot load the library: {why}")))
+        }
+        What::JobExited { exit } => told(None, Way::Stays, format!("launcher: {exit}")),
+        What::Crashed { name, signal } => {
+            told(None, Way::Stays, format!("{} killed by signal {signal}", text::clean(name)))
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages -- --ignored`.
+//! BROWSER names another one of its kind.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::conform;
+use tempfile::TempDir;
+
+/// Expects what no server answers, so that there is a finding; the key is a script.
+const WRONG: &str = "\
+# A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
+requires rfc13.get.value
+ranks 2
+
+use joined
+0  C: cmd=put kvsname=$kvs key=<<script>document.title=\"broken\"<</script> value=<<img/src=x>
+0  S: cmd=put_result rc=ok
+use barrier
+1  C: cmd=get kvsname=$kvs key=<<script>document.title=\"broken\"<</script>
+1  S: cmd=get_result rc=ok value=2
+use finalized
+";
+
+const RIGHT: &str = "\
+# A process group has a universe size.
+requires rfc13.universe.size
+
+use joined
+0  C: cmd=get_universe_size
+0  S: cmd=universe_size rc=ok size=<uint 1..>
+use finalized
+";
+
+/// What is in the page once its script has run, and the requests that opening it has made. The address ends with `hash`.
+fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, requests) = mpsc::channel();
+    let page = page.to_owned();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut line = String::new();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                continue;
+            }
+            let mut header = String::new();
+            while reader.read_line(&mut header).is_ok_and(|n| n > 2) {
+                header.clear();
+            }
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
+                page.len()
+            );
+            if sender.send(line.trim_end().to_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    let browser = std::env::var("BROWSER").unwrap_or_else(|_| "chromium".to_owned());
+    let run = Command::new(&browser)
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        // The browser itself would talk to its makers. The page may not ask anybody else, by its own policy, which the unit tests hold.
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+        .arg("--disable-component-update")
+        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
+        .arg("--dump-dom")
+        .arg(format!("http://{address}/{hash}"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let run = run.unwrap_or_else(|e| panic!("{browser}: {e}; these tests need `apt-get install chromium`"));
+    assert!(run.status.success(), "{browser}: {}", run.status);
+    // What its pages ask for has come by now; what is under way no longer matters.
+    let mut all = Vec::new();
+    while let Ok(line) = requests.recv_timeout(Duration::ZERO) {
+        all.push(line);
+    }
+    (String::from_utf8(run.stdout).unwrap(), all)
+}
+
+fn page() -> (TempDir, String) {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("wrong.pmi"), WRONG).unwrap();
+    fs::write(folder.path().join("right.pmi"), RIGHT).unwrap();
+    let ran = conform(folder.path(), &["--memory", ".", "-q", "--report", "html=page.html"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    (folder, page)
+}
+
+/// The elements that can be filtered, by kind, and whether they are shown.
+fn items(dom: &str) -> Vec<(String, bool)> {
+    let tags = dom.split('<').filter(|tag| tag.contains(" data-kind=\""));
+    let one = |tag: &str| {
+        let tag = tag.split('>').next().unwrap();
+        let kind = tag.split("data-kind=\"").nth(1).unwrap().split('"').next().unwrap();
+        (kind.to_owned(), !tag.contains(" hidden"))
+    };
+    tags.map(one).collect()
+}
+
+#[test]
+#[ignore = "needs a browser: apt-get install chromium"]
+fn a_page_opens_and_fetches_nothing() {
+    let (folder, page) = page();
+    let (dom, requests) = opened(folder.path(), &page, "");
+    assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
+    assert!(!dom.contains("<title>broken"), "what was said is not done");
+    // The script has run: it shows the bar.
+    assert!(dom.contains("<form class=\"filters\" role=\"search\" aria-label=\"Filter\">"), "{dom}");
+    let items = items(&dom);
+    assert!(items.len() >= 5 && items.iter().all(|(_, shown)| *shown), "{items:?}");
+    for name in [
+        "aria-label=\"Sequence chart: ",
+        "<label for=\"show\">",
+        "aria-live=\"polite\"",
+        "Skip to the findings",
+    ] {
+        assert!(dom.contains(name), "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs a browser: apt-get install chromium"]
+fn filters_are_kept_in_the_address() {
+    let (folder, page) = page();
+    let (dom, _) = opened(folder.path(), &page, "#show=pass");
+    let items_of_passes = items(&dom);
+    assert!(items_of_passes.iter().all(|(kind, shown)| (kind == "pass") == *shown), "{items_of_passes:?}");
+    assert!(items_of_passes.iter().any(|(_, shown)| *shown));
+    let (dom, _) = opened(folder.path(), &page, "#text=no%20such%20words");
+    assert!(items(&dom).iter().all(|(_, shown)| !shown), "{:?}", items(&dom));
+    // The address of a finding shows it, whatever is filtered elsewhere.
+    let (dom, _) = opened(folder.path(), &page, "#finding:wrong-rfc13.get.value");
+    assert!(dom.contains("id=\"finding:wrong-rfc13.get.value\""));
+    assert!(items(&dom).iter().all(|(_, shown)| *shown));
+}

@@ -257,8 +257,8 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
-    /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, terminal or sequence (charts of who said what), to
-    /// standard output or `FORMAT=FILE`
+    /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, github (annotations), codequality (GitLab's), terminal
+    /// or sequence (charts of who said what), to standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every finding in full
@@ -513,7 +513,7 @@ pub(super) struct Again {
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
-    /// html, sequence, ndjson, json, junit, tap, markdown or terminal
+    /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
 }
@@ -522,7 +522,8 @@ pub(super) struct Again {
 pub(super) struct Report {
     /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
-    /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown or terminal
+    /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown, github (annotations), codequality (GitLab's) or
+    /// terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]

@@ -6,8 +6,10 @@
 mod block;
 mod catalogue;
 mod chart;
+mod code_quality;
 mod compare;
 mod compatibility;
+mod github;
 mod html;
 mod junit;
 mod log;
@@ -60,11 +62,15 @@ pub(crate) enum Format {
     Html,
     /// Who said what to whom in each scenario, as charts of text.
     Sequence,
+    /// Annotations of GitHub Actions.
+    Github,
+    /// The code quality report of GitLab.
+    CodeQuality,
 }
 
 impl Format {
     /// All, with the names that users give.
-    const NAMES: [(&'static str, Self); 8] = [
+    const NAMES: [(&'static str, Self); 10] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),
@@ -73,6 +79,8 @@ impl Format {
         ("terminal", Self::Terminal),
         ("html", Self::Html),
         ("sequence", Self::Sequence),
+        ("github", Self::Github),
+        ("codequality", Self::CodeQuality),
     ];
 }
 
@@ -80,7 +88,9 @@ impl Format {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
     /// There is no such format.
-    #[error("unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html or sequence")]
+    #[error(
+        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github or codequality"
+    )]
     Format(String),
     /// `FORMAT=` without a file.
     #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
@@ -198,6 +208,8 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Tap => tap::write(run, out),
         Format::Markdown => markdown::write(run, out),
         Format::Html => html::write(run, out),
+        Format::Github => github::write(run, out),
+        Format::CodeQuality => code_quality::write(run, out),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
             let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };

@@ -211,7 +211,9 @@ fn every_format(
         Format::Tap,
         Format::Markdown,
         Format::Terminal,
-        Format::Sequence
+        Format::Sequence,
+        Format::Github,
+        Format::CodeQuality
     )]
     format: Format,
 ) {
@@ -556,5 +558,44 @@ fn the_schema_knows_every_line() {
     let schema = log_schema().to_string();
     for kind in ["run", "event", "result", "end"] {
         assert!(schema.contains(&format!(r#""const":"{kind}""#)), "{kind}");
+    }
+}
+
+/// What GitHub takes for commands is what we mean as such, whatever is in names and findings.
+#[test]
+fn github_gets_no_commands_but_ours() {
+    let mut run = run();
+    for result in &mut run.results {
+        result.findings.extend([judged(
+            "x::error::y",
+            Severity::Fail,
+            "::set-output name=a::b",
+            "\n::stop-commands::z",
+        )]);
+    }
+    let text = rendered(&run, Format::Github);
+    let (last, commands) = text.trim_end().rsplit_once('\n').map(|(all, last)| (last, all)).unwrap();
+    assert!(!last.starts_with("::"), "{last}");
+    let kinds: Vec<&str> = commands.lines().map(|line| line.split("title=").next().unwrap()).collect();
+    assert!(kinds.iter().all(|kind| ["::error ", "::warning ", "::notice "].contains(kind)), "{text}");
+    for kind in ["::error ", "::warning "] {
+        assert!(kinds.iter().filter(|k| **k == kind).count() <= 10);
+    }
+}
+
+/// GitLab tells issues apart, and finds them again, by their fingerprints.
+#[test]
+fn code_quality_has_a_fingerprint_for_each_issue() {
+    let document: Vec<serde_json::Value> =
+        serde_json::from_str(&rendered(&run(), Format::CodeQuality)).unwrap();
+    assert!(!document.is_empty());
+    let prints: std::collections::BTreeSet<&str> =
+        document.iter().map(|issue| issue["fingerprint"].as_str().unwrap()).collect();
+    assert_eq!(prints.len(), document.len());
+    for issue in &document {
+        assert!(
+            ["info", "minor", "major", "critical", "blocker"].contains(&issue["severity"].as_str().unwrap())
+        );
+        assert!(issue["location"]["lines"]["begin"].as_u64().unwrap() > 0);
     }
 }

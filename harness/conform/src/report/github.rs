@@ -1,0 +1,86 @@
+//! Workflow commands of GitHub Actions, which show as annotations of the run and its pull request.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use super::block::headline;
+use super::{Run, tally, text};
+use pmi_judge::verdict::{Judged, Verdict};
+
+/// GitHub shows so many errors, and as many warnings, of a step. So each requirement is one, not each scenario.
+const SHOWN: usize = 10;
+/// Characters of what was expected and seen, and of any line of a message.
+const PART: usize = 200;
+const LINE: usize = 500;
+
+pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let results = run.by_name();
+    for group in tally::groups(&run.results) {
+        let fits = |judged: &&Judged| {
+            judged.finding.requirement == group.requirement
+                && judged.severity == group.severity
+                && judged.deviation.is_none()
+        };
+        let found = results.iter().filter(|result| group.scenarios.contains(&result.scenario.as_str()));
+        let Some((result, judged)) =
+            found.clone().find_map(|result| Some((result, result.findings.iter().find(fits)?)))
+        else {
+            continue;
+        };
+        let red = run.header.strict.counts(judged);
+        if !red && judged.severity < pmi_judge::Severity::Warn {
+            continue;
+        }
+        let others = match group.scenarios.len() {
+            1 => String::new(),
+            n => format!(", and in {}", text::count(n - 1, "other scenario")),
+        };
+        let what = group.crash.as_deref().unwrap_or(&judged.finding.seen);
+        let (expected, seen) = text::window(&judged.finding.expected, what, PART);
+        let message = [
+            headline(judged),
+            format!("expected: {expected}"),
+            format!("seen: {seen}"),
+            format!("in {}{others}", text::clean(&result.scenario)),
+            format!("play it again: {}", text::clean(&result.replay)),
+        ];
+        let message = message.map(|line| text::clip(&line, LINE)).join("\n");
+        let title = format!("{} {}", tally::severity(judged.severity), group.requirement);
+        (if red { &mut errors } else { &mut warnings }).push((title, message));
+    }
+    // What has no finding has a reason, at best; one reason is told once.
+    let bare = results.iter().filter(|result| {
+        result.is_red(run.header.strict)
+            && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
+    });
+    let reasons: BTreeSet<(&str, String)> = bare
+        .map(|result| {
+            (result.verdict.label(), text::clean(result.reason.as_deref().unwrap_or(&result.scenario)))
+        })
+        .collect();
+    errors.extend(reasons.into_iter().map(|(label, why)| (label.to_owned(), why)));
+    errors.extend(run.complaints().into_iter().map(|complaint| (complaint.name, complaint.text)));
+
+    for (kind, all) in [("error", &errors), ("warning", &warnings)] {
+        for (title, message) in all.iter().take(SHOWN) {
+            writeln!(out, "::{kind} title={}::{}", property(&text::clean(title)), data(message))?;
+        }
+    }
+    let more = errors.len().saturating_sub(SHOWN) + warnings.len().saturating_sub(SHOWN);
+    if more > 0 {
+        writeln!(out, "::notice title=pmi-conform::{more} more stand in the reports")?;
+    }
+    // Not at the beginning of a line, where it would be a command of its own.
+    writeln!(out, "{}: {}", run.title(), tally::meaning(run))
+}
+
+/// The text of a command.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// The value of a property, which a comma or a colon would end.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

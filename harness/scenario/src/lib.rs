@@ -14,6 +14,7 @@ mod expr;
 pub mod inputs;
 mod layout;
 pub mod names;
+mod order;
 mod parser;
 mod print;
 pub mod requirement;

@@ -8,7 +8,7 @@ use include_dir::{Dir, include_dir};
 
 use crate::ast::{Scenario, Source, Step, Stmt};
 use crate::requirement::{Catalogue, CatalogueError};
-use crate::{Behaviours, Diagnostic, Env, UnderTest, check, parse, visit};
+use crate::{Behaviours, Diagnostic, Env, UnderTest, check, order, parse, visit};
 
 /// The input space, the tables beside the catalogue.
 const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
@@ -37,7 +37,7 @@ pub enum SuiteError {
 /// Scenarios with what they refer to.
 #[derive(Debug, Default)]
 pub struct Suite {
-    /// In the order of their names.
+    /// In the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
     /// The files of the scenarios, as they were read: with their tables.
     files: Vec<Scenario>,
@@ -142,7 +142,7 @@ impl Suite {
                 Err(errors) => wrong.extend(errors),
             }
         }
-        self.scenarios.sort_by(|a, b| a.name.cmp(&b.name));
+        self.scenarios.sort_by(|a, b| order::key(&a.name).cmp(&order::key(&b.name)));
         wrong.extend(self.diagnose());
         wrong.retain(Diagnostic::is_error);
         if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }

@@ -261,10 +261,10 @@ pub(super) struct Judge {
     /// or sequence (charts of who said what), to standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
-    /// Show every finding in full
+    /// Show every scenario, and every finding in full
     #[arg(long, short, help_heading = "Output")]
     pub(super) verbose: bool,
-    /// Show only what is red, and the summary
+    /// Show only what is red, and what was found by requirement
     #[arg(long, short, conflicts_with = "verbose", help_heading = "Output")]
     pub(super) quiet: bool,
     /// Colours

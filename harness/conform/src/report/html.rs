@@ -1,6 +1,6 @@
 //! A page that shows a run: one file, with nothing in it that is fetched from elsewhere.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -226,12 +226,6 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         Some(more @ 1..) => format!("{more} more are in the log."),
         _ => String::new(),
     };
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for result in run.results.iter().filter(|r| r.verdict == Verdict::NotApplicable) {
-        *reasons.entry(result.reason.as_deref().unwrap_or_default()).or_default() += 1;
-    }
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let green = run.end.as_ref().is_some_and(|end| end.exit_code == 0) && run.unfinished() == 0;
     let subject = run.header.implementation.as_deref().unwrap_or(&run.header.server);
     Page {
@@ -259,7 +253,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         },
         requirements,
         requirements_left_out: more(standings.len()),
-        reasons: reasons
+        reasons: tally::not_played(&run.results)
             .into_iter()
             .take(ALSO)
             .map(|(what, number)| Reason { number, what: words(what) })

@@ -1,6 +1,6 @@
 //! JUnit XML: a suite per folder of scenarios.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -14,12 +14,17 @@ use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 const TOP: &str = "pmi-conform";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    let mut suites: BTreeMap<String, TestSuite> = BTreeMap::new();
+    let mut suites: Vec<TestSuite> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut add = |folder: &str, mut case: TestCase| {
         case.set_classname(folder.replace('/', "."));
-        suites.entry(folder.to_owned()).or_insert_with(|| suite(run, folder)).add_test_case(case);
+        let place = *places.entry(folder.to_owned()).or_insert_with(|| {
+            suites.push(suite(run, folder));
+            suites.len() - 1
+        });
+        suites[place].add_test_case(case);
     };
-    for result in run.by_name() {
+    for result in &run.results {
         let name = text::clean(&result.scenario);
         let (folder, base) = name.rsplit_once('/').unwrap_or((TOP, &name));
         add(folder, case(result, base, run.header.strict));
@@ -33,7 +38,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     if let Some(end) = &run.end {
         report.set_time(Duration::from_micros(end.time_us));
     }
-    for (_, mut suite) in suites {
+    for mut suite in suites {
         let time = suite.test_cases.iter().filter_map(|case| case.time).sum();
         suite.set_time(time);
         report.add_test_suite(suite);

@@ -22,9 +22,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let strict = run.header.strict;
     writeln!(out, "\n{}{}", tally::meaning(run), tally::by_strictness(strict))?;
 
-    let results = run.by_name();
-    let all =
-        || results.iter().flat_map(|result| result.findings.iter().map(move |judged| (*result, judged)));
+    let results = &run.results;
+    let all = || results.iter().flat_map(|result| result.findings.iter().map(move |judged| (result, judged)));
     let row = |(result, judged)| Row { result, judged: Some(judged) };
     let is_red = |judged: &Judged| strict.counts(judged);
     let fresh = |(_, judged): &(_, &Judged)| judged.deviation.is_none();
@@ -32,7 +31,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let mut failures: Vec<_> = all().filter(fresh).filter(|(_, judged)| is_red(judged)).map(row).collect();
     // What has no finding to show for being red has a reason, at best.
     let bare =
-        |r: &&&ScenarioResult| r.is_red(strict) && (r.findings.is_empty() || r.verdict == Verdict::Unjudged);
+        |r: &&ScenarioResult| r.is_red(strict) && (r.findings.is_empty() || r.verdict == Verdict::Unjudged);
     failures.extend(results.iter().filter(bare).map(|result| Row { result, judged: None }));
     section(out, "Failures", &failures)?;
     let complaints = run.complaints();

@@ -132,7 +132,7 @@ impl FromStr for ReportSpec {
 pub(crate) struct Run {
     /// What was run.
     pub(crate) header: RunHeader,
-    /// The results, in the order in which scenarios finished.
+    /// The results, in the order of the suite.
     pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
     pub(crate) events: BTreeMap<String, Vec<Event>>,
@@ -154,13 +154,6 @@ impl Run {
         self.header.strict = strict;
         self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();
         self.end = self.end.take().map(|end| end_at(end, &self.results, strict));
-    }
-
-    /// The results by name: the order in which scenarios finish changes from run to run.
-    fn by_name(&self) -> Vec<&ScenarioResult> {
-        let mut sorted: Vec<_> = self.results.iter().collect();
-        sorted.sort_by(|a, b| a.scenario.cmp(&b.scenario));
-        sorted
     }
 
     /// Number of selected scenarios without a result.
@@ -244,12 +237,12 @@ fn json(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
         header: &'a RunHeader,
-        results: Vec<&'a ScenarioResult>,
+        results: &'a [ScenarioResult],
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
         cut: &'a [String],
         end: &'a Option<RunEnd>,
     }
-    let document = Document { header: &run.header, results: run.by_name(), cut: &run.cut, end: &run.end };
+    let document = Document { header: &run.header, results: &run.results, cut: &run.cut, end: &run.end };
     writeln!(out, "{}", text::safe_json(&serde_json::to_string_pretty(&document)?))
 }
 

@@ -1,9 +1,10 @@
 //! How many scenarios came to what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Run, text};
 use pmi_judge::Severity;
+use pmi_judge::cause::{Cause, causes, shape};
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
@@ -110,35 +111,47 @@ pub(super) struct Group<'a> {
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-/// A crash without the number of the rank.
-fn cluster(judged: &Judged) -> Option<String> {
-    let finding = (judged.finding.requirement == CRASH).then_some(&judged.finding)?;
-    let rest =
-        finding.seen.strip_prefix("rank ").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
-    Some(rest.map_or(finding.seen.clone(), |rest| format!("a rank{rest}")))
-}
-
 /// What was found that no deviation covers, by severity and requirement, the worst first: what is only noted is not listed
 /// among what fails.
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
-    let mut by_id: BTreeMap<_, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for result in results {
-        for judged in result.findings.iter().filter(|j| j.deviation.is_none()) {
-            let key = (judged.finding.requirement.as_str(), judged.severity, cluster(judged));
-            let seen = by_id.entry(key).or_default().entry(judged.finding.seen.as_str()).or_default();
-            seen.insert(&result.scenario);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut all: Vec<Cause<'_>> = causes(results).into_iter().filter(|cause| !cause.known).collect();
+    all.sort_by_key(|cause| (std::cmp::Reverse(cause.severity), cause.requirement));
+    for cause in all {
+        let Some((_, first)) = cause.findings.first() else { continue };
+        let crash = (cause.requirement == CRASH).then(|| shape(&first.finding));
+        let scenarios: Vec<&str> =
+            cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
+        let is_same = |group: &&mut Group<'_>| {
+            (group.requirement, group.severity) == (cause.requirement, cause.severity) && group.crash == crash
+        };
+        let repeated = (scenarios.len() > 1 && crash.is_none())
+            .then(|| (first.finding.seen.as_str(), scenarios.clone()));
+        match groups.last_mut().filter(is_same) {
+            Some(group) => {
+                let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
+                group.scenarios.extend(more.copied().collect::<Vec<_>>());
+                group.repeated.extend(repeated);
+            }
+            None => groups.push(Group {
+                requirement: cause.requirement,
+                severity: cause.severity,
+                crash,
+                scenarios,
+                repeated: repeated.into_iter().collect(),
+            }),
         }
     }
-    let group =
-        |((requirement, severity, crash), by_seen): ((_, _, Option<String>), BTreeMap<_, BTreeSet<_>>)| {
-            let scenarios: BTreeSet<&str> = by_seen.values().flatten().copied().collect();
-            let repeated =
-                by_seen.into_iter().filter(|(_, scenarios)| scenarios.len() > 1 && crash.is_none());
-            let repeated =
-                repeated.map(|(seen, scenarios)| (seen, scenarios.into_iter().collect())).collect();
-            Group { requirement, severity, crash, scenarios: scenarios.into_iter().collect(), repeated }
-        };
-    let mut groups: Vec<Group<'_>> = by_id.into_iter().map(group).collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.severity));
     groups
+}
+
+/// For each reason why scenarios were not played, how many it kept back, the most frequent first.
+pub(super) fn not_played(results: &[ScenarioResult]) -> Vec<(&str, usize)> {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for result in results.iter().filter(|r| r.verdict == Verdict::NotApplicable) {
+        *reasons.entry(result.reason.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    reasons
 }

@@ -12,7 +12,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# {}", run.title())?;
     writeln!(out, "1..{}", run.results.len() + complaints.len())?;
     let mut number = 0;
-    for result in run.by_name() {
+    for result in &run.results {
         number += 1;
         point(result, number, run.header.strict, out)?;
     }

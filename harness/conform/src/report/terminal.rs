@@ -1,6 +1,6 @@
 //! What people see while scenarios run, and when all is done.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
 use super::{Run, tally, text};
+use pmi_judge::cause::shape;
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
@@ -17,6 +18,12 @@ const NAMED: usize = 5;
 
 /// Characters of what was seen that the summary shows.
 const SEEN: usize = 100;
+
+/// Reasons why scenarios were not played.
+const REASONS: usize = 12;
+
+/// Characters of such a reason.
+const REASON: usize = 160;
 
 /// The first of these scenarios, and how many more there are.
 fn named(scenarios: &[&str]) -> String {
@@ -28,11 +35,11 @@ fn named(scenarios: &[&str]) -> String {
 /// How much to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
-    /// Only what makes the run red, and the summary.
+    /// Only what makes the run red, and what was found by requirement.
     Quiet,
-    /// A line for each scenario, more for those that fail or warn.
+    /// What fails or warns, each cause once, and why scenarios were not played.
     Normal,
-    /// Every finding in full, known ones and notes too.
+    /// A line for each scenario, and every finding in full, known ones and notes too.
     Verbose,
 }
 
@@ -55,8 +62,10 @@ pub(crate) struct Terminal<W> {
     verbosity: Verbosity,
     bar: ProgressBar,
     strict: Strictness,
-    /// What was shown in full, by requirement, expected and seen, and at which scenario.
-    shown: HashMap<(String, String, String), String>,
+    /// What was shown in full, by requirement and what is seen in findings of one cause.
+    shown: HashSet<(String, String)>,
+    /// Red scenarios that have shown nothing else.
+    again: usize,
     /// For each reason for which nothing was judged, how often it was met again.
     unjudged: BTreeMap<String, usize>,
     /// Whether the last line is empty.
@@ -77,7 +86,8 @@ impl<W: Write> Terminal<W> {
             verbosity: look.verbosity,
             bar,
             strict: Strictness::Must,
-            shown: HashMap::new(),
+            shown: HashSet::new(),
+            again: 0,
             unjudged: BTreeMap::new(),
             spaced: true,
         }
@@ -115,14 +125,16 @@ impl<W: Write> Terminal<W> {
             self.bar.inc(1);
             return Ok(());
         }
-        let (line, block) = match self.verbosity {
-            Verbosity::Quiet => (result.is_red(self.strict), result.is_red(self.strict)),
-            Verbosity::Normal => (true, bad),
-            Verbosity::Verbose => (true, bad || !result.findings.is_empty()),
+        let verbose = self.verbosity == Verbosity::Verbose;
+        let block = match self.verbosity {
+            Verbosity::Quiet => result.is_red(self.strict),
+            Verbosity::Normal => bad,
+            Verbosity::Verbose => bad || !result.findings.is_empty(),
         };
-        let before = if block { self.shown_before(result) } else { None };
-        let before = before.filter(|_| self.verbosity == Verbosity::Normal);
-        let block = block && before.is_none();
+        let again = block && self.shown_before(result);
+        let block = block && (verbose || !again);
+        let line = block || verbose;
+        self.again += usize::from(again && !verbose);
         let mut shown = String::new();
         if line {
             let (style, dim) = (self.palette.result(result), self.palette.dim());
@@ -131,9 +143,6 @@ impl<W: Write> Terminal<W> {
             let _ = write!(shown, "{style}{label:>15}{style:#}  {name}  {dim}{time}{dim:#}");
             if !result.findings.is_empty() {
                 let _ = write!(shown, ", {}", text::count(result.findings.len(), "finding"));
-            }
-            if let Some(first) = &before {
-                let _ = write!(shown, ", as in {} (-v shows it)", text::clean(first));
             }
             if let (Verdict::NotApplicable, Some(reason)) = (result.verdict, &result.reason) {
                 let _ = write!(shown, ", {}", text::clean(reason));
@@ -160,25 +169,8 @@ impl<W: Write> Terminal<W> {
         self.bar.finish_and_clear();
         let palette = self.palette;
         let mut shown = String::from(if self.spaced { "" } else { "\n" });
-        let groups = tally::groups(&run.results);
-        if !groups.is_empty() && self.verbosity > Verbosity::Quiet {
-            shown.push_str("findings by requirement\n");
-            for group in groups {
-                let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
-                let (id, of) =
-                    (text::clean(group.requirement), text::count(group.scenarios.len(), "scenario"));
-                let crash = group.crash.map(|crash| text::clean(&crash) + ": ").unwrap_or_default();
-                let names = named(&group.scenarios);
-                let _ = writeln!(shown, "  {style}{label}{style:#} {id}: {crash}{of}: {names}");
-                let told = |s: &[&str]| s.len() < group.scenarios.len() && group.severity > Severity::Note;
-                for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| told(s)) {
-                    let (seen, of) =
-                        (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
-                    let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
-                }
-            }
-            shown.push('\n');
-        }
+        self.not_played(run, &mut shown);
+        self.by_requirement(run, &mut shown);
         let again: Vec<_> = self.unjudged.iter().filter(|(_, times)| **times > 0).collect();
         for (reason, times) in &again {
             let style = palette.severity(Severity::Fail);
@@ -215,6 +207,64 @@ impl<W: Write> Terminal<W> {
         self.show(&shown)
     }
 
+    /// Why scenarios were not played, each reason once.
+    fn not_played(&self, run: &Run, shown: &mut String) {
+        let reasons = tally::not_played(&run.results);
+        if self.verbosity == Verbosity::Quiet || reasons.is_empty() {
+            return;
+        }
+        let dim = self.palette.dim();
+        shown.push_str("not applicable\n");
+        for (reason, number) in reasons.iter().take(REASONS) {
+            let reason = text::clip(&text::clean(reason), REASON);
+            let _ = writeln!(shown, "  {number:>5}  {dim}{reason}{dim:#}");
+        }
+        if let Some(more @ 1..) = reasons.len().checked_sub(REASONS) {
+            let _ = writeln!(shown, "         {dim}and {more} more reasons (-v tells them){dim:#}");
+        }
+        shown.push('\n');
+    }
+
+    /// What was found, by requirement: what is only noted is counted, unless everything is to be told.
+    fn by_requirement(&self, run: &Run, shown: &mut String) {
+        let palette = self.palette;
+        let (told, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results)
+            .into_iter()
+            .partition(|group| self.verbosity == Verbosity::Verbose || group.severity > Severity::Note);
+        let noted = if self.verbosity == Verbosity::Quiet { Vec::new() } else { noted };
+        if told.is_empty() && noted.is_empty() {
+            return;
+        }
+        shown.push_str("findings by requirement\n");
+        for group in &told {
+            let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
+            let (id, of) = (text::clean(group.requirement), text::count(group.scenarios.len(), "scenario"));
+            let crash = group.crash.as_ref().map(|crash| text::clean(crash) + ": ").unwrap_or_default();
+            let names = named(&group.scenarios);
+            let _ = writeln!(shown, "  {style}{label}{style:#} {id}: {crash}{of}: {names}");
+            let told = |s: &[&str]| s.len() < group.scenarios.len() && group.severity > Severity::Note;
+            for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| told(s)) {
+                let (seen, of) =
+                    (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
+                let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
+            }
+        }
+        if !noted.is_empty() {
+            let (style, label) = (palette.severity(Severity::Note), tally::severity(Severity::Note));
+            let each =
+                |g: &tally::Group<'_>| format!("{} ({})", text::clean(g.requirement), g.scenarios.len());
+            let ids: Vec<String> = noted.iter().map(each).collect();
+            let _ = writeln!(shown, "  {style}{label}{style:#} {} (-v shows them)", ids.join(", "));
+        }
+        if self.again > 0 {
+            let dim = palette.dim();
+            let (of, have) =
+                (text::count(self.again, "scenario"), if self.again == 1 { "shows" } else { "show" });
+            let _ = writeln!(shown, "  {dim}{of} more {have} what is told above (-v tells all){dim:#}");
+        }
+        shown.push('\n');
+    }
+
     /// Whether nothing was judged, for a reason that was told before: it is counted then, and told in the end.
     fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
         let bare = result.verdict == Verdict::Unjudged
@@ -233,23 +283,25 @@ impl<W: Write> Terminal<W> {
         }
     }
 
-    /// The scenario at which the same was shown in full, if all that a result has found was shown before: it is one cause, as a rule,
-    /// and not worth a transcript each time.
-    fn shown_before(&mut self, result: &ScenarioResult) -> Option<String> {
+    /// Whether all that a result has found was shown before: it is one cause, as a rule, and not worth a transcript each time.
+    fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let told = |judged: &Judged| {
-            let Finding { requirement, expected, seen, .. } = &judged.finding;
+            let Finding { requirement, seen, .. } = &judged.finding;
             // Of a crash of which nothing else is known, what led to it is in the transcript only.
             let bare = requirement == CRASH && seen.ends_with(|c: char| c.is_ascii_digit());
-            let expected = if bare { result.scenario.clone() } else { expected.clone() };
-            (requirement.clone(), expected, seen.clone())
+            let shape = if bare { result.scenario.clone() } else { shape(&judged.finding) };
+            (requirement.clone(), shape)
         };
-        let told: Vec<_> = result.findings.iter().map(told).collect();
-        let known: Option<Vec<_>> = told.iter().map(|what| self.shown.get(what)).collect();
-        let first = known.and_then(|all| all.first().map(|name| (*name).clone()));
-        for what in told {
-            self.shown.entry(what).or_insert_with(|| result.scenario.clone());
-        }
-        first.filter(|_| !matches!(result.verdict, Verdict::Hung | Verdict::Unjudged))
+        // What is only noted is no reason to show it, unless there is nothing else.
+        let worst = result.findings.iter().map(|judged| judged.severity).max();
+        let least = worst.map_or(Severity::Note, |worst| worst.min(Severity::Warn));
+        let told = result.findings.iter().filter(|judged| judged.severity >= least).map(told);
+        let mut told: Vec<_> = told.collect();
+        let bare = told.is_empty();
+        told.retain(|what| !self.shown.contains(what));
+        let again = told.is_empty() && !bare;
+        self.shown.extend(told);
+        again && !matches!(result.verdict, Verdict::Hung | Verdict::Unjudged)
     }
 
     /// Shows a run that is over.

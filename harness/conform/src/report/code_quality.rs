@@ -40,7 +40,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let mut add = |issue: Issue| {
         issues.entry(issue.fingerprint.clone()).or_insert(issue);
     };
-    for result in run.by_name() {
+    for result in &run.results {
         let fresh = result.findings.iter().filter(|judged| judged.deviation.is_none());
         for judged in fresh {
             add(finding(run, result, judged));

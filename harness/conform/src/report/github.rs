@@ -15,7 +15,7 @@ const LINE: usize = 500;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-    let results = run.by_name();
+    let results = &run.results;
     for group in tally::groups(&run.results) {
         let fits = |judged: &&Judged| {
             judged.finding.requirement == group.requirement

@@ -15,6 +15,8 @@ pub struct Version {
 }
 
 impl Version {
+    /// The version before that of RFC 13, which clients of today offer still (NVSHMEM); its messages are the same.
+    pub const V1_0: Self = Self { version: 1, subversion: 0 };
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
     /// MPICH's 1.1 with barriers of parts of a process group.

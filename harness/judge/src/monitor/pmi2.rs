@@ -208,12 +208,19 @@ impl Monitor {
             Request::KvsPut { key, value } => self.pmi2_put(p, key, value),
             Request::KvsGet { jobid, key, srcid } => {
                 let ours = self.group(p.group).pmi2.jobid.clone();
-                let own = jobid.as_deref().is_none_or(|id| ours.is_some_and(|ours| ours == id));
+                // Libraries write one that they were not given as an empty one.
+                let none = jobid.as_deref().is_none_or(<[u8]>::is_empty);
+                let own = none || jobid.as_deref() == ours.as_deref();
                 let fences = self.pmi2(p).left;
                 if !own && let Some(jobid) = jobid {
                     Detail::GetOther { jobid: jobid.to_vec(), key: key.to_vec() }
                 } else {
-                    Detail::Get { key: key.to_vec(), own, fences, jobid: jobid.is_some(), srcid: *srcid }
+                    let rule = match jobid {
+                        None => None,
+                        Some(_) if none => Some("pmi2.common.get.no-jobid"),
+                        Some(_) => Some("pmi2.draft.get.jobid"),
+                    };
+                    Detail::Get { key: key.to_vec(), fences, rule, srcid: *srcid }
                 }
             }
             Request::KvsFence => {
@@ -572,7 +579,7 @@ impl Monitor {
                     self.server_error(p, "pmi2.common.put", "a put within all limits succeeds", shown(body));
                 }
             }
-            Detail::Get { key, own, fences, srcid, .. } if own && !unknown => {
+            Detail::Get { key, fences, srcid, .. } if !unknown => {
                 self.pmi2_got(p, &key, fences, srcid, response, body);
             }
             Detail::Get { .. } => {}
@@ -1061,7 +1068,7 @@ impl Monitor {
             (Detail::GetNode { wait: Some(rule), .. }, _) => rule,
             (Detail::Fullinit { proof: Some(true), .. }, _) => "pmi2.draft.auth-challenge",
             (Detail::Fullinit { bare: true, .. }, _) => "pmi2.draft.fullinit.optional-keys",
-            (Detail::Get { jobid: true, .. }, _) => "pmi2.draft.get.jobid",
+            (Detail::Get { rule: Some(rule), .. }, _) => rule,
             (_, Command::Finalize) => "pmi2.common.finalize",
             _ if finalized => "pmi2.common.finalize-alone",
             _ => "pmi2.common.answered",

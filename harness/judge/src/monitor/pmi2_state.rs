@@ -41,9 +41,9 @@ pub(super) enum Detail {
     /// `fences` is the number of fences that the process has left.
     Get {
         key: Vec<u8>,
-        own: bool,
         fences: u64,
-        jobid: bool,
+        /// By which a get with a jobid is answered.
+        rule: Option<&'static str>,
         srcid: Option<i64>,
     },
     /// A get from another job.

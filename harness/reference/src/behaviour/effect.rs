@@ -222,6 +222,7 @@ mod kinds {
         AcceptsLower,
         Echoes,
         ClosesOnLower,
+        RefusesLower,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -654,6 +654,13 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Reject(|body| body.starts_with(b"cmd=kvs-get;") && contains(body, b";jobid=")),
         When::Always,
     ),
+    fault(
+        "kvs-get-not-with-empty-jobid",
+        &["pmi2.common.get.no-jobid"],
+        "refuses a get with an empty jobid",
+        Effect::Reject(|body| body.starts_with(b"cmd=kvs-get;") && contains(body, b";jobid=;")),
+        When::Always,
+    ),
     // fence
     fault(
         "kvs-fence-at-once",

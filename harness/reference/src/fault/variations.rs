@@ -295,6 +295,11 @@ pub(super) const VARIATIONS: &[Variation] = &[
         "a client that knows less than 1.1 is turned away",
         Effect::Version(VersionEffect::ClosesOnLower),
     ),
+    vary(
+        "init-refuses-lower",
+        "a client that knows less than 1.1 is refused",
+        Effect::Version(VersionEffect::RefusesLower),
+    ),
     vary("init-echoes", "every version offered is agreed to", Effect::Version(VersionEffect::Echoes)),
     // ----- what may be refused or done otherwise
     vary("put-replaces", "a second put of a key replaces its value", Effect::Put(PutEffect::Replaces)),

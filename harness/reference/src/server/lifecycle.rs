@@ -11,8 +11,8 @@ use crate::reply::Reply;
 const V2_0: Version = Version { version: 2, subversion: 0 };
 
 impl Server {
-    /// RFC 13, Version Negotiation. This server speaks 1.1, and 1.2 and 2.0 if it is set up so. A client whose highest version is lower cannot be served
-    /// and is told so. It stays connected and may offer another version.
+    /// RFC 13, Version Negotiation. This server speaks 1.0 and 1.1, and 1.2 and 2.0 if it is set up so. A client whose highest
+    /// version is lower cannot be served and is told so. It stays connected and may offer another version.
     pub(super) fn init(&mut self, from: Proc, offered: Version, line: &[u8]) {
         if self.proc(from).phase == Phase::Joined {
             return self.protocol_error(from, "init twice", line);
@@ -28,11 +28,11 @@ impl Server {
         if self.affected_init(from, offered) {
             return;
         }
-        let reply = if offered < Version::V1_1 {
-            Reply::fail(Operation::Init, format!("version {offered} is not supported, 1.1 is"))
+        let reply = if offered < Version::V1_0 {
+            Reply::fail(Operation::Init, format!("version {offered} is not supported, 1.0 and 1.1 are"))
         } else {
-            let with_groups = self.config.pmi12 && offered >= Version::V1_2;
-            let used = if with_groups { Version::V1_2 } else { Version::V1_1 };
+            let highest = if self.config.pmi12 { Version::V1_2 } else { Version::V1_1 };
+            let used = offered.min(highest);
             self.proc(from).phase = Phase::Joined;
             self.proc(from).version = used;
             Reply::ok(Operation::Init)
@@ -108,7 +108,9 @@ impl Server {
         let Some(effect) = self.effect(from, pick) else { return false };
         let lower = offered < Version::V1_1;
         let used = match effect {
-            VersionEffect::RefusesHigher if !lower => {
+            VersionEffect::RefusesHigher | VersionEffect::RefusesLower
+                if lower == (effect == VersionEffect::RefusesLower) =>
+            {
                 self.reply(from, Reply::fail(Operation::Init, "unknown version"));
                 return true;
             }

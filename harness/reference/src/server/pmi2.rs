@@ -158,7 +158,9 @@ impl Server {
                 }
             },
             Request::KvsGet { jobid, key, .. } => {
-                match jobid.as_deref().map_or(Some(group), |id| self.readable_job(from, id)) {
+                // Libraries write one that they were not given as an empty one.
+                let named = jobid.as_deref().filter(|id| !id.is_empty());
+                match named.map_or(Some(group), |id| self.readable_job(from, id)) {
                     None => fail(command, "not connected with this job"),
                     Some(job) => {
                         let brought =

@@ -59,8 +59,8 @@ pub(super) const FAULTS: &[ClientFault] = &[
     fault("client-init-twice", FIRST, "sends init again", |s| {
         s.before(Op::Universe, "cmd=init pmi_version=1 pmi_subversion=1\n")
     }),
-    fault("client-init-too-low", COMPLETE, "offers 1.0, is refused, and goes on with 1.1", |s| {
-        s.replace(Op::Init, "pmi_subversion=1", "pmi_subversion=0")
+    fault("client-init-too-low", COMPLETE, "offers 0.9, is refused, and goes on with 1.1", |s| {
+        s.replace(Op::Init, "pmi_version=1 pmi_subversion=1", "pmi_version=0 pmi_subversion=9")
     }),
     fault("client-init-not-awaited", COMPLETE, "asks for the limits with init, before its answer", |s| {
         s.together(Op::Init, "cmd=get_maxes\n")

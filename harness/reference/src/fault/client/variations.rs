@@ -75,8 +75,8 @@ pub(super) const VARIATIONS: &[ClientVariation] = &[
     vary("client-offers-more", "offers version 2.0 and goes on with what is answered", |s| {
         s.replace(Op::Init, "pmi_version=1 pmi_subversion=1", "pmi_version=2 pmi_subversion=0")
     }),
-    vary("client-tries-lower-first", "offers 1.0, is refused, and offers 1.1", |s| {
-        s.before(Op::Init, "cmd=init pmi_version=1 pmi_subversion=0\n")
+    vary("client-tries-lower-first", "offers 0.9, is refused, and offers 1.1", |s| {
+        s.before(Op::Init, "cmd=init pmi_version=0 pmi_subversion=9\n")
     }),
     vary("client-asks-twice", "asks for limits and names again and again", |s| {
         s.before(Op::Put, "cmd=get_maxes\n");

@@ -301,6 +301,49 @@ fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
     text
 }
 
+/// A process that has been started already asks for us, and spawns; it ends by its connection, not by its number.
+#[test]
+fn a_process_that_asks_for_a_manager_is_served() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let own = std::process::id().to_string();
+    let mut manager =
+        serve(&["--pmi-args", &port, "default_interface", "default_key", &own]).spawn().unwrap();
+    let (mut process, _) = listener.accept().unwrap();
+    let mut ask = |said: &str| {
+        process.write_all(said.as_bytes()).unwrap();
+        heard(&mut process, 1)
+    };
+    assert_eq!(ask(""), "cmd=singinit authtype=none\n");
+    let told = ask("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\n");
+    let kvsname = told.trim_end().strip_prefix("cmd=singinit_info versionok=yes stdio=no kvsname=").unwrap();
+    ask("cmd=init pmi_version=1 pmi_subversion=1\n");
+    assert_eq!(ask("cmd=get_my_kvsname\n"), format!("cmd=my_kvsname rc=0 kvsname={kvsname}\n"));
+    assert_eq!(ask("cmd=barrier_in\n"), "cmd=barrier_out rc=0\n");
+    let spawn = "mcmd=spawn\nnprocs=1\nexecname=sh\ntotspawns=1\nspawnssofar=1\nargcnt=2\narg1=-c\narg2=test -n \"$PMI_FD\"\n\
+                 preput_num=0\ninfo_num=0\nendcmd\n";
+    assert!(ask(spawn).starts_with("cmd=spawn_result rc=0"));
+    assert_eq!(ask("cmd=finalize\n"), "cmd=finalize_ack rc=0\n");
+    drop(process);
+    assert_eq!(manager.wait().unwrap().code(), Some(0));
+}
+
+/// Who does not answer as it should is not waited for.
+#[test]
+fn a_process_that_does_not_answer_singinit_is_given_up() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let own = std::process::id().to_string();
+    for said in ["", "hello\n", "cmd=init pmi_version=1 pmi_subversion=1\n"] {
+        let mut manager = serve(&["--pmi-args", &port, "i", "k", &own]).spawn().unwrap();
+        let (mut process, _) = listener.accept().unwrap();
+        assert_eq!(heard(&mut process, 1), "cmd=singinit authtype=none\n");
+        process.write_all(said.as_bytes()).unwrap();
+        drop(process);
+        assert_eq!(manager.wait().unwrap().code(), Some(1), "{said}");
+    }
+}
+
 /// Anybody can connect to the port: only who says the number of a process is let in, once, and the others hurt nobody.
 #[test]
 fn by_port_only_processes_come_in_and_each_once() {

@@ -112,6 +112,18 @@ pub enum What {
         /// What it was answered.
         told: Bytes,
     },
+    /// A process that nobody has started by a process manager has asked for one, and this was said on the connection that was
+    /// made to it, before anything else.
+    Singinit {
+        /// Which.
+        proc: Proc,
+        /// What the process manager said first; empty if it said nothing or made no connection.
+        asked: Bytes,
+        /// What the process answered.
+        said: Bytes,
+        /// What it was told then.
+        told: Bytes,
+    },
     /// Bytes from the client to the server, as written.
     ToServer {
         /// By whom.

@@ -24,7 +24,9 @@ use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, So
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading, Version};
+use pmi_wire::{
+    Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading, Version, WayIn,
+};
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
 const LIFELESS: usize = 5;
@@ -362,8 +364,13 @@ fn play_scenario(
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let pmi12 = scenario.needs.iter().any(|need| need.value == Need::Pmi12);
-    let by_port = scenario.needs.iter().any(|need| need.value == Need::Port);
-    Config { nodes: scenario.nodes, pmi2, pmi12, by_port, ..config.clone() }
+    let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
+    let way_in = match (needs(Need::Port), needs(Need::Singleton)) {
+        (true, _) => WayIn::Port,
+        (false, true) => WayIn::Singleton,
+        (false, false) => WayIn::Fd,
+    };
+    Config { nodes: scenario.nodes, pmi2, pmi12, way_in, ..config.clone() }
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -371,17 +378,26 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     let mut offers = Offers::default();
     let needs: BTreeSet<(Dialect, Need)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
-    let (upstream, by_port) = match target {
-        Target::Processes(implementation, _) => (implementation.has_upstream(), implementation.by_port),
-        Target::Memory(_) | Target::Library(..) | Target::Client(_) => (false, false),
+    let (upstream, way_in) = match target {
+        Target::Processes(implementation, _) => (implementation.has_upstream(), implementation.way_in),
+        Target::Memory(_) | Target::Library(..) | Target::Client(_) => (false, WayIn::Fd),
     };
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
         offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
-        let (of_port, of_fd) =
-            ("its processes have PMI_FD (--connection port)", "its processes have PMI_PORT");
-        offers.needs.insert((dialect, Need::Port), (by_port, of_port.to_owned()));
-        offers.needs.insert((dialect, Need::Fd), (!by_port, of_fd.to_owned()));
+        let is = match way_in {
+            WayIn::Fd => "its processes have PMI_FD",
+            WayIn::Port => "its processes have PMI_PORT",
+            WayIn::Singleton => "it serves a process that it has not started",
+        };
+        let ways = [
+            (Need::Fd, WayIn::Fd, "fd"),
+            (Need::Port, WayIn::Port, "port"),
+            (Need::Singleton, WayIn::Singleton, "singleton"),
+        ];
+        for (need, way, word) in ways {
+            offers.needs.insert((dialect, need), (way == way_in, format!("{is} (--connection {word})")));
+        }
     }
     let claims = match target {
         Target::Memory(_) | Target::Client(_) => return offers,
@@ -466,7 +482,7 @@ fn lacking(
 ) -> Option<String> {
     let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream | Need::Fd | Need::Port | Need::SpawnCmd, _) => return None,
+        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
         (Target::Library(..), Need::Names, Dialect::Pmi1) => {

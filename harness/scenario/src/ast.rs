@@ -273,6 +273,8 @@ pub enum Need {
     Fd,
     /// `port`: its processes make their connections themselves, by PMI_PORT.
     Port,
+    /// `singleton`: its process has asked for a process manager itself.
+    Singleton,
     /// `concat`: a command in several messages.
     Concat,
     /// `auth`: the handshake challenge-sha256.
@@ -287,13 +289,14 @@ pub enum Need {
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 11] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
         ("pmi-1.2", Self::Pmi12),
         ("fd", Self::Fd),
         ("port", Self::Port),
+        ("singleton", Self::Singleton),
         ("concat", Self::Concat),
         ("auth", Self::Auth),
         ("job-connect", Self::JobConnect),
@@ -314,7 +317,7 @@ impl Need {
 
     /// Whether it says how we reach what is judged, which is no operation that may be asked for.
     pub fn is_way_in(self) -> bool {
-        matches!(self, Self::Upstream | Self::Fd | Self::Port)
+        matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod port;
 mod process;
 mod request;
 mod response;
+pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
@@ -24,7 +25,7 @@ pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::place;
-pub use process::Proc;
+pub use process::{Proc, WayIn};
 pub use request::{Request, RequestError, Version};
 pub use response::{Body, Maxes, Response, ResponseError};
 pub use spawn::{

@@ -2,6 +2,19 @@
 
 use std::fmt;
 
+/// How the processes of a first group come to their connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WayIn {
+    /// They inherit them: `PMI_FD`.
+    #[default]
+    Fd,
+    /// They make them themselves: `PMI_PORT`, see [`port`](crate::port).
+    Port,
+    /// There is one process, which nobody has started for the program, and which has the process manager connect to it: see
+    /// [`singleton`](crate::singleton). What it spawns has `PMI_FD`.
+    Singleton,
+}
+
 /// A process: process group and rank in it. Group 0 is the one that the launcher starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]

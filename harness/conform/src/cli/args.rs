@@ -190,8 +190,9 @@ pub(super) struct Judge {
     /// part that the scenarios give it
     #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
     pub(super) client: Option<String>,
-    /// How processes get their connections: fd, which they inherit (PMI_FD), or port, where they make them (PMI_PORT)
-    #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"], conflicts_with = "memory", help_heading = "What is tested")]
+    /// How processes get their connections: fd, which they inherit (PMI_FD), port, where they make them (PMI_PORT), or singleton: one
+    /// process, not started by the process manager, that asks for one (mpiexec -pmi_args)
+    #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port", "singleton"], conflicts_with = "memory", help_heading = "What is tested")]
     pub(super) connection: String,
     /// Number of processes of the program under test, where a scenario does not say it
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "What is tested")]
@@ -286,6 +287,9 @@ pub(super) struct Serve {
     /// Give the processes PMI_PORT instead of PMI_FD: they make their connections themselves
     #[arg(long)]
     pub(super) pmi_port: bool,
+    /// Serve a process that has been started already and listens on this port, as mpiexec -pmi_args does
+    #[arg(long, num_args = 4, value_names = ["PORT", "INTERFACE", "KEY", "PID"], conflicts_with_all = ["pmi_port", "ranks", "nodes", "command"])]
+    pub(super) pmi_args: Vec<String>,
     /// Let the process manager have this fault (`pmi-conform mutants --list`)
     #[arg(long, value_name = "NAME")]
     pub(super) fault: Option<String>,
@@ -296,7 +300,7 @@ pub(super) struct Serve {
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(required_unless_present = "pmi_args", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
 }
 

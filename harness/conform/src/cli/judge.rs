@@ -86,8 +86,10 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
             }
-            if by_port(args) {
-                implementation.connect_by_port().context("--connection port")?;
+            match &args.connection[..] {
+                "port" => implementation.connect_by_port().context("--connection port")?,
+                "singleton" => implementation.serve_singleton().context("--connection singleton")?,
+                _ => {}
             }
             implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
             implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
@@ -137,10 +139,6 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     observer
         .finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
     torn_down.map(|()| status)
-}
-
-fn by_port(args: &Judge) -> bool {
-    args.connection == "port"
 }
 
 /// What is said of optional operations.
@@ -254,7 +252,7 @@ fn replay(args: &Judge) -> Vec<String> {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
-    words.extend(by_port(args).then(|| "--connection=port".to_owned()));
+    words.extend((args.connection != "fd").then(|| format!("--connection={}", args.connection)));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));

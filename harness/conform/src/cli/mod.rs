@@ -22,7 +22,7 @@ use pmi_judge::deviations::{Deviations, Version};
 use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
-use pmi_runner::serve::{self, ServeOptions};
+use pmi_runner::serve::{self, Caller, ServeOptions, WayIn};
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::{Suite, SuiteError};
 
@@ -126,12 +126,20 @@ fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Dev
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
-    let Serve { ranks, nodes, pmi_port, fault, vary, verbose, command } = serve;
+    let Serve { ranks, nodes, pmi_port, pmi_args, fault, vary, verbose, command } = serve;
+    let caller = match &pmi_args[..] {
+        [] => None,
+        words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
+    };
     let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_reference::Config {
         nodes,
-        by_port: pmi_port,
+        way_in: match (pmi_port, &caller) {
+            (true, _) => WayIn::Port,
+            (false, Some(_)) => WayIn::Singleton,
+            (false, None) => WayIn::Fd,
+        },
         behaviour,
         kvs_prefix,
         pmi2: true,
@@ -139,7 +147,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };
-    match serve::run(ServeOptions { ranks, config, command, verbose }) {
+    match serve::run(ServeOptions { ranks, config, command, caller, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {
             // Beside what the ranks write, it has to say who speaks.

@@ -83,9 +83,14 @@ impl DraftOnly {
             Need::JobConnect => self.job_connect,
             Need::KvsGetall => self.kvs_getall,
             Need::SpawnCmd => self.spawn_cmd,
-            Need::Auth | Need::Spawn | Need::Names | Need::Upstream | Need::Fd | Need::Port | Need::Pmi12 => {
-                !need.is_of_draft_only()
-            }
+            Need::Auth
+            | Need::Spawn
+            | Need::Names
+            | Need::Upstream
+            | Need::Fd
+            | Need::Port
+            | Need::Singleton
+            | Need::Pmi12 => !need.is_of_draft_only(),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What a process finds when it starts.
 
-use super::state::Monitor;
+use super::state::{Monitor, Singinit};
 use crate::seen::show;
 use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, address};
+use pmi_wire::singleton::{Info, check_answer, check_asks};
 
 impl Monitor {
     pub(super) fn child_started(&mut self, p: Proc) {
@@ -47,6 +48,26 @@ impl Monitor {
         }
     }
 
+    /// What was said to a process that has asked for a process manager itself.
+    pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], told: &[u8]) {
+        let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
+        self.rank(p).singinit = Some(Singinit::Failed);
+        if asked.is_empty() {
+            let expected = "a connection to the port behind -pmi_args, and cmd=singinit on it";
+            return self.server_error(p, "singleton.connects", expected, "nothing");
+        }
+        if let Err(expected) = line(asked).and_then(|asked| check_asks(&asked)) {
+            return self.server_error(p, "singleton.asks", expected, show(asked));
+        }
+        if let Err(expected) = line(said).and_then(|said| check_answer(&said)) {
+            return self.client_error(p, "singleton.client.answers", expected, show(said));
+        }
+        match line(told).and_then(|told| Info::parse(&told)) {
+            Err(expected) => self.server_error(p, "singleton.info", expected, show(told)),
+            Ok(info) => self.rank(p).singinit = Some(Singinit::Done(info.kvsname)),
+        }
+    }
+
     pub(super) fn environment<'a>(
         &mut self,
         p: Proc,
@@ -58,6 +79,15 @@ impl Monitor {
             None => format!("{name} is not set"),
         };
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
+        if let Some(singinit) = &self.rank(p).singinit {
+            // It had its environment before there was a process manager.
+            if let (Singinit::Done(_), Some(why)) = (singinit, bad_fd) {
+                let expected =
+                    "three more connections, for standard input, output and error, where stdio=yes";
+                self.server_error(p, "singleton.streams", expected, why);
+            }
+            return;
+        }
         if env("PMI_FD").is_none()
             && let Some(port) = env("PMI_PORT")
         {

@@ -5,7 +5,7 @@ use pmi_wire::{
     ResponseError, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, Monitor, Pending, Rank, request_rule};
+use super::state::{COMPLETE, Monitor, Pending, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
@@ -576,6 +576,12 @@ impl Monitor {
     }
 
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], line: &[u8]) {
+        if let Some(Singinit::Done(told)) = &self.rank(p).singinit
+            && told != name
+        {
+            let expected = format!("kvsname={}, as in singinit_info", told.escape_ascii());
+            return self.server_error(p, "singleton.kvsname", expected, Seen::message(line));
+        }
         let max = self.rank(p).maxes.map(|m| m.kvsname_max);
         if max.is_some_and(|max| name.len() as u64 >= max) {
             let expected = format!("a kvsname of less than kvsname_max={} bytes", max.unwrap_or_default());

@@ -69,6 +69,15 @@ impl Pending {
     }
 }
 
+/// What came of singleton init.
+#[derive(Debug)]
+pub(super) enum Singinit {
+    /// It has failed, which has been reported.
+    Failed,
+    /// The process knows this for the name of its keyval space.
+    Done(Vec<u8>),
+}
+
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
@@ -79,6 +88,8 @@ pub(super) struct Rank {
     pub(super) spawn: Option<SpawnCollector>,
     /// The requests that have no answer yet, the oldest first.
     pub(super) pending: VecDeque<Pending>,
+    /// It has asked for a process manager itself.
+    pub(super) singinit: Option<Singinit>,
     /// Its environment has been looked at.
     pub(super) started: bool,
     /// Its init has been answered with success.
@@ -130,6 +141,7 @@ impl Default for Rank {
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
             pending: VecDeque::new(),
+            singinit: None,
             started: false,
             joined: false,
             finalized: false,

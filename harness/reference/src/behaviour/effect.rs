@@ -6,6 +6,15 @@ use pmi_wire::{Maxes, Operation, SpawnRequest};
 use super::circumstances::Circumstances;
 use super::draft::Draft;
 
+/// What a process is told that has asked for a process manager by singleton init: lines with their newlines, or nothing.
+#[derive(Debug, Clone)]
+pub struct Singinit {
+    /// What is said first.
+    pub asks: Vec<u8>,
+    /// What is said to its answer.
+    pub info: Vec<u8>,
+}
+
 /// Replies by their success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
@@ -62,6 +71,8 @@ pub enum Effect {
     DeadFd,
     /// What a process is told that has made its connection by `PMI_PORT`.
     Greeting(fn(&mut Vec<u8>, &Circumstances)),
+    /// What a process is told that has asked for a process manager by singleton init.
+    Singinit(fn(&mut Singinit)),
     /// The name of a group's keyval space.
     Kvsname(fn(&mut Vec<u8>, u32)),
     /// The process mapping.

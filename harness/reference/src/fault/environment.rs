@@ -3,6 +3,7 @@
 use super::row::{Fault, fault};
 use crate::behaviour::{Circumstances, Effect, When};
 use pmi_wire::port::Greeting;
+use pmi_wire::singleton::Info;
 
 type Env = Vec<(&'static str, String)>;
 
@@ -113,6 +114,55 @@ pub(super) const FAULTS: &[Fault] = &[
         "a spawned process is told its number in the job for its rank",
         Effect::Greeting(|told, s| *told = Greeting { size: s.size, rank: s.rank + 1 }.lines(false).into()),
         When::Spawned,
+    ),
+    fault(
+        "singinit-silent",
+        &["singleton.connects"],
+        "the process manager connects to a singleton and says nothing",
+        Effect::Singinit(|says| says.asks.clear()),
+        When::Always,
+    ),
+    fault(
+        "singinit-wants-authentication",
+        &["singleton.asks"],
+        "a singleton is asked to prove who it is",
+        Effect::Singinit(|says| says.asks = b"cmd=singinit authtype=md5\n".to_vec()),
+        When::Always,
+    ),
+    fault(
+        "singinit-version-refused",
+        &["singleton.info"],
+        "a singleton that speaks 1.1 is told that its version will not do",
+        Effect::Singinit(|says| says.info = b"cmd=singinit_info versionok=no\n".to_vec()),
+        When::Always,
+    ),
+    fault(
+        "singinit-without-kvsname",
+        &["singleton.info"],
+        "a singleton is not told the name of its keyval space",
+        Effect::Singinit(|says| says.info = b"cmd=singinit_info versionok=yes stdio=no\n".to_vec()),
+        When::Always,
+    ),
+    fault(
+        "singinit-other-kvsname",
+        &["singleton.kvsname"],
+        "a singleton is told another name of its keyval space than it is later",
+        Effect::Singinit(|says| {
+            let info = Info { kvsname: b"singleton".to_vec(), streams: false };
+            says.info = [info.line(), b"\n".to_vec()].concat();
+        }),
+        When::Always,
+    ),
+    fault(
+        "singinit-streams-promised",
+        &["singleton.streams"],
+        "a singleton waits for the connections of its standard streams for ever",
+        Effect::Singinit(|says| {
+            if let Ok(info) = Info::parse(says.info.trim_ascii_end()) {
+                says.info = [Info { streams: true, ..info }.line(), b"\n".to_vec()].concat();
+            }
+        }),
+        When::Always,
     ),
     fault(
         "fd-closed",

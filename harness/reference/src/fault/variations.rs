@@ -291,6 +291,13 @@ pub(super) const VARIATIONS: &[Variation] = &[
         }),
     ),
     vary(
+        "singinit-says-version",
+        "a singleton is told the version first, as gforker does it",
+        Effect::Singinit(|says| {
+            says.asks = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n".to_vec();
+        }),
+    ),
+    vary(
         "init-closes-on-lower",
         "a client that knows less than 1.1 is turned away",
         Effect::Version(VersionEffect::ClosesOnLower),

@@ -1,6 +1,6 @@
 //! What a server is set up with, what it is given to serve, and what its driver must do.
 
-use pmi_wire::{Maxes, Proc, SpawnProgram};
+use pmi_wire::{Maxes, Proc, SpawnProgram, WayIn};
 
 use crate::behaviour::Behaviour;
 
@@ -15,8 +15,8 @@ const LONGEST: usize = 16 << 20;
 pub struct Config {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
-    /// Whether processes make their connections themselves, by `PMI_PORT` and initack, and have no `PMI_FD`.
-    pub by_port: bool,
+    /// How the processes come to their connections.
+    pub way_in: WayIn,
     /// Longest message, in bytes with the newline; a longer one is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
@@ -53,7 +53,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
-            by_port: false,
+            way_in: WayIn::Fd,
             line_max: 64 * 1024,
             universe_size: None,
             nodes: 1,

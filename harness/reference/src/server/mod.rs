@@ -20,6 +20,7 @@ mod lifecycle;
 mod names;
 mod pmi2;
 mod port;
+mod singleton;
 mod spawn;
 mod state;
 

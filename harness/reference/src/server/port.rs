@@ -7,20 +7,14 @@ use super::state::Server;
 use crate::behaviour::Effect;
 
 impl Server {
-    /// Whether processes make their connections themselves.
-    pub fn by_port(&self) -> bool {
-        self.config.by_port
-    }
-
     /// The number by which a process says who it is: processes are counted through all groups.
     pub fn id(&self, p: Proc) -> u64 {
         let before = (0..p.group).map(|group| u64::from(self.size(group)));
         before.sum::<u64>() + u64::from(p.rank)
     }
 
-    /// Whose connection this is on which `line` was said first, and what is told there: the process's that has the id, once.
-    /// `None` for all others, whose connections are to be closed.
-    pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
+    /// The process whose id is said, once, and what it is told.
+    pub(super) fn admit_by_id(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let id = initack_id(line)?;
         let groups = 0..u32::try_from(self.groups.len()).ok()?;
         let mut procs = groups.flat_map(|group| (0..self.size(group)).map(move |rank| Proc { group, rank }));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, place};
+use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, WayIn, place};
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
@@ -166,9 +166,11 @@ impl Server {
     /// which only the driver knows.
     pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
-        let mut env = match self.config.by_port {
-            true => vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())],
-            false => {
+        let mut env = match self.config.way_in {
+            WayIn::Port => vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())],
+            // It has started before its process manager.
+            WayIn::Singleton if p.group == 0 => return Vec::new(),
+            WayIn::Fd | WayIn::Singleton => {
                 vec![("PMI_FD", place.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)]
             }
         };

@@ -14,6 +14,7 @@ mod port;
 pub(crate) mod protocol;
 pub mod rank;
 pub(crate) mod reception;
+pub(crate) mod singleton;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

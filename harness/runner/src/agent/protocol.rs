@@ -42,6 +42,19 @@ pub(crate) struct RankHello {
     pub(crate) bad_fd: Option<String>,
     /// What it has said and been told on a connection that it has made by PMI_PORT.
     pub(crate) greeted: Option<(Bytes, Bytes)>,
+    /// What was said on a connection that was made to it, since it has asked for a process manager.
+    pub(crate) singinit: Option<Singinit>,
+}
+
+/// What was said between a process that asked for a process manager and the one that came, lines with their newlines.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Singinit {
+    /// First, by the process manager.
+    pub(crate) asked: Bytes,
+    /// By the process.
+    pub(crate) said: Bytes,
+    /// By the process manager.
+    pub(crate) told: Bytes,
 }
 
 /// What the runner tells an agent. One of a rank makes no calls.

@@ -1,7 +1,7 @@
 //! The agent of a rank: our program that the process manager under test starts as a rank.
 //!
 //! It finds the runner's socket beside the path it was started by (a symbolic link in the run's scratch folder),
-//! hands over the descriptor that PMI_FD names, or the connection that it makes by PMI_PORT, tells its environment and arguments, and then waits to be told how to
+//! hands over the descriptor that PMI_FD names, the connection that it makes by PMI_PORT or the one that is made to it, tells its environment and arguments, and then waits to be told how to
 //! end, with which the descriptor comes back. It knows nothing of PMI.
 
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::channel::Channel;
 use super::port::{self, Greeted};
 use super::protocol::{Hello, Order, RankHello};
+use super::singleton;
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
 
@@ -44,19 +45,25 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;
-    let (fd, bad_fd, greeted) = match port::connect() {
-        Some(Ok(Greeted { connection, said, told })) => {
-            (Some(connection), None, Some((Bytes(said), Bytes(told))))
-        }
-        Some(Err(why)) => (None, Some(why.to_string()), None),
-        None => match pmi_fd() {
-            Ok(fd) => (Some(fd), None, None),
-            Err(why) => (None, Some(why.to_string()), None),
-        },
+    let (mut greeted, mut singinit) = (None, None);
+    let connection = if let Some((said, connection)) = singleton::wait() {
+        singinit = Some(said);
+        connection
+    } else if let Some(connected) = port::connect() {
+        connected.map_err(|why| why.to_string()).map(|Greeted { connection, said, told }| {
+            greeted = Some((Bytes(said), Bytes(told)));
+            connection
+        })
+    } else {
+        pmi_fd().map_err(|why| why.to_string())
+    };
+    let (fd, bad_fd) = match connection {
+        Ok(fd) => (Some(fd), None),
+        Err(why) => (None, Some(why)),
     };
     let env = protocol_environment();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
-    let hello = RankHello { group, pid: std::process::id() as i32, env, args, bad_fd, greeted };
+    let hello = RankHello { group, pid: std::process::id() as i32, env, args, bad_fd, greeted, singinit };
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
     // The runner holds the only copy now, so that its close is the process's close.
     drop(fd);

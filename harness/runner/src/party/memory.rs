@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use pmi_reference::{Action, Config, GroupSpec, Server};
-use pmi_wire::Proc;
 use pmi_wire::port::initack;
+use pmi_wire::{Proc, WayIn, singleton};
 
 use super::{Incoming, Party};
 use pmi_judge::event::{Bytes, Exit, What};
@@ -39,14 +39,17 @@ impl MemoryParty {
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
-        let place = if self.server.by_port() { "127.0.0.1:4242" } else { "3" };
+        let place = if self.server.way_in() == WayIn::Port { "127.0.0.1:4242" } else { "3" };
         let env: BTreeMap<String, String> =
             self.server.environment(proc, place).into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         self.alive.insert(proc, ());
         let connected = self.server.connects(proc);
         let mut bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
         let said = env.get("PMI_ID").map(|id| initack(id));
-        if let Some(said) = said.filter(|_| self.server.by_port()) {
+        if self.server.way_in() == WayIn::Singleton && proc.group == 0 {
+            bad_fd = self.singinit(proc);
+        }
+        if let Some(said) = said.filter(|_| self.server.way_in() == WayIn::Port) {
             let told = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, told)| told);
             let said = Bytes(format!("{said}\n").into_bytes());
             match told.is_empty() {
@@ -58,6 +61,25 @@ impl MemoryParty {
         if !connected {
             self.queue.push_back(What::ClosedByServer { proc });
             self.alive.remove(&proc);
+        }
+    }
+
+    /// A singleton's part in the handshake; what is wrong with its connection then.
+    fn singinit(&mut self, proc: Proc) -> Option<String> {
+        let asked = self.server.welcome();
+        let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::ANSWER) };
+        let told = self.server.admit(said.trim_end().as_bytes()).map_or_else(Vec::new, |(_, told)| told);
+        let info = singleton::Info::parse(told.trim_ascii_end());
+        self.queue.push_back(What::Singinit {
+            proc,
+            asked: Bytes(asked),
+            said: Bytes(said.into_bytes()),
+            told: Bytes(told),
+        });
+        match info {
+            Ok(info) if info.streams => Some("no connection for standard input".to_owned()),
+            Ok(_) => None,
+            Err(expected) => Some(format!("no {expected}")),
         }
     }
 

@@ -14,9 +14,10 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::tree;
 use pmi_judge::event::Exit;
 
-/// A child of ours.
+/// A child of ours, or a process that somebody else has started and waits for.
 pub(crate) struct Child {
-    child: process::Child,
+    /// `None` if it is not ours.
+    child: Option<process::Child>,
     pid: Pid,
     /// Readable when the process has ended.
     pidfd: OwnedFd,
@@ -53,13 +54,24 @@ impl Child {
     pub(crate) fn adopt(mut child: process::Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { child, pid, pidfd, exit: None }),
+            Ok(pidfd) => Ok(Self { child: Some(child), pid, pidfd, exit: None }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error.into())
             }
         }
+    }
+
+    /// A process that somebody else has started. How it ends is not for us to know.
+    pub(crate) fn of_another(pid: Pid) -> io::Result<Self> {
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { child: None, pid, pidfd, exit: None })
+    }
+
+    /// Whether somebody else has started it.
+    pub(crate) fn is_anothers(&self) -> bool {
+        self.child.is_none()
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -78,8 +90,8 @@ impl Child {
 
     /// How it has ended, if it has.
     pub(crate) fn try_wait(&mut self) -> Option<Exit> {
-        if self.exit.is_none() {
-            self.exit = match self.child.try_wait() {
+        if let (None, Some(child)) = (self.exit, &mut self.child) {
+            self.exit = match child.try_wait() {
                 Ok(status) => status.map(exit_of),
                 // Somebody else has reaped it; its status is lost.
                 Err(_) => Some(Exit::Code(255)),
@@ -88,11 +100,12 @@ impl Child {
         self.exit
     }
 
-    /// How it ends.
+    /// How it ends. Another's is not waited for.
     pub(crate) fn wait(&mut self) -> Exit {
-        match self.exit {
-            Some(exit) => exit,
-            None => *self.exit.insert(self.child.wait().map_or(Exit::Code(255), exit_of)),
+        match (self.exit, &mut self.child) {
+            (Some(exit), _) => exit,
+            (None, Some(child)) => *self.exit.insert(child.wait().map_or(Exit::Code(255), exit_of)),
+            (None, None) => *self.exit.insert(Exit::Code(0)),
         }
     }
 
@@ -104,9 +117,11 @@ impl Child {
         }
     }
 
-    /// Kills the process group that it leads, unless it has been waited for.
+    /// Kills the process group that it leads, unless it has been waited for. Another's group is not ours to kill, only itself.
     pub(crate) fn kill_group(&self) {
-        if !self.is_reaped() {
+        if self.is_anothers() && !self.is_reaped() && self.pid != rustix::process::getpid() {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        } else if !self.is_anothers() && !self.is_reaped() {
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         }
     }

@@ -1,10 +1,11 @@
-//! Where processes come in that make their connections themselves (`PMI_PORT`), until they have said who they are.
+//! Where processes come in that make their connections themselves (`PMI_PORT`), until they have said who they are; and where we
+//! come in to a process that has asked for us (singleton init).
 //!
 //! Anybody on this machine can connect. Who says nothing, too much or something else than an initack waits or is sent away, and
 //! hurts nobody else.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use pmi_wire::port::LONGEST;
@@ -25,7 +26,8 @@ struct Guest {
 
 /// The socket that listens, and who has come in by it.
 pub(super) struct Door {
-    listener: TcpListener,
+    /// None where it is we who connect.
+    listener: Option<TcpListener>,
     guests: Vec<Guest>,
     next: u64,
 }
@@ -44,25 +46,59 @@ impl Door {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         reactor.add(&listener, source, Wanted::Read)?;
-        Ok(Self { listener, guests: Vec::new(), next: 0 })
+        Ok(Self { listener: Some(listener), guests: Vec::new(), next: 0 })
+    }
+
+    /// Connects to a process on this machine that has asked for us, and says `welcome`.
+    pub(super) fn call<S: Copy>(
+        port: u16,
+        welcome: Vec<u8>,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(u64) -> S,
+    ) -> io::Result<Self> {
+        let mut door = Self { listener: None, guests: Vec::new(), next: 0 };
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        door.admit(stream, welcome, reactor, source)?;
+        Ok(door)
+    }
+
+    /// Whether nobody is left who may still say who it is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.guests.is_empty()
+    }
+
+    /// Takes in a connection, on which `welcome` is said.
+    fn admit<S: Copy>(
+        &mut self,
+        stream: TcpStream,
+        welcome: Vec<u8>,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(u64) -> S,
+    ) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let mut connection = Connection::new(OwnedFd::from(stream));
+        // A new connection takes so little at once.
+        connection.push(welcome);
+        connection.flush();
+        let key = reactor.add(&connection, source(self.next), Wanted::Read)?;
+        self.guests.push(Guest { number: self.next, connection, key, heard: Vec::new() });
+        self.next += 1;
+        Ok(())
     }
 
     /// What `PMI_PORT` is to hold.
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref()?.local_addr().ok()
     }
 
     /// Lets in who has come.
     pub(super) fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         // Who has hung up before is an error of its own, and no reason to stop.
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+        while let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) {
+            if self.admit(stream, Vec::new(), reactor, &source).is_err() {
                 continue;
             }
-            let connection = Connection::new(OwnedFd::from(stream));
-            let Ok(key) = reactor.add(&connection, source(self.next), Wanted::Read) else { continue };
-            self.guests.push(Guest { number: self.next, connection, key, heard: Vec::new() });
-            self.next += 1;
             if self.guests.len() > WAITING {
                 reactor.remove(self.guests.remove(0).key);
             }

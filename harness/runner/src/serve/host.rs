@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
-use pmi_wire::Proc;
+use pmi_wire::{Proc, WayIn};
 
 use pmi_judge::event::Exit;
 
@@ -41,8 +41,10 @@ pub(crate) trait Host {
     fn is_joined(&self, p: Proc) -> bool;
     fn next_action(&mut self) -> Option<Action>;
 
-    /// Whether processes make their connections themselves, by `PMI_PORT`.
-    fn by_port(&self) -> bool;
+    /// How processes come to their connections.
+    fn way_in(&self) -> WayIn;
+    /// What is said first to a process that has asked for us.
+    fn welcome(&mut self) -> Vec<u8>;
     /// Whose connection this is by what was said on it first, and what is answered; `None` where it is nobody's.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
@@ -95,8 +97,11 @@ impl Host for Server {
     fn next_action(&mut self) -> Option<Action> {
         self.next_action()
     }
-    fn by_port(&self) -> bool {
-        self.by_port()
+    fn way_in(&self) -> WayIn {
+        self.way_in()
+    }
+    fn welcome(&mut self) -> Vec<u8> {
+        self.welcome()
     }
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         self.admit(line)

@@ -6,8 +6,9 @@ use std::io::{self, IsTerminal, PipeReader, Read};
 use std::process::{Command, Stdio};
 
 use pmi_reference::{Action, GroupId, GroupSpec};
-use pmi_wire::Proc;
-use pmi_wire::SpawnProgram;
+use pmi_wire::singleton::Caller;
+use pmi_wire::{Proc, SpawnProgram, WayIn};
+use rustix::process::Pid;
 
 use super::door::{Door, FirstLine};
 use super::host::{Host, Pace, View};
@@ -124,7 +125,7 @@ struct Sources {
 }
 
 impl Sources {
-    fn new(manner: Manner, by_port: bool) -> io::Result<Self> {
+    fn new(manner: Manner, way_in: WayIn) -> io::Result<Self> {
         // First, for it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
@@ -136,7 +137,7 @@ impl Sources {
                 Some(signals)
             }
         };
-        let door = by_port.then(|| Door::open(&mut reactor, Source::Door)).transpose()?;
+        let door = (way_in == WayIn::Port).then(|| Door::open(&mut reactor, Source::Door)).transpose()?;
         Ok(Self { launcher, reactor, signals, door })
     }
 }
@@ -144,7 +145,7 @@ impl Sources {
 impl<H: Host> Job<H> {
     /// The job, not yet started; with what went wrong, the host comes back.
     pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
-        match Sources::new(manner, host.by_port()) {
+        match Sources::new(manner, host.way_in()) {
             Ok(Sources { launcher, reactor, signals, door }) => Ok(Self {
                 manner,
                 command,
@@ -165,7 +166,17 @@ impl<H: Host> Job<H> {
 
     /// Starts so many processes and serves until all have ended; the exit status of the job, and the host.
     pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
-        let done = self.serve(ranks);
+        let done = self.begin(ranks).and_then(|()| self.serve());
+        self.finish(done)
+    }
+
+    /// Serves a process that has asked for us, and all that it spawns.
+    pub(crate) fn run_for(mut self, caller: Caller) -> (io::Result<i32>, H) {
+        let done = self.call(caller).and_then(|()| self.serve());
+        self.finish(done)
+    }
+
+    fn finish(mut self, done: io::Result<()>) -> (io::Result<i32>, H) {
         // Only an error leaves any.
         self.kill_all();
         for process in &mut self.processes {
@@ -174,11 +185,36 @@ impl<H: Host> Job<H> {
         (done.map(|()| self.status.unwrap_or(0)), self.host)
     }
 
-    fn serve(&mut self, ranks: u32) -> io::Result<()> {
+    fn begin(&mut self, ranks: u32) -> io::Result<()> {
         let program = Program::new(&self.command)?;
         let group = self.host.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
-        self.start(group, vec![(program, u64::from(ranks))])?;
+        self.start(group, vec![(program, u64::from(ranks))])
+    }
 
+    /// Connects to a process that has asked for us.
+    fn call(&mut self, caller: Caller) -> io::Result<()> {
+        let group = self.host.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+        let pid = Pid::from_raw(caller.pid).ok_or(io::ErrorKind::InvalidInput)?;
+        let child = Child::of_another(pid).map_err(context(format_args!("process {pid}")))?;
+        let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
+        self.groups.push(Group { first: 0, size: 1, over: false });
+        self.add(id, Started { child, socket: None }, name, [None, None])?;
+        let welcome = self.host.welcome();
+        let door = Door::call(caller.port, welcome, &mut self.reactor, Source::Guest);
+        self.door = Some(door.map_err(context(format_args!("port {}", caller.port)))?);
+        Ok(())
+    }
+
+    /// Whether a process connects otherwise than by what it inherits.
+    fn comes_by_door(&self, id: Proc) -> bool {
+        match self.host.way_in() {
+            WayIn::Fd => false,
+            WayIn::Port => true,
+            WayIn::Singleton => id.group == 0,
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK];
         let mut pace = Pace::Wait;
         while self.running > 0 {
@@ -200,7 +236,10 @@ impl<H: Host> Job<H> {
                     Source::Door => {
                         self.door.iter_mut().for_each(|d| d.accept(&mut self.reactor, Source::Guest));
                     }
-                    Source::Guest(number) => self.hear_guest(number)?,
+                    Source::Guest(number) => {
+                        self.hear_guest(number)?;
+                        self.miss_caller()?;
+                    }
                     Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
                     Source::Process(index) => self.ended(index, &mut buffer)?,
                     Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
@@ -235,8 +274,9 @@ impl<H: Host> Job<H> {
             for _ in 0..n {
                 let id = Proc { group, rank };
                 let number = self.host.descriptor(id);
-                let place = match &self.door {
-                    Some(door) => door.address()?.to_string(),
+                let by_door = self.comes_by_door(id);
+                let place = match self.door.as_ref().filter(|_| by_door).and_then(Door::address) {
+                    Some(address) => address.to_string(),
                     None => self.descriptor(id, number),
                 };
                 let environment = self.host.environment(id, &place);
@@ -245,9 +285,9 @@ impl<H: Host> Job<H> {
                     let mut fresh = self.launcher.command(program)?;
                     fresh.env_remove("PMI_FD").envs(environment);
                     let streams = capture(&mut fresh)?.map(Some);
-                    let started = match self.door {
-                        Some(_) => self.launcher.start_unconnected(|| spawn(fresh)),
-                        None => self.launcher.start_at(fresh, number),
+                    let started = match by_door {
+                        true => self.launcher.start_unconnected(|| spawn(fresh)),
+                        false => self.launcher.start_at(fresh, number),
                     };
                     let started = started.map_err(context(shown(&program.name)))?;
                     self.add(id, started, &program.name, streams)?;
@@ -257,9 +297,9 @@ impl<H: Host> Job<H> {
                 let started = if id == (Proc { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
                     let mut command = self.launcher.command(program)?;
                     command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
-                    self.start_one(&mut command)
+                    self.start_one(&mut command, by_door)
                 } else {
-                    self.start_one(&mut command)
+                    self.start_one(&mut command, by_door)
                 };
                 let started = started.map_err(context(shown(&program.name)))?;
                 self.add(id, started, &program.name, [None, None])?;
@@ -269,11 +309,23 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    fn start_one(&mut self, command: &mut Command) -> io::Result<Started> {
-        match self.door {
-            Some(_) => self.launcher.start_unconnected(|| command.spawn()),
-            None => self.launcher.start(command),
+    fn start_one(&mut self, command: &mut Command, by_door: bool) -> io::Result<Started> {
+        match by_door {
+            true => self.launcher.start_unconnected(|| command.spawn()),
+            false => self.launcher.start(command),
         }
+    }
+
+    /// A caller that has hung up, or has said what makes no sense, is as one that has ended.
+    fn miss_caller(&mut self) -> io::Result<()> {
+        let gone = self.door.as_ref().is_some_and(Door::is_empty);
+        let missed = |p: &Process| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
+        if !gone || !self.processes.first().is_some_and(missed) {
+            return Ok(());
+        }
+        self.host.say(format_args!("the process that has asked for us does not answer as it should"));
+        self.settle(1);
+        self.ended(0, &mut [])
     }
 
     /// Hears what somebody says first who has come by PMI_PORT.
@@ -323,7 +375,10 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
             process.connection = Some((Connection::new(socket), key));
         }
-        self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
+        // Another's has ended when its connection has: which process that is, it may have told us wrong.
+        if !process.child.is_anothers() {
+            self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
+        }
         for (i, pipe) in streams.into_iter().enumerate() {
             if let Some(pipe) = pipe {
                 let key = self.reactor.add(&pipe, Source::Output(index, i == 1), Wanted::Read)?;
@@ -402,6 +457,9 @@ impl<H: Host> Job<H> {
     fn hung_up(&mut self, index: usize) -> io::Result<()> {
         let process = &mut self.processes[index];
         process.hang_up(&mut self.reactor);
+        if process.child.is_anothers() {
+            return self.ended(index, &mut []);
+        }
         // A process loses its connection a moment before it can be waited for. How it ended tells more than that it closed its
         // connection, and is to come first in order of time.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
@@ -433,7 +491,9 @@ impl<H: Host> Job<H> {
         }
         process.hang_up(&mut self.reactor);
         // Before it is waited for: only until then is the number sure to be its own.
-        process.child.kill_group();
+        if !process.child.is_anothers() {
+            process.child.kill_group();
+        }
         let end = process.child.wait();
         process.end = Some(end);
         self.running -= 1;

@@ -3,7 +3,8 @@
 //! Starts the ranks of a program, each with a connection of its own in `PMI_FD`, and serves them until all have
 //! ended. One thread and one event loop, whatever the number of ranks.
 //!
-//! * With [`Config::by_port`] a rank gets `PMI_PORT` instead, and makes its connection itself.
+//! * With [`WayIn::Port`](pmi_wire::WayIn::Port) a rank gets `PMI_PORT` instead, and makes its connection itself.
+//! * With [`WayIn::Singleton`](pmi_wire::WayIn::Singleton) there is one process, which has been started already and is connected to.
 //! * A rank is a process and what it leaves in its process group: each is the leader of one, and when a rank ends
 //!   or its program is aborted, the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless that is a terminal (from which a process in a group of its
@@ -29,6 +30,8 @@ use std::ffi::OsString;
 use std::io;
 
 use pmi_reference::{Config, Server};
+pub use pmi_wire::WayIn;
+pub use pmi_wire::singleton::Caller;
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -39,6 +42,8 @@ pub struct ServeOptions {
     pub config: Config,
     /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// A process that has been started already and has asked for us, which takes the place of the program.
+    pub caller: Option<Caller>,
     /// Whether to log on stderr what is started and what ends.
     pub verbose: bool,
 }
@@ -52,9 +57,13 @@ pub struct ServeOptions {
 ///
 /// The program cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
-    let ServeOptions { ranks, config, command, verbose } = options;
+    let ServeOptions { ranks, config, command, caller, verbose } = options;
     let job = job::Job::new(Server::new(config), command, job::Manner::Terminal { verbose });
-    job.map_err(|(error, _)| error)?.run(ranks).0
+    let job = job.map_err(|(error, _)| error)?;
+    match caller {
+        Some(caller) => job.run_for(caller).0,
+        None => job.run(ranks).0,
+    }
 }
 
 /// A number that nobody can foresee, for the challenges of a server: the hasher of the standard library has random keys.

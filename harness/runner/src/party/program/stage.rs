@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
-use pmi_wire::Proc;
-use pmi_wire::{Direction, Framing, FramingError, SpawnAssembler, SpawnCollector, SpawnLimits, frame_header};
+use pmi_wire::{
+    Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits, WayIn, frame_header,
+};
 
 use super::actor::{Actor, Out, Why};
 use super::{Act, Mistake, Part, Record, Serving};
@@ -366,8 +367,12 @@ impl Host for Stage<'_> {
         self.server.size(group)
     }
 
-    fn by_port(&self) -> bool {
-        self.server.by_port()
+    fn way_in(&self) -> WayIn {
+        self.server.way_in()
+    }
+
+    fn welcome(&mut self) -> Vec<u8> {
+        self.server.welcome()
     }
 
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {

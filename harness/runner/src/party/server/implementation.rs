@@ -9,7 +9,9 @@ use super::profile::{self, Recorded};
 use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
+use pmi_wire::WayIn;
 use pmi_wire::hydra::Family;
+use pmi_wire::singleton::{OPTION, UNUSED};
 
 /// Why an implementation cannot be started as asked. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +52,10 @@ pub struct Implementation {
     pub max_nodes: Option<u32>,
     /// Longest time that a launch may take until its processes report, where that is not the time of a step.
     pub start_timeout: Option<Duration>,
-    /// Whether its processes make their connections themselves, by `PMI_PORT`.
-    pub by_port: bool,
+    /// How its processes come to their connections.
+    pub way_in: WayIn,
+    /// The command that serves a process which it has not started, with `{port}` and `{pid}`, if there is one.
+    singleton: Option<Vec<String>>,
     /// What tells a launcher that we know to do so: before which word, and which options, each with its value.
     to_port: (usize, &'static [&'static [&'static str]]),
     /// What the user is to know before it is judged.
@@ -68,7 +72,13 @@ pub struct Implementation {
     pub teardown: Option<String>,
 }
 
-const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}";
+const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}, and for --connection singleton {port} and {pid}";
+
+/// How an `mpiexec` is told to serve a process that it has not started.
+const AS_MPIEXEC: [&str; 5] = [OPTION, "{port}", UNUSED[0], UNUSED[1], "{pid}"];
+
+/// How `serve` has it.
+const SERVE_OPTION: &str = "--pmi-args";
 
 /// Stands for a name that no other launch has.
 pub(super) const JOB: &str = "{job}";
@@ -102,7 +112,7 @@ pub(super) fn template(command: &str) -> Result<Vec<String>, ImplementationError
             let Some((name, after)) = tail.split_once('}') else { break };
             if !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_lowercase())
-                && !["agent", "ranks", "nodes", "hosts", "job"].contains(&name)
+                && !["agent", "ranks", "nodes", "hosts", "job", "port", "pid"].contains(&name)
             {
                 return Err(ImplementationError(format!(
                     "unknown placeholder {{{name}}} in \"{command}\": {PLACEHOLDERS}"
@@ -135,7 +145,8 @@ impl Implementation {
             max_ranks: None,
             max_nodes: None,
             start_timeout: None,
-            by_port: false,
+            way_in: WayIn::Fd,
+            singleton: None,
             to_port: (0, &[]),
             notice: None,
             dialect: None,
@@ -150,10 +161,13 @@ impl Implementation {
     pub fn reference(binary: &Path) -> Self {
         let mut command = vec![binary.to_string_lossy().into_owned()];
         command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
+        let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
+        singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
         let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
         Self {
             command_nodes: Some(command.clone()),
             claims: optional.map(|(_, need)| (need, true)).collect(),
+            singleton: Some(singleton),
             to_port: (2, &[&["--pmi-port"]]),
             ..Self::new("the built-in reference process manager", command)
         }
@@ -170,6 +184,11 @@ impl Implementation {
         }
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
+        if has(&words, "{port}") {
+            this.is_hydra(&words[0]);
+            this.singleton = Some(words);
+            return Ok(this);
+        }
         if has(&words, "{agent}") {
             this.is_hydra(&words[0]);
             if has(&words, "{nodes}") || has(&words, "{hosts}") {
@@ -213,9 +232,13 @@ impl Implementation {
                 self.alarms = false;
                 self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
             }
-            "mpiexec.gforker" => self.command = with(&tail),
+            "mpiexec.gforker" => {
+                self.command = with(&tail);
+                self.singleton = Some(with(&AS_MPIEXEC));
+            }
             _ if program.starts_with("mpiexec") || program.starts_with("mpirun") => {
                 self.command = with(&tail);
+                self.singleton = Some(with(&AS_MPIEXEC));
                 if self.is_hydra(&words[0]) {
                     // Addresses rather than names: Hydra would ask a name server.
                     let nodes = [
@@ -353,7 +376,7 @@ impl Implementation {
     ///
     /// It cannot be told to.
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
-        self.by_port = true;
+        self.way_in = WayIn::Port;
         if self.proxy.is_some() {
             let what = "a bare proxy cannot be judged by PMI_PORT yet; judge its mpiexec";
             return Err(ImplementationError(what.into()));
@@ -372,6 +395,26 @@ impl Implementation {
         Ok(())
     }
 
+    /// Has it serve a process that it has not started, which has asked for it: launchers that we know are told so, in a template
+    /// the user says it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told to.
+    pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
+        let Some(command) = self.singleton.take() else {
+            let what = format!(
+                "write how it is started to serve a process that it has not started, as in --server 'CMD {}'",
+                AS_MPIEXEC.join(" ")
+            );
+            return Err(ImplementationError(what));
+        };
+        self.way_in = WayIn::Singleton;
+        self.command = command;
+        self.command_nodes = None;
+        Ok(())
+    }
+
     /// Whether its commands are such that they can be started.
     ///
     /// # Errors
@@ -386,6 +429,10 @@ impl Implementation {
             };
             if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
                 return Err(ImplementationError(format!("{} is not executable", file.display())));
+            }
+            if has(command, "{port}") && self.way_in != WayIn::Singleton {
+                let what = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
+                return Err(ImplementationError(what));
             }
             let counted = has(command, "{ranks}") || has(command, "{hosts}") || self.max_ranks == Some(1);
             if has(command, "{agent}") && !counted {
@@ -415,6 +462,9 @@ impl Implementation {
 
     /// Why it cannot be started with so many processes on so many nodes, if it cannot.
     pub fn lacks_room(&self, ranks: u32, nodes: u32) -> Option<String> {
+        if self.way_in == WayIn::Singleton && ranks > 1 {
+            return Some("a process that asks for a process manager itself is alone in its group".to_owned());
+        }
         if nodes > 1 && self.command_nodes.is_none() {
             return Some(format!("no command is given that starts it on {nodes} nodes (--server-nodes)"));
         }
@@ -449,6 +499,13 @@ impl Implementation {
                     .replace(JOB, job)
             })
             .collect()
+    }
+}
+
+/// Fills in where the process listens that a process manager is to serve, and which it is.
+pub(super) fn for_singleton(words: &mut [String], port: u16, pid: i32) {
+    for word in words {
+        *word = word.replace("{port}", &port.to_string()).replace("{pid}", &pid.to_string());
     }
 }
 

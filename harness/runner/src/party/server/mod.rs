@@ -3,6 +3,7 @@
 mod implementation;
 pub(crate) mod process;
 pub mod profile;
+mod singleton;
 
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
 pub use process::{Environment, Patience, ServerParty};

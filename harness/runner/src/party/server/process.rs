@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::implementation::Implementation;
+use super::implementation::{Implementation, for_singleton};
+use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
-use crate::agent::protocol::{Hello, Order, RankHello};
+use crate::agent::protocol::{Hello, Order, RankHello, Singinit};
 use crate::agent::reception::Reception;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party};
@@ -28,8 +29,8 @@ use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, tree};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Bytes, Ending, Exit, What};
-use pmi_wire::Proc;
 use pmi_wire::port::{self, Greeting};
+use pmi_wire::{Proc, WayIn};
 use rustix::process::Signal;
 
 /// Most bytes that wait to be written to one connection.
@@ -144,6 +145,8 @@ pub struct ServerParty {
     strays: HashMap<Proc, Pmi>,
     /// The address in PMI_PORT, as the first process has it.
     port: Option<SocketAddr>,
+    /// The process that the server is started for, if it is one that it does not start. Ended with the launch.
+    _singleton: Option<Singleton>,
     /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged; and the reactor's key, `None` once
     /// the conversation is over.
     upstream: Option<(Channel, Option<Key>)>,
@@ -211,7 +214,13 @@ impl ServerParty {
         reception.watch(&mut reactor, Source::Reception)?;
         let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
         let job = reception.name();
-        let words = implementation.command(ranks, nodes, &agent, &job);
+        let mut words = implementation.command(ranks, nodes, &agent, &job);
+        let singleton = (implementation.way_in == WayIn::Singleton)
+            .then(|| Singleton::start(&agent, &reception.mark()))
+            .transpose()?;
+        if let Some((port, pid)) = singleton.as_ref().map(Singleton::place) {
+            for_singleton(&mut words, port, pid);
+        }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
@@ -230,6 +239,7 @@ impl ServerParty {
             ranks: HashMap::new(),
             strays: HashMap::new(),
             port: None,
+            _singleton: singleton,
             upstream: None,
             is_proxy: implementation.has_upstream(),
             hold: Vec::new(),
@@ -385,6 +395,9 @@ impl ServerParty {
         self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
         let place = || port::address(hello.env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
+        if let Some(Singinit { asked, said, told }) = hello.singinit {
+            self.queue.push_back(What::Singinit { proc, asked, said, told });
+        }
         // It has reported only when it was connected.
         if let Some((said, told)) = hello.greeted {
             self.queue.push_back(What::Greeted { proc, said, told });

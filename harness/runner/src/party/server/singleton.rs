@@ -1,0 +1,54 @@
+//! The process for which a process manager is started that serves a process it has not started itself.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use command_fds::{CommandFdExt, FdMapping};
+
+use crate::agent::{self, singleton::LISTENER};
+use crate::process::child::{Child, without_protocol_variables};
+use crate::process::tree;
+
+/// The number of the socket that listens, in the process.
+const NUMBER: i32 = 3;
+
+/// A process of ours, with a port to which the process manager is to connect.
+pub(super) struct Singleton {
+    child: Child,
+    port: u16,
+}
+
+impl Singleton {
+    /// Starts it. All that the launch of this mark has started is ended with it.
+    pub(super) fn start(agent: &Path, mark: &str) -> io::Result<Self> {
+        // As MPICH's client does: on all addresses.
+        let listener = TcpListener::bind(("0.0.0.0", 0))?;
+        let port = listener.local_addr()?.port();
+        let mut command = Command::new(agent);
+        without_protocol_variables(&mut command, false);
+        command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, NUMBER.to_string());
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mapping = FdMapping { parent_fd: OwnedFd::from(listener), child_fd: NUMBER };
+        command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+        Ok(Self { child: Child::start(command)?, port })
+    }
+
+    /// What stands for `{port}` and `{pid}` in a command.
+    pub(super) fn place(&self) -> (u16, i32) {
+        (self.port, self.child.pid().as_raw_nonzero().get())
+    }
+}
+
+impl Drop for Singleton {
+    fn drop(&mut self) {
+        // It may have been reaped as an orphan of the launch.
+        if self.child.try_wait().is_none() {
+            self.child.kill_group();
+            self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Singleton init: a process that nobody has started by a process manager asks for one when it needs it.
+//!
+//! It listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager speaks first,
+//! `cmd=singinit`; the process answers with the version that it speaks and whether it would have its standard streams forwarded; and
+//! the process manager says by `cmd=singinit_info` that all is well, and the name of the keyval space. From there on everything is as
+//! over PMI_FD, in a process group of one. No specification has it: this is what MPICH's client and its servers do.
+
+use crate::message::{Message, ValueReading};
+
+/// By which option a process manager is started for such a process.
+pub const OPTION: &str = "-pmi_args";
+
+/// What MPICH's client says for the interface and the key, of which nothing is made use of.
+pub const UNUSED: [&str; 2] = ["default_interface", "default_key"];
+
+/// Most bytes that a line may take.
+pub const LONGEST: usize = 1024;
+
+/// Connections that a process manager makes besides where it forwards the standard streams.
+pub const STREAMS: usize = 3;
+
+/// What the process manager says first, without the newline.
+pub const ASKS: &str = "cmd=singinit authtype=none";
+
+/// What MPICH's client answers, without the newline.
+pub const ANSWER: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
+
+/// What the process manager says at last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The name of the keyval space.
+    pub kvsname: Vec<u8>,
+    /// It makes connections for the standard streams.
+    pub streams: bool,
+}
+
+/// Whether MPICH's client takes a line for the beginning: it is asked for no authentication.
+///
+/// # Errors
+///
+/// What stands there otherwise.
+pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
+    let wanted = "cmd=singinit with authtype=none";
+    let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
+    let fits =
+        message.get("cmd") == Some(b"singinit") && message.get("authtype").is_some_and(|a| a == b"none");
+    if fits { Ok(()) } else { Err(wanted) }
+}
+
+/// Whether a line is what a process answers.
+///
+/// # Errors
+///
+/// What stands there otherwise.
+pub fn check_answer(line: &[u8]) -> Result<(), &'static str> {
+    let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
+    let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
+    let number = |key| message.get(key).and_then(crate::grammar::parse_uint).is_some();
+    let fits = message.get("cmd") == Some(b"singinit")
+        && number("pmi_version")
+        && number("pmi_subversion")
+        && matches!(message.get("stdio"), Some(b"yes" | b"no"))
+        && message.get("authtype").is_some_and(|a| a == b"none");
+    if fits { Ok(()) } else { Err(wanted) }
+}
+
+impl Info {
+    /// The line, without the newline.
+    pub fn line(&self) -> Vec<u8> {
+        let stdio = if self.streams { "yes" } else { "no" };
+        [format!("cmd=singinit_info versionok=yes stdio={stdio} kvsname=").as_bytes(), &self.kvsname].concat()
+    }
+
+    /// Reads the line as MPICH's client does.
+    ///
+    /// # Errors
+    ///
+    /// What stands there otherwise.
+    pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let wanted = "cmd=singinit_info with versionok=yes, stdio=yes or no, and kvsname";
+        let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
+        let streams = match message.get("stdio") {
+            Some(b"yes") => true,
+            Some(b"no") => false,
+            _ => return Err(wanted),
+        };
+        let fits = message.get("cmd") == Some(b"singinit_info") && message.get("versionok") == Some(b"yes");
+        let kvsname = message.get("kvsname").filter(|name| fits && !name.is_empty()).ok_or(wanted)?;
+        Ok(Self { kvsname: kvsname.to_vec(), streams })
+    }
+}
+
+/// What stands behind [`OPTION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// Where the process listens.
+    pub port: u16,
+    /// The process; MPICH's client says the number of the process manager here.
+    pub pid: i32,
+}
+
+impl Caller {
+    /// Reads the words behind [`OPTION`]: port, interface, key, process.
+    pub fn parse(words: &[impl AsRef<str>]) -> Option<Self> {
+        let [port, _interface, _key, pid] = words else { return None };
+        let port = port.as_ref().parse().ok().filter(|port| *port != 0)?;
+        Some(Self { port, pid: pid.as_ref().parse().ok().filter(|pid| *pid > 0)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read_back() {
+        assert_eq!(check_asks(ASKS.as_bytes()), Ok(()));
+        assert_eq!(check_answer(ANSWER.as_bytes()), Ok(()));
+        let info = Info { kvsname: b"kvs_1".to_vec(), streams: false };
+        assert_eq!(Info::parse(&info.line()), Ok(info));
+        assert_eq!(
+            Caller::parse(&["4242", "default_interface", "default_key", "17"]),
+            Some(Caller { port: 4242, pid: 17 })
+        );
+    }
+
+    #[test]
+    fn what_peers_send_is_read() {
+        // gforker 4.3.2, Hydra 4.3.2.
+        let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
+        assert_eq!(check_asks(gforker), Ok(()));
+        let hydra = b"cmd=singinit_info versionok=yes stdio=no kvsname=kvs_3320_0_855669298_vm";
+        assert!(Info::parse(hydra).is_ok_and(|info| info.kvsname == b"kvs_3320_0_855669298_vm"));
+    }
+
+    #[test]
+    fn what_a_client_cannot_go_on_from_is_told() {
+        assert!(check_asks(b"cmd=singinit authtype=md5").is_err());
+        assert!(check_asks(b"cmd=init").is_err());
+        assert!(check_answer(b"cmd=singinit pmi_version=1 stdio=no authtype=none").is_err());
+        for wrong in [
+            "cmd=singinit_info versionok=no stdio=no kvsname=k",
+            "cmd=singinit_info versionok=yes stdio=no",
+            "cmd=singinit_info versionok=yes kvsname=k",
+            "cmd=singinit versionok=yes stdio=no kvsname=k",
+        ] {
+            assert!(Info::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+        assert_eq!(Caller::parse(&["0", "i", "k", "1"]), None);
+        assert_eq!(Caller::parse(&["1", "i", "k"]), None);
+    }
+}

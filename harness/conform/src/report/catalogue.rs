@@ -27,6 +27,12 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "How a process gets in that makes its connection itself. No specification describes it.",
     ),
     (
+        "singleton.",
+        "requirements/singleton.md",
+        "Singleton init",
+        "How a process gets a process manager that was started without one. No specification describes it.",
+    ),
+    (
         "mpich-1.2.",
         "requirements/mpich-1.2.md",
         "MPICH's PMI-1.2",

@@ -87,8 +87,12 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
             told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered {answer}"))
         }
         What::Singinit { proc, asked, said, told: answer } => {
-            let [asked, said, answer] = [asked, said, answer].map(|b| text::bytes(&b.0, BYTES));
-            told(Some(proc), "  ", format!("singleton init: {asked} answered {said}, and then {answer}"))
+            let [asked, said, answer] = [asked, said, answer].map(|b| text::bytes(&b.0, limit));
+            told(
+                Some(proc),
+                Way::Stays,
+                format!("singleton init: {asked} answered {said}, and then {answer}"),
+            )
         }
         What::ToServer { proc, bytes } => sent(*proc, Way::ToServer, bytes, ""),
         What::FromServer { proc, bytes } => sent(*proc, Way::FromServer, bytes, ""),

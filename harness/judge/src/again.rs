@@ -5,7 +5,7 @@ use pmi_scenario::suite::Suite;
 use crate::deviations::Deviations;
 use crate::event::Event;
 use crate::session::SessionJudge;
-use crate::verdict::{RunHeader, ScenarioResult, Strictness};
+use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use crate::{Judge, result};
 
 /// Judges a scenario or a recorded session of a log again. One that was not played, of which there are no events, keeps its
@@ -43,7 +43,12 @@ pub fn scenario(
                 same.map(|old| old.step.clone()).unwrap_or_default()
             };
             let outcome = judge.finish(events);
-            result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, strict)
+            let mut again = result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, strict);
+            // The log has the events of one attempt, which was not the last.
+            if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
+                again.verdict = Verdict::Flaky;
+            }
+            again
         }
     }
 }

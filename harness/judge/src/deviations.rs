@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 pub use semver::Version;
 
+use crate::cause::shape;
 use crate::golden;
-use crate::verdict::{Judged, ScenarioResult, Strictness};
+use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
@@ -53,7 +54,7 @@ struct Entry {
 }
 
 /// The deviations of an implementation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Deviations {
     path: PathBuf,
     implementation: Option<String>,
@@ -63,7 +64,7 @@ pub struct Deviations {
     could_happen: Vec<bool>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Expected {
     /// In the file.
     line: usize,
@@ -115,6 +116,23 @@ impl Deviations {
             could_happen: none,
             entries,
         })
+    }
+
+    /// How many entries have a reason that is still to be written.
+    pub fn unexplained(&self) -> usize {
+        let mut lines: Vec<usize> =
+            self.entries.iter().filter(|e| e.entry.reason.starts_with(TODO)).map(|e| e.line).collect();
+        lines.dedup();
+        lines.len()
+    }
+
+    /// Takes note of what a result has found, which another copy has marked.
+    pub fn note(&mut self, result: &ScenarioResult) {
+        let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
+        let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
+        if result.verdict != Verdict::Unjudged || !found.is_empty() {
+            self.apply(&result.scenario, &mut found);
+        }
     }
 
     /// Whose they are, where there are any.
@@ -180,26 +198,99 @@ pub fn recorded(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// Entries for the findings of a run that would make it red and that no deviation covers, to be pasted into a file and
-/// explained there.
-pub fn draft(results: &[ScenarioResult], strict: Strictness) -> String {
+/// With this begins a reason that nobody has written yet.
+const TODO: &str = "TODO";
+
+/// Fewer characters of what is seen tell nothing.
+const SYMPTOM: usize = 6;
+
+/// What the entries of a draft have in common.
+#[derive(PartialEq)]
+struct Key<'a> {
+    requirement: &'a str,
+    shape: String,
+    sometimes: bool,
+}
+
+/// A file of deviations with what results have found that would make the run red and that no deviation covers: an entry for each cause,
+/// with all of its scenarios. What was not found each time that a scenario was played happens `sometimes`. The reasons are still to
+/// be written.
+pub fn draft(implementation: &str, results: &[ScenarioResult], strict: Strictness) -> String {
     // A broken SHOULD is worth an entry, red or not.
     let strict = strict.max(Strictness::Should);
-    let mut text = String::new();
+    let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&str>)> = Vec::new();
     for result in results {
-        let mut seen: Vec<&str> = Vec::new();
-        for judged in &result.findings {
-            let id = judged.finding.requirement.as_str();
-            if judged.deviation.is_none() && strict.counts(judged) && !seen.contains(&id) {
-                seen.push(id);
-                text += &format!(
-                    "\n[[deviation]]\nrequirement = {}\nscenarios = [{}]\nreason = {}\n",
-                    toml::Value::from(id),
-                    toml::Value::from(result.scenario.as_str()),
-                    toml::Value::from(format!("to be explained; seen: {}", judged.finding.seen)),
-                );
+        let found: Vec<(&Judged, bool)> = match &result.attempts {
+            Some(attempts) => attempts.found.iter().map(|f| (&f.judged, f.times < attempts.played)).collect(),
+            None => result.findings.iter().map(|judged| (judged, false)).collect(),
+        };
+        for (judged, sometimes) in found {
+            if judged.deviation.is_some() || !strict.counts(judged) {
+                continue;
             }
+            let finding = &judged.finding;
+            let key = Key { requirement: &finding.requirement, shape: shape(finding), sometimes };
+            let place = match entries.iter().position(|(known, ..)| *known == key) {
+                Some(place) => place,
+                None => {
+                    entries.push((key, Vec::new(), Vec::new()));
+                    entries.len() - 1
+                }
+            };
+            let (_, scenarios, seen) = &mut entries[place];
+            if !scenarios.contains(&result.scenario.as_str()) {
+                scenarios.push(&result.scenario);
+            }
+            seen.push(&finding.seen);
         }
     }
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let mut text = format!(
+        "# Drafted from {}. Say of each entry why it is so, and where it is reported; delete what is none of the implementation's doing.\n\
+         implementation = {}\n",
+        match results.iter().filter_map(|r| r.attempts.as_ref().map(|a| a.played)).max() {
+            Some(played) => format!("{played} runs"),
+            None => "one run, which does not show what happens only sometimes (--repeat 5 would)".to_owned(),
+        },
+        quoted(implementation)
+    );
+    for (Key { requirement, shape, sometimes }, scenarios, seen) in entries {
+        let names: Vec<String> = scenarios.iter().map(|name| quoted(name)).collect();
+        let names = match names.len() {
+            1 => format!("[{}]", names[0]),
+            _ => format!("[\n  {},\n]", names.join(",\n  ")),
+        };
+        text += &format!("\n[[deviation]]\nrequirement = {}\nscenarios = {names}\n", quoted(requirement));
+        if let Some(symptom) = symptom(&shape, &seen) {
+            text += &format!("symptom = {}\n", quoted(symptom));
+        }
+        if sometimes {
+            text += "sometimes = true\n";
+        }
+        text += &format!("reason = \"{TODO}: say why\"\n");
+    }
     text
+}
+
+/// What all of these have in common, if that says anything.
+fn symptom<'a>(shape: &'a str, seen: &[&'a str]) -> Option<&'a str> {
+    let first = seen.first()?;
+    if seen.iter().all(|other| other == first) {
+        return Some(first).filter(|seen| !seen.is_empty()).copied();
+    }
+    let parts = shape.split('#').filter(|part| seen.iter().all(|seen| seen.contains(part)));
+    parts.max_by_key(|part| part.len()).filter(|part| part.trim().len() >= SYMPTOM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symptom_is_in_all_that_was_seen() {
+        assert_eq!(symptom("silence", &["silence", "silence"]), Some("silence"));
+        let seen = ["rank 1 died of signal 11", "rank 23 died of signal 11"];
+        assert_eq!(symptom("rank # died of signal 11", &seen), Some(" died of signal 11"));
+        assert_eq!(symptom("a#b#", &["a1b2", "a2b2"]), None);
+    }
 }

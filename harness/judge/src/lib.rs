@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod again;
+pub mod attempts;
 mod bytes;
 pub mod cause;
 pub mod compatibility;

@@ -31,6 +31,8 @@ pub enum Verdict {
     Crashed,
     /// The implementation neither answered nor ended.
     Hung,
+    /// It was red, and not when it was played again.
+    Flaky,
     /// The implementation lacks what the scenario needs, lawfully.
     NotApplicable,
     /// The harness could not tell: red.
@@ -39,13 +41,14 @@ pub enum Verdict {
 
 impl Verdict {
     /// All, in the order of reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Pass,
         Self::Note,
         Self::Warn,
         Self::Fail,
         Self::Crashed,
         Self::Hung,
+        Self::Flaky,
         Self::NotApplicable,
         Self::Unjudged,
     ];
@@ -59,6 +62,7 @@ impl Verdict {
             Self::Fail => "FAIL",
             Self::Crashed => "CRASHED",
             Self::Hung => "HUNG",
+            Self::Flaky => "FLAKY",
             Self::NotApplicable => "not applicable",
             Self::Unjudged => "COULD NOT JUDGE",
         }
@@ -153,6 +157,29 @@ pub struct ScenarioResult {
     /// Last events of every process, in order; all of them are in the log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,
+    /// How often it was played, if more than once. The rest of the result is of the first of the worst attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<Attempts>,
+}
+
+/// What became of a scenario that was played more than once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Attempts {
+    /// How often it was played.
+    pub played: u32,
+    /// How often it was red.
+    pub red: u32,
+    /// What was found in any attempt, and in how many.
+    pub found: Vec<Repeated>,
+}
+
+/// A finding of a scenario that was played more than once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Repeated {
+    /// In how many attempts.
+    pub times: u32,
+    /// As it was found first.
+    pub judged: Judged,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -163,7 +190,7 @@ impl ScenarioResult {
     /// Whether it makes the run red.
     pub fn is_red(&self, strict: Strictness) -> bool {
         match self.verdict {
-            Verdict::Pass | Verdict::NotApplicable => false,
+            Verdict::Pass | Verdict::Flaky | Verdict::NotApplicable => false,
             Verdict::Note | Verdict::Warn => {
                 !self.deviates_as_recorded && self.findings.iter().any(|judged| strict.counts(judged))
             }

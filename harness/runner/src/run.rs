@@ -15,6 +15,7 @@ use crate::party::library::{Library, apis};
 use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
+use pmi_judge::attempts;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
@@ -43,6 +44,29 @@ pub enum Target {
     Client(Box<Program>),
 }
 
+/// How often a scenario is played.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tries {
+    /// Once.
+    #[default]
+    Once,
+    /// So many times; the worst attempt counts.
+    Repeat(u32),
+    /// Again up to so many times while it is red; what is not red in the end is flaky.
+    Retry(u32),
+}
+
+impl Tries {
+    /// The most attempts.
+    fn most(self) -> u32 {
+        match self {
+            Self::Once => 1,
+            Self::Repeat(times) => times.max(1),
+            Self::Retry(more) => more.saturating_add(1),
+        }
+    }
+}
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -56,6 +80,8 @@ pub struct Options {
     pub max_fail: Option<usize>,
     /// Stop trying where the implementation shows no sign of life.
     pub give_up: bool,
+    /// How often a scenario is played.
+    pub tries: Tries,
     /// The command that plays one scenario again, up to its name.
     pub replay: String,
     /// The command that runs all of it again.
@@ -71,6 +97,7 @@ impl Options {
             strict: Strictness::Must,
             max_fail: None,
             give_up: false,
+            tries: Tries::Once,
             replay: String::new(),
             command: String::new(),
         }
@@ -101,7 +128,21 @@ struct Offers {
 enum Message {
     Event(usize, Event),
     Done(usize, Box<(Outcome, Duration)>),
+    /// It was played more than once, or might have been.
+    Tried(usize, Box<Tried>),
     Skipped(usize, Box<(Verdict, String)>),
+}
+
+/// What several attempts came to.
+struct Tried {
+    result: ScenarioResult,
+    /// Of the attempt that counts.
+    events: Vec<Event>,
+    /// In the last attempt, there was no sign of life.
+    lifeless: bool,
+    /// The scenario has a mistake.
+    mistake: bool,
+    interrupted: bool,
 }
 
 struct Channel<'a> {
@@ -170,21 +211,26 @@ pub fn run(
         for _ in 0..options.jobs.clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
+            let mut known = deviations.clone();
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(scenario) = selected.get(index) else { break };
                     let mut sink = Channel { index, sender: &sender };
-                    let message = match dead.load(Ordering::Relaxed) {
-                        true => Err((Verdict::Unjudged, not_tried())),
-                        false => {
-                            play_scenario(suite, scenario, target, offers, options, interrupted, &mut sink)
-                        }
+                    let play = |sink: &mut dyn EventSink| {
+                        play_scenario(suite, scenario, target, offers, options, interrupted, sink)
                     };
-                    let message = match message {
-                        Ok(done) => Message::Done(index, Box::new(done)),
-                        Err(skipped) => Message::Skipped(index, Box::new(skipped)),
+                    let message = if dead.load(Ordering::Relaxed) {
+                        Err((Verdict::Unjudged, not_tried()))
+                    } else if options.tries == Tries::Once {
+                        play(&mut sink).map(|done| Message::Done(index, Box::new(done)))
+                    } else {
+                        let mut play = || play(&mut ());
+                        let tried = try_often(suite, scenario, options, &mut known, &mut play);
+                        tried.map(|tried| Message::Tried(index, Box::new(tried)))
                     };
+                    let message =
+                        message.unwrap_or_else(|skipped| Message::Skipped(index, Box::new(skipped)));
                     if sender.send(message).is_err() {
                         break;
                     }
@@ -209,7 +255,9 @@ pub fn run(
                 }
                 let result = match message {
                     Message::Event(..) if gave_up(lifeless) => return,
-                    Message::Done(index, _) | Message::Skipped(index, _) if gave_up(lifeless) => {
+                    Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _)
+                        if gave_up(lifeless) =>
+                    {
                         skip(&selected[index], Verdict::Unjudged, not_tried(), options)
                     }
                     Message::Event(index, _) if deviations.are_sensitive_in(&selected[index].name) => return,
@@ -221,11 +269,20 @@ pub fn run(
                         if outcome.unjudged == Some(Unjudged::Interrupted) {
                             cut.insert(selected[index].name.clone());
                         }
-                        let mut blank = blank(&selected[index], options);
-                        blank.time_us = time.as_micros() as u64;
-                        let quote = |line| quote(&selected[index].source, line);
-                        let catalogue = &suite.catalogue;
-                        result::of_scenario(blank, outcome, catalogue, quote, deviations, options.strict)
+                        judged(suite, &selected[index], outcome, time, options, deviations)
+                    }
+                    Message::Tried(_, tried) => {
+                        let Tried { result, events, lifeless: none, mistake, interrupted } = *tried;
+                        lifeless = if none { lifeless + 1 } else { 0 };
+                        scenario_errors |= mistake;
+                        if interrupted {
+                            cut.insert(result.scenario.clone());
+                        }
+                        if !deviations.are_sensitive_in(&result.scenario) {
+                            events.iter().for_each(|event| observer.event(&result.scenario, event));
+                        }
+                        deviations.note(&result);
+                        result
                     }
                     Message::Skipped(index, skipped) => {
                         // What could not be launched counts, what does not apply says nothing.
@@ -260,6 +317,60 @@ pub fn run(
     (header, results, end)
 }
 
+/// The result of a scenario that was played.
+fn judged(
+    suite: &Suite,
+    scenario: &Scenario,
+    outcome: Outcome,
+    time: Duration,
+    options: &Options,
+    deviations: &mut Deviations,
+) -> ScenarioResult {
+    let mut blank = blank(scenario, options);
+    blank.time_us = time.as_micros() as u64;
+    let quote = |line| quote(&scenario.source, line);
+    result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
+}
+
+/// Plays a scenario as often as the options say. The events of the attempt that counts are told in the end: a log has one play of
+/// each scenario.
+fn try_often(
+    suite: &Suite,
+    scenario: &Scenario,
+    options: &Options,
+    deviations: &mut Deviations,
+    play: &mut dyn FnMut() -> Result<(Outcome, Duration), (Verdict, String)>,
+) -> Result<Tried, (Verdict, String)> {
+    let retry = matches!(options.tries, Tries::Retry(_));
+    let (mut results, mut events): (Vec<ScenarioResult>, Vec<Vec<Event>>) = (Vec::new(), Vec::new());
+    let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
+    for _ in 0..options.tries.most() {
+        let (outcome, time) = match play() {
+            Ok(played) => played,
+            // It applied when it was played first.
+            Err(_) if !results.is_empty() => break,
+            Err(skipped) => return Err(skipped),
+        };
+        lifeless = outcome.lifeless;
+        mistake |= outcome.scenario_error.is_some();
+        interrupted = outcome.unjudged == Some(Unjudged::Interrupted);
+        if interrupted && !results.is_empty() {
+            break;
+        }
+        let kept = outcome.events.clone();
+        let result = judged(suite, scenario, outcome, time, options, deviations);
+        let red = result.is_red(options.strict);
+        results.push(result);
+        events.push(kept);
+        if (retry && !red) || mistake || interrupted {
+            break;
+        }
+    }
+    let together = attempts::together(results, retry, options.strict);
+    let (index, result) = together.ok_or_else(|| (Verdict::Unjudged, not_tried()))?;
+    Ok(Tried { result, events: events.swap_remove(index), lifeless, mistake, interrupted })
+}
+
 /// A line of a scenario, by its number; those that stand in no file have none.
 fn quote(source: &Source, line: usize) -> String {
     let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
@@ -283,7 +394,7 @@ impl InOrder {
     fn take(&mut self, message: Message, mut tell: impl FnMut(Message)) {
         let (index, last) = match &message {
             Message::Event(index, _) => (*index, false),
-            Message::Done(index, _) | Message::Skipped(index, _) => (*index, true),
+            Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _) => (*index, true),
         };
         if index != self.next {
             self.waiting.entry(index).or_default().push(message);
@@ -686,5 +797,6 @@ fn blank(scenario: &Scenario, options: &Options) -> ScenarioResult {
         path: scenario.source.path.clone(),
         unreached: 0,
         last_events: Vec::new(),
+        attempts: None,
     }
 }

@@ -135,7 +135,7 @@ pub(super) enum Command {
     Judge(Again),
     /// Render the log of a run as another report
     Report(Report),
-    /// Show what changed between two runs; exit 1 if something did
+    /// Show what changed between two runs, in what both have played; exit 1 if something did
     Compare(Compare),
     /// Show whether a client and a server can talk to each other, by logs of each; exit 1 if a message is not understood
     Compatibility(Compatibility),
@@ -237,6 +237,13 @@ pub(super) struct Judge {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) max_fail: Option<usize>,
 
+    /// Play each scenario so many times; the worst counts, and it is told how often it was red
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
+    pub(super) repeat: Option<u32>,
+    /// Play what is red again, up to so many times. What is not red then is flaky, which is told and makes nothing red
+    #[arg(long, value_name = "N", conflicts_with = "repeat", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
+    pub(super) retries: Option<u32>,
+
     /// Try every scenario, even if nothing was started or answered in five in a row
     #[arg(long, help_heading = "How it runs")]
     pub(super) no_give_up: bool,
@@ -254,7 +261,8 @@ pub(super) struct Judge {
     /// (without a level, this); de-facto, also what implementations agree on beyond the specification [default: must]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness(), help_heading = "Verdict")]
     pub(super) strict: Option<Strictness>,
-    /// Write entries for findings that no deviation covers, to be explained and moved to the deviations file
+    /// Write a deviations file with what no deviation covers, an entry for each cause. The reasons are left to you; with --repeat, what
+    /// happens only sometimes is told from the rest
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
@@ -547,6 +555,12 @@ pub(super) struct Compare {
     pub(super) before: PathBuf,
     /// The log of the second run
     pub(super) after: PathBuf,
+    /// When to exit with 1: where anything changed, or only where something is new that is bad
+    #[arg(long, value_name = "WHAT", default_value = "any", value_parser = ["any", "new"])]
+    pub(super) fail_on: String,
+    /// Name the scenarios that only one of the runs has played
+    #[arg(long, short)]
+    pub(super) verbose: bool,
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -18,7 +18,7 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_runner::run::{Observer, Options, Target, run};
+use pmi_runner::run::{Observer, Options, Target, Tries, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::names::NamePattern;
@@ -39,6 +39,10 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         let commands = Cli::command();
         let hint = hint(word, commands.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()));
         anyhow::bail!("there is neither a command nor a scenario file {word}{hint} See --help");
+    }
+    // What somebody has written is not to be lost to a draft.
+    if args.draft_deviations.is_some() && args.draft_deviations == args.deviations {
+        anyhow::bail!("--draft-deviations would overwrite the file of --deviations: name another one");
     }
     let mut suite = if args.paths.is_empty() {
         pmi_runner::suite::embedded()
@@ -124,6 +128,11 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         strict: strict.unwrap_or_default(),
         max_fail: args.max_fail,
         give_up: !args.no_give_up,
+        tries: match (args.repeat, args.retries) {
+            (Some(times), _) => Tries::Repeat(times),
+            (None, Some(more)) => Tries::Retry(more),
+            (None, None) => Tries::Once,
+        },
         replay: shell_words::join(replay(args)),
         command: shell_words::join(command(args)),
     };
@@ -133,7 +142,9 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
     let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
     if let Some(path) = &args.draft_deviations {
-        std::fs::write(path, draft(&results, header.strict)).with_context(|| path.display().to_string())?;
+        let name = header.implementation.as_deref().unwrap_or(&header.server);
+        let text = draft(name, &results, header.strict);
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     let status = end.exit_code as u8;
     observer
@@ -274,6 +285,9 @@ fn command(args: &Judge) -> Vec<String> {
         words.extend(values.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
     }
     words.extend(args.shard.map(|(k, n)| format!("--shard={k}/{n}")));
+    for (flag, times) in [("--repeat", args.repeat), ("--retries", args.retries)] {
+        words.extend(times.map(|n| format!("{flag}={n}")));
+    }
     words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
     let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
     words.extend(strict.map(|(name, _)| format!("--strict={name}")));

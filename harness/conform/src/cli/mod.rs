@@ -122,7 +122,15 @@ fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
 /// Reads what an implementation of a version is known to do differently.
 fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Deviations> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    Ok(Deviations::parse(path, &text, version)?)
+    let deviations = Deviations::parse(path, &text, version)?;
+    match deviations.unexplained() {
+        0 => {}
+        1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
+        n => {
+            writeln!(anstream::stderr(), "warning: {}: {n} reasons are still to be written", path.display())?
+        }
+    }
+    Ok(deviations)
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
@@ -216,10 +224,11 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
         serde_json::to_writer_pretty(&mut text, &comparison)?;
         text.push(b'\n');
     } else {
-        comparison.write_to(&mut text)?;
+        comparison.write_to(&mut text, compare.verbose)?;
     }
     say(&String::from_utf8_lossy(&text))?;
-    Ok(u8::from(!comparison.is_same()))
+    let bad = if compare.fail_on == "new" { comparison.is_worse() } else { !comparison.is_same() };
+    Ok(u8::from(bad))
 }
 
 fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {

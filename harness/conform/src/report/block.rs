@@ -44,7 +44,7 @@ impl Palette {
             Verdict::Pass => self.of(AnsiColor::Green.on_default()),
             Verdict::NotApplicable => self.dim(),
             Verdict::Note => self.severity(Severity::Note),
-            Verdict::Warn => self.severity(Severity::Warn),
+            Verdict::Warn | Verdict::Flaky => self.severity(Severity::Warn),
             Verdict::Fail | Verdict::Crashed | Verdict::Hung | Verdict::Unjudged => {
                 self.severity(Severity::Fail)
             }

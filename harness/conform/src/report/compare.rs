@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Run, text};
-use pmi_judge::verdict::{ScenarioResult, Verdict};
+use pmi_judge::Severity;
+use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations do not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,6 +50,19 @@ pub(crate) struct Change {
     pub(crate) broken: BTreeSet<String>,
     /// Requirements that are broken in the first run only.
     pub(crate) mended: BTreeSet<String>,
+    /// Whether something is bad now that was not before.
+    pub(crate) worse: bool,
+}
+
+/// How bad a verdict is.
+fn badness(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Pass | Verdict::Note | Verdict::NotApplicable => 0,
+        Verdict::Warn | Verdict::Flaky => 1,
+        Verdict::Fail | Verdict::Unjudged => 2,
+        Verdict::Hung => 3,
+        Verdict::Crashed => 4,
+    }
 }
 
 fn broken(result: &ScenarioResult) -> BTreeSet<String> {
@@ -87,7 +101,9 @@ impl Comparison {
                 this.same += 1;
                 continue;
             }
+            let counts = |j: &&Judged| j.severity > Severity::Note && !was.contains(&j.finding.requirement);
             this.changed.push(Change {
+                worse: badness(new.verdict) > badness(old.verdict) || new.findings.iter().any(|j| counts(&j)),
                 scenario: scenario.clone(),
                 before: old.verdict,
                 after: new.verdict,
@@ -98,18 +114,23 @@ impl Comparison {
         this
     }
 
-    /// Whether the runs came to the same.
+    /// Whether the runs came to the same, in what both have played.
     pub(crate) fn is_same(&self) -> bool {
-        self.changed.is_empty() && self.only_before.is_empty() && self.only_after.is_empty()
+        self.changed.is_empty()
+    }
+
+    /// Whether something got worse.
+    pub(crate) fn is_worse(&self) -> bool {
+        self.changed.iter().any(|change| change.worse)
     }
 
     /// Writes it for people. Scenarios that apply in one run only stand together: they say what an implementation
-    /// has, not how well it does it.
+    /// has, not how well it does it. Those that one run has not played are counted, and named if all is to be told.
     ///
     /// # Errors
     ///
     /// Those of writing.
-    pub(crate) fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
             let server = text::clean(&side.server);
@@ -117,7 +138,7 @@ impl Comparison {
         }
         let lacks = |verdict| verdict == Verdict::NotApplicable;
         let (applies, differs): (Vec<&Change>, Vec<&Change>) =
-            self.changed.iter().partition(|c| lacks(c.before) != lacks(c.after));
+            self.changed.iter().partition(|c| lacks(c.before) != lacks(c.after) && !c.worse);
         if !differs.is_empty() {
             writeln!(out)?;
         }
@@ -137,14 +158,24 @@ impl Comparison {
         let groups = [
             ("applies only before", names(applies.iter().filter(|c| lacks(c.after)).collect())),
             ("applies only after", names(applies.iter().filter(|c| lacks(c.before)).collect())),
-            ("only in the run before", self.only_before.clone()),
-            ("only in the run after", self.only_after.clone()),
         ];
         for (what, names) in groups.iter().filter(|(_, names)| !names.is_empty()) {
             writeln!(out, "\n{what}: {}", text::clean(&names.join(" ")))?;
         }
-        let apart = self.changed.len() + self.only_before.len() + self.only_after.len();
-        writeln!(out, "\n{} the same, {} not (+ newly broken, - no longer broken)", self.same, apart)
+        for (when, names) in [("before", &self.only_before), ("after", &self.only_after)] {
+            if all && !names.is_empty() {
+                writeln!(out, "\nplayed only {when}: {}", text::clean(&names.join(" ")))?;
+            } else if !names.is_empty() {
+                writeln!(
+                    out,
+                    "\nplayed only {when}: {} (-v names them)",
+                    text::count(names.len(), "scenario")
+                )?;
+            }
+        }
+        let worse = self.changed.iter().filter(|change| change.worse).count();
+        let (same, apart) = (self.same, self.changed.len());
+        writeln!(out, "\n{same} the same, {apart} not, {worse} worse (+ newly broken, - no longer broken)")
     }
 }
 
@@ -152,7 +183,6 @@ impl Comparison {
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::Severity;
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
@@ -189,9 +219,31 @@ mod tests {
             with("lacks", Verdict::Pass, &[]),
         ]);
         let comparison = Comparison::of(&before, &after);
-        assert!(!comparison.is_same());
+        assert!(!comparison.is_same() && comparison.is_worse());
         let mut text = Vec::new();
-        comparison.write_to(&mut text).unwrap();
+        comparison.write_to(&mut text, false).unwrap();
         insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    }
+
+    #[test]
+    fn only_what_is_bad_and_new_is_worse() {
+        let one = |verdict, ids: &[&str]| run(vec![with("a", verdict, ids)]);
+        let noted = |id: &str| {
+            let judged = tests::judged(id, Severity::Note, "this", "that");
+            run(vec![ScenarioResult { findings: vec![judged], ..tests::result("a", Verdict::Note) }])
+        };
+        for (before, after, worse) in [
+            (one(Verdict::Pass, &[]), one(Verdict::Fail, &["x"]), true),
+            (one(Verdict::NotApplicable, &[]), one(Verdict::Fail, &["x"]), true),
+            (one(Verdict::Fail, &["x"]), one(Verdict::Fail, &["y"]), true),
+            (one(Verdict::Fail, &["x"]), one(Verdict::Crashed, &["x"]), true),
+            (one(Verdict::Fail, &["x", "y"]), one(Verdict::Fail, &["x"]), false),
+            (one(Verdict::Fail, &["x"]), one(Verdict::Pass, &[]), false),
+            (one(Verdict::Pass, &[]), noted("x"), false),
+            (run(vec![with("a", Verdict::Fail, &["x"])]), run(vec![with("b", Verdict::Fail, &["x"])]), false),
+        ] {
+            let comparison = Comparison::of(&before, &after);
+            assert_eq!(comparison.is_worse(), worse, "{comparison:?}");
+        }
     }
 }

@@ -276,7 +276,7 @@ fn counts(results: &[ScenarioResult]) -> Vec<Count> {
     let kind = |what: &str| match what {
         "passed" => "pass",
         "failed (MUST)" | "crashed" | "hung" => "fail",
-        "warned (SHOULD)" => "warn",
+        "warned (SHOULD)" | "flaky" => "warn",
         "noted" => "note",
         "known" => "known",
         "not applicable" => "na",
@@ -324,7 +324,7 @@ fn kind_of_result(result: &ScenarioResult) -> &'static str {
         _ if tally::is_known(result) => "known",
         Verdict::Pass => "pass",
         Verdict::Note => "note",
-        Verdict::Warn => "warn",
+        Verdict::Warn | Verdict::Flaky => "warn",
         Verdict::Fail | Verdict::Crashed | Verdict::Hung => "fail",
         Verdict::NotApplicable => "na",
         Verdict::Unjudged => "unjudged",

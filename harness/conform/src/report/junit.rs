@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::block::{Block, Palette, headline};
 use super::{Run, tally, text};
@@ -73,7 +73,13 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
             } else if !result.findings.is_empty() {
                 output = Some(full);
             }
-            TestCaseStatus::success()
+            let mut status = TestCaseStatus::success();
+            if result.verdict == Verdict::Flaky {
+                let mut rerun = TestRerun::new(NonSuccessKind::Failure);
+                rerun.set_type("flaky").set_message("red, and not when it was played again");
+                status.add_rerun(rerun);
+            }
+            status
         }
         verdict => {
             let kind = match verdict {

@@ -61,7 +61,7 @@ impl Standing {
             Verdict::Unjudged => Self::NotJudged,
             _ if result.unreached > 0 => Self::NotReached,
             Verdict::Crashed | Verdict::Hung => Self::NotReached,
-            Verdict::Pass | Verdict::Note | Verdict::Warn | Verdict::Fail => Self::Passes,
+            Verdict::Pass | Verdict::Note | Verdict::Warn | Verdict::Fail | Verdict::Flaky => Self::Passes,
         }
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
         (of(Verdict::Fail), "failed (MUST)"),
         (of(Verdict::Crashed), "crashed"),
         (of(Verdict::Hung), "hung"),
+        (of(Verdict::Flaky), "flaky"),
         (of(Verdict::Warn), "warned (SHOULD)"),
         (of(Verdict::Note), "noted"),
         (results.iter().filter(|r| is_known(r)).count(), "known"),

@@ -120,7 +120,7 @@ impl<W: Write> Terminal<W> {
     /// Those of writing.
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
         // Strict or not, a broken SHOULD deserves to be read in full.
-        let bad = result.is_red(self.strict.max(Strictness::Should));
+        let bad = result.is_red(self.strict.max(Strictness::Should)) || result.verdict == Verdict::Flaky;
         if self.unjudged_before(result) {
             self.bar.inc(1);
             return Ok(());
@@ -143,6 +143,9 @@ impl<W: Write> Terminal<W> {
             let _ = write!(shown, "{style}{label:>15}{style:#}  {name}  {dim}{time}{dim:#}");
             if !result.findings.is_empty() {
                 let _ = write!(shown, ", {}", text::count(result.findings.len(), "finding"));
+            }
+            if let Some(attempts) = &result.attempts {
+                let _ = write!(shown, ", red in {} of {} attempts", attempts.red, attempts.played);
             }
             if let (Verdict::NotApplicable, Some(reason)) = (result.verdict, &result.reason) {
                 let _ = write!(shown, ", {}", text::clean(reason));

@@ -36,6 +36,7 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
         path: format!("scenarios/{scenario}.pmi"),
         unreached: 0,
         last_events: Vec::new(),
+        attempts: None,
     }
 }
 

@@ -44,6 +44,7 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
         path,
         unreached: 0,
         last_events: Vec::new(),
+        attempts: None,
     };
     let judge = session.recording.judge();
     judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must)

@@ -137,6 +137,8 @@ pub(super) enum Command {
     Report(Report),
     /// Show what changed between two runs, in what both have played; exit 1 if something did
     Compare(Compare),
+    /// Write pages that show many runs beside each other: which requirement which implementation keeps
+    Matrix(Matrix),
     /// Show whether a client and a server can talk to each other, by logs of each; exit 1 if a message is not understood
     Compatibility(Compatibility),
     /// Show which versions a server answers to each offer, or what a program or a library makes of each answer
@@ -564,6 +566,16 @@ pub(super) struct Compare {
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Args)]
+pub(super) struct Matrix {
+    /// Logs that `--report ndjson=FILE` wrote, in the order in which they are to stand; NAME=FILE says what the implementation is called
+    #[arg(required = true, value_name = "[NAME=]LOG")]
+    pub(super) logs: Vec<String>,
+    /// Where to: index.html, matrix.json, RESULTS.md, and a page and a badge for each run
+    #[arg(long, short, value_name = "DIR")]
+    pub(super) output: PathBuf,
 }
 
 #[derive(Args)]

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::report::{Comparison, Format, Run, read_log, render, write_compatibility};
+use crate::report::{Comparison, Entry, Format, Run, read_log, render, write_compatibility, write_matrix};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::again;
@@ -26,7 +26,7 @@ use pmi_runner::serve::{self, Caller, ServeOptions, WayIn};
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::{Suite, SuiteError};
 
-use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Report, Serve};
+use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
 
 /// Usage errors and mistakes in scenarios.
 const USAGE: u8 = 2;
@@ -59,6 +59,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Judge(again)) => judge_again(&again),
         Some(Command::Report(report)) => run_report(&report),
         Some(Command::Compare(compare)) => run_compare(&compare),
+        Some(Command::Matrix(args)) => run_matrix(&args),
         Some(Command::Compatibility(args)) => run_compatibility(&args),
         Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
@@ -229,6 +230,24 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     say(&String::from_utf8_lossy(&text))?;
     let bad = if compare.fail_on == "new" { comparison.is_worse() } else { !comparison.is_same() };
     Ok(u8::from(bad))
+}
+
+fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
+    let mut entries = Vec::new();
+    for log in &args.logs {
+        let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
+            Some((name, path)) => (Some(name.to_owned()), path),
+            None => (None, log.as_str()),
+        };
+        let run = read_run(Path::new(path), false)?;
+        let header = &run.header;
+        let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
+        entries.push(Entry { name, run });
+    }
+    let folder = args.output.display();
+    let written = write_matrix(&entries, &args.output).with_context(|| folder.to_string())?;
+    say(&format!("{} files written to {folder}: {}\n", written.len(), written[..3].join(", ")))?;
+    Ok(0)
 }
 
 fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {

@@ -358,6 +358,11 @@ struct Anchors {
     taken: HashSet<String>,
 }
 
+/// The place of a requirement in the page of a run.
+pub(super) fn requirement_place(id: &str) -> String {
+    Anchors::default().add("requirement", id)
+}
+
 impl Anchors {
     fn add(&mut self, what: &str, name: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-') { c } else { '-' };

@@ -95,7 +95,7 @@ fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
 }
 
 /// Foreign text, short enough for a table.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     escape(&text::clip(&text::clean(text), CELL))
 }
 

@@ -14,6 +14,7 @@ mod html;
 mod junit;
 mod log;
 mod markdown;
+mod matrix;
 mod page;
 mod sequence;
 mod standing;
@@ -40,6 +41,7 @@ pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use log::{LogWriter, read_log};
+pub(crate) use matrix::{Entry, write_matrix};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
 

@@ -7,8 +7,10 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use serde::Serialize;
 
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 6] = [
     ("run.html", include_str!("page/run.html")),
+    ("matrix.html", include_str!("page/matrix.html")),
+    ("badge.svg", include_str!("page/badge.svg")),
     ("chart.svg", include_str!("page/chart.svg")),
     ("style.css", include_str!("page/style.css")),
     ("filter.js", include_str!("page/filter.js")),

@@ -30,6 +30,18 @@ pub(super) enum Standing {
 }
 
 impl Standing {
+    /// All, the worst first.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Fails,
+        Self::Warns,
+        Self::Noted,
+        Self::Deviates,
+        Self::Passes,
+        Self::NotReached,
+        Self::NotJudged,
+        Self::NotOffered,
+    ];
+
     /// For people.
     pub(super) fn label(self) -> &'static str {
         match self {

@@ -1,0 +1,375 @@
+//! Many runs beside each other: which requirement which implementation keeps, as pages, JSON, Markdown and badges.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::html::{self, requirement_place};
+use super::standing::{Standing, Stands, standings};
+use super::{Run, markdown, page, tally, text};
+use pmi_judge::Side;
+use pmi_judge::own::OWN;
+use pmi_scenario::requirement::{Catalogue, Level};
+
+/// A run, and what it is called.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) run: Run,
+}
+
+/// The files that are written, besides a page and a badge for each run.
+const INDEX: &str = "index.html";
+const JSON: &str = "matrix.json";
+const MARKDOWN: &str = "RESULTS.md";
+const RUNS: &str = "runs";
+const BADGES: &str = "badges";
+
+#[derive(Serialize)]
+struct Matrix {
+    version: &'static str,
+    tables: Vec<Table>,
+    kinds: [Kind; 8],
+}
+
+#[derive(Serialize)]
+struct Kind {
+    kind: Standing,
+    what: &'static str,
+}
+
+/// The runs of one kind: their requirements can be compared.
+#[derive(Serialize)]
+struct Table {
+    title: String,
+    runs: Vec<Column>,
+    requirements: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Column {
+    name: String,
+    /// Without its ending, the name of its page and badge.
+    file: String,
+    version: String,
+    dialect: String,
+    suite: String,
+    /// What the run came to, in words.
+    meaning: String,
+    complete: bool,
+    /// Number of requirements by standing.
+    requirements: BTreeMap<Standing, usize>,
+    /// Number of scenarios by what they came to.
+    scenarios: Vec<(usize, &'static str)>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    level: String,
+    section: String,
+    text: String,
+    /// The worst of all, by which rows are filtered.
+    worst: Standing,
+    /// A cell for each run; `None` if it has played nothing of it.
+    cells: Vec<Option<Cell>>,
+}
+
+#[derive(Serialize)]
+struct Cell {
+    standing: Standing,
+    label: &'static str,
+    scenarios: usize,
+    reason: String,
+    /// Where the findings are told, if there are any.
+    link: String,
+}
+
+/// Writes the pages of these runs into a folder; returns what was written.
+///
+/// # Errors
+///
+/// The folder cannot be written.
+pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<String>> {
+    let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
+    for name in [RUNS, BADGES] {
+        fs::create_dir_all(folder.join(name))?;
+    }
+    let mut files = HashSet::new();
+    let names: Vec<String> = entries.iter().map(|entry| file_name(entry, &mut files)).collect();
+    let mut written = vec![INDEX.to_owned(), JSON.to_owned(), MARKDOWN.to_owned()];
+    for (entry, name) in entries.iter().zip(&names) {
+        let (own, badge) = (format!("{RUNS}/{name}.html"), format!("{BADGES}/{name}.svg"));
+        let mut text = Vec::new();
+        html::write(&entry.run, &mut text)?;
+        fs::write(folder.join(&own), text)?;
+        fs::write(folder.join(&badge), page::render("badge.svg", Badge::of(entry))?)?;
+        written.extend([own, badge]);
+    }
+    let matrix = Matrix {
+        version: env!("CARGO_PKG_VERSION"),
+        tables: tables(entries, &names, &suite.catalogue),
+        kinds: Standing::ALL.map(|kind| Kind { kind, what: kind.label() }),
+    };
+    let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::other)?;
+    fs::write(folder.join(JSON), text::safe_json(&json) + "\n")?;
+    fs::write(folder.join(MARKDOWN), in_markdown(&matrix))?;
+    fs::write(folder.join(INDEX), page::render("matrix.html", &matrix)?)?;
+    Ok(written)
+}
+
+/// A name of letters that need no escape, and that no other run has.
+fn file_name(entry: &Entry, taken: &mut HashSet<String>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let name: String =
+        format!("{}-{}", entry.name, entry.run.header.dialect).chars().take(80).map(plain).collect();
+    let base = name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    let mut name = base.trim_matches('.').to_owned();
+    let mut number = 2;
+    while !taken.insert(name.clone()) {
+        name = format!("{}-{number}", base.trim_matches('.'));
+        number += 1;
+    }
+    name
+}
+
+fn title(run: &Run) -> String {
+    let who = match run.header.under_test {
+        Some(Side::Server) => "Process managers",
+        Some(Side::Client) => "Programs",
+        Some(Side::Library) => "Libraries",
+        None => "Recordings",
+    };
+    format!("{who}, {}", text::clean(&run.header.dialect))
+}
+
+fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Table> {
+    let mut titles: Vec<String> = Vec::new();
+    for entry in entries {
+        let title = title(&entry.run);
+        if !titles.contains(&title) {
+            titles.push(title);
+        }
+    }
+    let of = |title: String| {
+        let these: Vec<(&Entry, &String)> =
+            entries.iter().zip(names).filter(|(entry, _)| self::title(&entry.run) == title).collect();
+        let standings: Vec<BTreeMap<&str, Stands<'_>>> =
+            these.iter().map(|(entry, _)| standings(&entry.run.results)).collect();
+        let column = |((entry, file), stands): (&(&Entry, &String), &BTreeMap<&str, Stands<'_>>)| {
+            let header = &entry.run.header;
+            let mut requirements = BTreeMap::new();
+            for one in stands.values() {
+                *requirements.entry(one.standing).or_default() += 1;
+            }
+            Column {
+                name: text::clean(&entry.name),
+                file: (*file).clone(),
+                version: text::clean(header.implementation_version.as_deref().unwrap_or_default()),
+                dialect: text::clean(&header.dialect),
+                suite: text::clean(&header.version),
+                meaning: tally::meaning(&entry.run),
+                complete: entry.run.unfinished() == 0,
+                requirements,
+                scenarios: tally::counts(&entry.run.results),
+            }
+        };
+        let runs: Vec<Column> = these.iter().zip(&standings).map(column).collect();
+        let all: BTreeSet<&str> = standings.iter().flat_map(|stands| stands.keys().copied()).collect();
+        let known = catalogue.iter().map(|r| r.id.as_str()).filter(|id| all.contains(id));
+        let others = all.iter().copied().filter(|id| catalogue.get(id).is_none());
+        let row = |id: &str| {
+            let requirement = catalogue.get(id);
+            let cell = |(stands, (_, file)): (&BTreeMap<&str, Stands<'_>>, &(&Entry, &String))| {
+                let one = stands.get(id)?;
+                let found = one.standing <= Standing::Deviates;
+                Some(Cell {
+                    standing: one.standing,
+                    label: one.standing.label(),
+                    scenarios: one.scenarios.len(),
+                    reason: text::clip(&text::clean(one.reason.unwrap_or_default()), 300),
+                    link: if found {
+                        format!("{RUNS}/{file}.html#{}", requirement_place(id))
+                    } else {
+                        String::new()
+                    },
+                })
+            };
+            let cells: Vec<Option<Cell>> = standings.iter().zip(&these).map(cell).collect();
+            let own = || OWN.iter().find(|(own, _)| *own == id).map(|(_, text)| (*text).to_owned());
+            Row {
+                id: text::clip(&text::clean(id), 200),
+                level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
+                section: requirement.map(|r| r.section.clone()).unwrap_or_default(),
+                text: requirement.map(|r| r.text.clone()).or_else(own).unwrap_or_default(),
+                worst: cells.iter().flatten().map(|c| c.standing).min().unwrap_or(Standing::NotOffered),
+                cells,
+            }
+        };
+        Table { title, runs, requirements: known.chain(others).map(row).collect() }
+    };
+    titles.into_iter().map(of).collect()
+}
+
+fn in_markdown(matrix: &Matrix) -> String {
+    let mut out = format!(
+        "# How implementations stand\n\n\
+         Made by `ci/results`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
+         its end and nothing contradicts it; what deviates is recorded in `golden/IMPLEMENTATION/deviations.toml`, with the reason.\n",
+        matrix.version
+    );
+    for table in &matrix.tables {
+        let heads = Standing::ALL.map(Standing::label).join(" | ");
+        let rule = "---:|".repeat(Standing::ALL.len());
+        let _ = writeln!(out, "\n## {}\n\n| | {heads} |\n|---|{rule}", markdown::cell(&table.title));
+        for run in &table.runs {
+            let _ = write!(out, "| {} |", markdown::cell(&run.name));
+            for standing in Standing::ALL {
+                let _ = write!(out, " {} |", run.requirements.get(&standing).copied().unwrap_or(0));
+            }
+            out.push('\n');
+        }
+        let must = Level::Must.to_string();
+        let broken: Vec<(&Row, Vec<String>)> = table
+            .requirements
+            .iter()
+            .filter_map(|row| {
+                let cells = table.runs.iter().zip(&row.cells);
+                let by = cells.filter_map(|(run, cell)| match cell.as_ref()?.standing {
+                    Standing::Fails => Some(format!("**{}**", markdown::cell(&run.name))),
+                    Standing::Warns | Standing::Deviates => Some(markdown::cell(&run.name)),
+                    _ => None,
+                });
+                let by: Vec<String> = by.collect();
+                (!by.is_empty()).then_some((row, by))
+            })
+            .collect();
+        if broken.is_empty() {
+            out.push_str("\nNothing that binds is broken.\n");
+            continue;
+        }
+        out.push_str("\n| Requirement | Level | Broken by (**bold**: and not recorded) |\n|---|---|---|\n");
+        for (row, by) in broken {
+            let level = if row.level.is_empty() { &must } else { &row.level };
+            // Whoever is not recorded has to be named.
+            let all =
+                by.len() == row.cells.len() && by.len() > 2 && !by.iter().any(|name| name.starts_with("**"));
+            let by = if all { vec![format!("all {}", by.len())] } else { by };
+            let _ = writeln!(out, "| {} | {level} | {} |", markdown::cell(&row.id), by.join(", "));
+        }
+    }
+    out
+}
+
+/// For a README: what a run came to, in three words.
+#[derive(Serialize)]
+struct Badge {
+    what: String,
+    says: String,
+    color: &'static str,
+    width: usize,
+    left: usize,
+}
+
+impl Badge {
+    fn of(entry: &Entry) -> Self {
+        let mut number: BTreeMap<Standing, usize> = BTreeMap::new();
+        for stands in standings(&entry.run.results).values() {
+            *number.entry(stands.standing).or_default() += 1;
+        }
+        let of = |standing| number.get(&standing).copied().unwrap_or(0);
+        let (says, color) = match (of(Standing::Fails), of(Standing::Deviates), of(Standing::Passes)) {
+            _ if entry.run.unfinished() > 0 => ("cut short".to_owned(), "#59606d"),
+            (0, 0, 0) => ("nothing judged".to_owned(), "#59606d"),
+            (0, 0, _) => ("conforms".to_owned(), "#1d6b34"),
+            (0, known, _) => (format!("{} as recorded", text::count(known, "deviation")), "#7a3e9d"),
+            (broken, ..) => (format!("{} broken", text::count(broken, "requirement")), "#b3201b"),
+        };
+        let what = text::clip(&text::clean(&entry.run.header.dialect), 30);
+        let wide = |text: &str| 7 * text.chars().count() + 12;
+        let left = wide(&what);
+        Self { width: left + wide(&says), left, what, says, color }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests;
+    use super::*;
+    use pmi_judge::Severity;
+    use pmi_judge::verdict::{ScenarioResult, Verdict};
+
+    fn result(scenario: &str, verdict: Verdict, requires: &str) -> ScenarioResult {
+        ScenarioResult { requires: vec![requires.to_owned()], ..tests::result(scenario, verdict) }
+    }
+
+    fn entry(name: &str, results: Vec<ScenarioResult>) -> Entry {
+        let mut run = tests::run();
+        run.header.selected = results.len();
+        run.header.implementation = Some(name.to_owned());
+        run.header.under_test = Some(Side::Server);
+        Entry { name: name.to_owned(), run: Run { results, ..run } }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let mut broken = result("get/value", Verdict::Fail, "rfc13.get.value");
+        broken.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
+        let mut known = broken.clone();
+        known.findings[0].deviation = Some("issue 12 <script>".to_owned());
+        let mut lacks = result("spawn/one", Verdict::NotApplicable, "rfc13.spawn.command");
+        lacks.reason = Some("it lacks spawn".to_owned());
+        let mut early = result("kvs/a", Verdict::Crashed, "rfc13.put.unique");
+        early.findings = vec![tests::judged("iut.no-crash", Severity::Fail, "lives", "died of signal 11")];
+        let passed = |name, id| result(name, Verdict::Pass, id);
+        vec![
+            entry("One | <b>1.0", vec![broken, lacks, early]),
+            entry(
+                "One | <b>1.0",
+                vec![known, passed("spawn/one", "rfc13.spawn.command"), passed("kvs/a", "rfc13.put.unique")],
+            ),
+        ]
+    }
+
+    #[test]
+    fn each_cell_says_how_it_stands_and_none_is_only_red() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let written = write_matrix(&entries(), folder.path()).unwrap();
+        for file in &written {
+            assert!(folder.path().join(file).is_file(), "{file}");
+        }
+        assert!(written.contains(&"runs/one-b-1.0-pmi-1.1-2.html".to_owned()), "{written:?}");
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        insta::assert_snapshot!("matrix_markdown", read(MARKDOWN));
+        let index = read(INDEX);
+        for words in [
+            "fails",
+            "deviates as recorded",
+            "not offered",
+            "not reached",
+            "passes",
+            "it lacks spawn",
+            "issue 12",
+        ] {
+            assert!(index.contains(words), "{words}");
+        }
+        assert!(!index.contains("issue 12 <script>") && !index.contains("<b>1.0"));
+        // Where something is red, there is a word and a way to what was found.
+        let id = "runs&#x2f;one-b-1.0-pmi-1.1.html#requirement:rfc13.get.value";
+        assert!(index.contains(id), "{index}");
+        assert!(read("runs/one-b-1.0-pmi-1.1.html").contains("id=\"requirement:rfc13.get.value\""));
+        let json: serde_json::Value = serde_json::from_str(&read(JSON)).unwrap();
+        let rows = json["tables"][0]["requirements"].as_array().unwrap();
+        let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["cells"].clone();
+        assert_eq!(row("rfc13.get.value")[0]["standing"], "fails");
+        assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
+        assert_eq!(row("rfc13.spawn.command")[0]["standing"], "not-offered");
+        assert_eq!(row("rfc13.put.unique")[0]["standing"], "not-reached");
+        assert!(row("iut.no-crash")[1].is_null());
+        assert!(read("badges/one-b-1.0-pmi-1.1.svg").contains("2 requirements broken"));
+        assert!(read("badges/one-b-1.0-pmi-1.1-2.svg").contains("1 deviation as recorded"));
+    }
+}

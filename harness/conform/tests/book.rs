@@ -1,7 +1,7 @@
 //! README and the book: their examples come to what they show, their commands exist, and their links lead somewhere.
 //!
 //! A fenced block that begins with `console` is a session: lines with `$ ` are run by a shell, one after the other in a folder that the page has to itself, and
-//! what follows is what they print. There, `...` stands for any lines and `[..]` for any text within one, and durations are all alike. `console peers` is run
+//! what follows is what they print. There, `...` stands for any lines and `[..]` for any text within one, and durations and numbers of events are all alike. `console peers` is run
 //! only where real implementations are (`PMI_CONFORM_PEERS`). A block with `file=NAME` is that file in the page's folder.
 
 use std::collections::BTreeSet;
@@ -98,6 +98,18 @@ fn timeless(text: &str) -> String {
     out + rest
 }
 
+/// A line without what differs from run to run: durations, the numbers of events in transcripts, and blanks at its end.
+fn comparable(line: &str) -> String {
+    let line = timeless(line.trim_end());
+    let event = line.trim_start_matches([' ', '>']);
+    let behind = event.trim_start_matches(|c: char| c.is_ascii_digit());
+    if behind.len() == event.len() || event.len() == line.len() || !behind.starts_with("  ") {
+        return line;
+    }
+    let mark = if line.trim_start().starts_with('>') { "> " } else { "  " };
+    format!("{mark}EVENT{behind}")
+}
+
 /// Whether a line is as shown, where `[..]` is any text.
 fn line_fits(shown: &str, line: &str) -> bool {
     match shown.split_once("[..]") {
@@ -109,10 +121,10 @@ fn line_fits(shown: &str, line: &str) -> bool {
 }
 
 /// Whether lines are as shown, where `...` is any lines.
-fn fits(shown: &[&str], lines: &[&str]) -> bool {
+fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,
-        (["...", shown @ ..], _) => (0..=lines.len()).any(|at| fits(shown, &lines[at..])),
+        ([any, shown @ ..], _) if any == "..." => (0..=lines.len()).any(|at| fits(shown, &lines[at..])),
         ([first, shown @ ..], [line, lines @ ..]) => line_fits(first, line) && fits(shown, lines),
         _ => false,
     }
@@ -146,10 +158,8 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
         .expect("there is a shell");
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
     for ((command, shown), said) in commands.iter().zip(output.split('\u{1e}')) {
-        let said = timeless(said);
-        let shown: Vec<String> = shown.iter().map(|line| timeless(line.trim_end())).collect();
-        let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
-        let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+        let shown: Vec<String> = shown.iter().map(|line| comparable(line)).collect();
+        let lines: Vec<String> = said.lines().map(comparable).collect();
         if !fits(&shown, &lines) {
             return Err(format!("$ {command}\nprints\n{said}\nand is shown with\n{}", shown.join("\n")));
         }

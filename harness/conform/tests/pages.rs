@@ -147,3 +147,22 @@ fn filters_are_kept_in_the_address() {
     assert!(dom.contains("id=\"finding:wrong-rfc13.get.value\""));
     assert!(items(&dom).iter().all(|(_, shown)| *shown));
 }
+
+#[test]
+#[ignore = "needs a browser: apt-get install chromium"]
+fn a_matrix_opens_and_is_filtered() {
+    let (folder, _) = page();
+    let log = conform(folder.path(), &["--memory", ".", "-q", "--report", "ndjson=run.ndjson"]);
+    assert_eq!(log.status, 1, "{}", log.whole());
+    let ran = conform(folder.path(), &["matrix", "One=run.ndjson", "run.ndjson", "-o", "pages"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let index = fs::read_to_string(folder.path().join("pages/index.html")).unwrap();
+    let (dom, requests) = opened(folder.path(), &index, "#show=passes");
+    assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
+    let items = items(&dom);
+    assert!(items.iter().all(|(kind, shown)| (kind == "passes") == *shown), "{items:?}");
+    assert!(items.iter().any(|(_, shown)| *shown) && items.iter().any(|(_, shown)| !shown), "{items:?}");
+    // The word that is red leads to what was found.
+    let link = dom.split("href=\"runs/").nth(2).unwrap().split('"').next().unwrap();
+    assert!(folder.path().join("pages/runs").join(link.split('#').next().unwrap()).is_file(), "{link}");
+}

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::block::{self, Piece, differences, place, who};
 use super::chart::{Chart, Drawing};
-use super::standing::{Standing, standings};
+use super::standing::{Standing, in_order, standings};
 use super::{Run, page, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes};
@@ -183,12 +183,11 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
     let scenario_anchors: HashMap<&str, String> =
         run.results.iter().map(|r| (r.scenario.as_str(), anchors.add("scenario", &r.scenario))).collect();
     let (groups, left_out, cause_anchors) = groups(run, catalogue, &mut anchors, &scenario_anchors);
-    let order: HashMap<&str, usize> = catalogue.iter().zip(0..).map(|(r, at)| (r.id.as_str(), at)).collect();
-    let mut standings: Vec<_> = standings(&run.results).into_iter().collect();
-    standings.sort_by_key(|(id, _)| order.get(id).copied().unwrap_or(usize::MAX));
+    let standings = standings(&run.results);
     let group_anchors: HashMap<&str, &str> =
         groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
-    let row = |(id, stands): &(&str, super::standing::Stands<'_>)| {
+    let row = |id: &str| {
+        let stands = &standings[id];
         let requirement = catalogue.get(id);
         let id = words(id);
         Row {
@@ -203,7 +202,8 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             id,
         }
     };
-    let requirements = standings.iter().take(ROWS).map(row).collect();
+    let requirements =
+        in_order(standings.keys().copied(), catalogue).into_iter().take(ROWS).map(row).collect();
     let scenario = |result: &ScenarioResult| {
         let mut ids = HashSet::new();
         let found = result.findings.iter().filter(|j| ids.insert(j.finding.requirement.as_str()));

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::html::{self, requirement_place};
-use super::standing::{Standing, Stands, standings};
+use super::standing::{Standing, Stands, in_order, standings};
 use super::{Run, markdown, page, tally, text};
 use pmi_judge::Side;
 use pmi_judge::own::OWN;
@@ -180,8 +180,6 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
         };
         let runs: Vec<Column> = these.iter().zip(&standings).map(column).collect();
         let all: BTreeSet<&str> = standings.iter().flat_map(|stands| stands.keys().copied()).collect();
-        let known = catalogue.iter().map(|r| r.id.as_str()).filter(|id| all.contains(id));
-        let others = all.iter().copied().filter(|id| catalogue.get(id).is_none());
         let row = |id: &str| {
             let requirement = catalogue.get(id);
             let cell = |(stands, (_, file)): (&BTreeMap<&str, Stands<'_>>, &(&Entry, &String))| {
@@ -210,7 +208,11 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
                 cells,
             }
         };
-        Table { title, runs, requirements: known.chain(others).map(row).collect() }
+        Table {
+            title,
+            runs,
+            requirements: in_order(all.into_iter(), catalogue).into_iter().map(row).collect(),
+        }
     };
     titles.into_iter().map(of).collect()
 }
@@ -259,7 +261,7 @@ fn in_markdown(matrix: &Matrix) -> String {
             let all =
                 by.len() == row.cells.len() && by.len() > 2 && !by.iter().any(|name| name.starts_with("**"));
             let by = if all { vec![format!("all {}", by.len())] } else { by };
-            let _ = writeln!(out, "| {} | {level} | {} |", markdown::cell(&row.id), by.join(", "));
+            let _ = writeln!(out, "| {} | {level} | {} |", markdown::cell(&row.id), by.join("; "));
         }
     }
     out

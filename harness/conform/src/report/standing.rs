@@ -1,11 +1,12 @@
 //! What a run says of each requirement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_scenario::requirement::Catalogue;
 
 /// How an implementation stands to a requirement. The worst comes first: what one scenario finds is not mended by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -76,6 +77,21 @@ impl Standing {
             Verdict::Pass | Verdict::Note | Verdict::Warn | Verdict::Fail | Verdict::Flaky => Self::Passes,
         }
     }
+}
+
+/// What the ids of requirements begin with, in the order of reports: what binds everybody comes first.
+const SETS: [&str; 6] = ["rfc13.", "pmi2.common.", "pmi2.", "pmi-port.", "hydra.", "mpich-1.2."];
+
+/// Ids in the order of reports: sets of requirements, and each as its specification has it. What is in no catalogue comes last.
+pub(super) fn in_order<'a>(ids: impl Iterator<Item = &'a str>, catalogue: &Catalogue) -> Vec<&'a str> {
+    let places: HashMap<&str, usize> = catalogue.iter().zip(0..).map(|(r, at)| (r.id.as_str(), at)).collect();
+    let set = |id: &str| SETS.iter().position(|set| id.starts_with(set)).unwrap_or(SETS.len());
+    let mut ids: Vec<&str> = ids.collect();
+    ids.sort_by_key(|id| {
+        let place = places.get(id).copied();
+        (place.is_none(), set(id), place, *id)
+    });
+    ids
 }
 
 /// A requirement with what a run says of it.

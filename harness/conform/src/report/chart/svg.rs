@@ -9,10 +9,12 @@ use super::{Chart, Row, Shape};
 const ROW: usize = 18;
 /// Above the first row, for the names of the lanes.
 const HEAD: usize = 24;
-/// Of a lane, where there are few.
-const LANE: usize = 72;
-/// Of all lanes, where there are many.
-const LANES: usize = 560;
+/// Width of a lane, where there are few.
+const LANE: usize = 64;
+/// Of one in which there is room for a number only.
+const NARROW: usize = 28;
+/// Of all lanes, where there are more.
+const LANES: usize = 400;
 /// Of a character of the words beside the lanes, about.
 const CHARACTER: usize = 7;
 /// Bytes of a message that can be unfolded.
@@ -82,7 +84,11 @@ struct Raw {
 impl Drawing {
     /// Lays a chart out.
     pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
-        let lane = LANE.min(LANES / chart.lanes.len().max(1));
+        let lane = LANE.min(LANES / chart.lanes.len().max(1)).max(NARROW);
+        let named = |name: &String| match name.strip_prefix("rank ") {
+            Some(number) if lane < LANE => number.to_owned(),
+            _ => name.clone(),
+        };
         let numbers = 5 * CHARACTER;
         let x = |at: usize| numbers + lane / 2 + at * lane;
         let words = numbers + chart.lanes.len() * lane + CHARACTER;
@@ -122,7 +128,7 @@ impl Drawing {
         Self {
             width: words + longest.unwrap_or(0) * CHARACTER,
             height: HEAD + chart.rows.len() * ROW + ROW / 2,
-            lanes: (0..).zip(&chart.lanes).map(|(at, name)| Lane { x: x(at), name: name.clone() }).collect(),
+            lanes: (0..).zip(&chart.lanes).map(|(at, name)| Lane { x: x(at), name: named(name) }).collect(),
             waits,
             rows,
             title: format!(

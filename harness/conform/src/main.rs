@@ -10,6 +10,9 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
         return ExitCode::from(pmi_runner::agent::rank::main(argv));
     }
+    if argv.first().is_some_and(pmi_runner::agent::mpiexec::is_agent) {
+        return ExitCode::from(pmi_runner::agent::mpiexec::main(&argv));
+    }
     if argv.first().is_some_and(pmi_runner::record::tap::is_tap) {
         return ExitCode::from(pmi_runner::record::tap::main(argv));
     }

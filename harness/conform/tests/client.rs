@@ -310,3 +310,75 @@ fn a_run_that_is_interrupted_before_it_begins_ends() {
     // Nothing is heard of a program that is ended before it speaks.
     assert_eq!(offered(&program, Limits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
+
+/// A program that is started without a process manager and starts one, with or without a mistake.
+const ALONE: &str = r#"
+import os, socket, subprocess, sys
+how = sys.argv[1]
+def manager(words):
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = str(listener.getsockname()[1])
+    subprocess.Popen(["mpiexec", "-pmi_args", port, "default_interface", "default_key"] + words)
+    stream, _ = listener.accept()
+    return stream, stream.makefile()
+if how == "never":
+    sys.exit(0)
+if how == "short":
+    subprocess.run(["mpiexec", "-pmi_args", "1", "default_interface"])
+stream, lines = manager([str(os.getpid())])
+def ask(request):
+    stream.sendall((request + "\n").encode())
+    return lines.readline()
+if "authtype=none" not in lines.readline():
+    sys.exit(1)
+told = ask("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=%s authtype=none" % ("maybe" if how == "unclear" else "yes"))
+if "versionok=yes" not in told or "kvsname=" not in told:
+    sys.exit(1)
+if how == "twice":
+    manager([str(os.getpid())])
+ask("cmd=init pmi_version=1 pmi_subversion=1")
+name = ask("cmd=get_my_kvsname").split("kvsname=")[1]
+if told.split("kvsname=")[1] != name:
+    sys.exit(1)
+ask("cmd=barrier_in")
+ask("cmd=finalize")
+"#;
+
+#[rstest]
+#[case::good("good", None)]
+#[case::unclear("unclear", Some("singleton.client.answers"))]
+#[case::short("short", Some("singleton.client.arguments"))]
+#[case::twice("twice", Some("singleton.client.once"))]
+fn a_program_without_a_process_manager_starts_one(#[case] how: &str, #[case] breaks: Option<&str>) {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("alone.py");
+    std::fs::write(&program, ALONE).unwrap();
+    let command = format!("python3 {} {how}", program.display());
+    let found = judge(&command, "5", &["--connection", "singleton", "--filter", "client/singleton"]);
+    let cited: BTreeSet<&str> =
+        found.scenarios.values().flat_map(|(_, ids)| ids).map(String::as_str).collect();
+    let ours = found.scenarios.keys().filter(|name| name.starts_with("client/singleton")).count();
+    assert_eq!(ours, 5, "{}", found.ran.whole());
+    match breaks {
+        None => {
+            assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
+            assert!(found.scenarios["client/singleton"].0 == "pass", "{}", found.ran.whole());
+        }
+        Some(id) => {
+            assert_eq!(found.ran.status, 1, "{}", found.ran.whole());
+            assert!(cited.contains(id), "{cited:?} {}", found.ran.whole());
+        }
+    }
+}
+
+/// What never asks for a process manager is given none, and nothing is said about it.
+#[test]
+fn a_program_that_needs_no_process_manager_starts_none() {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("alone.py");
+    std::fs::write(&program, ALONE).unwrap();
+    let command = format!("python3 {} never", program.display());
+    let found = judge(&command, "5", &["--connection", "singleton", "--filter", "=client/singleton"]);
+    assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
+    assert!(!found.ran.out.contains("started a process manager"), "{}", found.ran.whole());
+}

@@ -112,6 +112,13 @@ pub enum What {
         /// What it was answered.
         told: Bytes,
     },
+    /// A process has started a process manager for itself.
+    ManagerStarted {
+        /// Which.
+        proc: Proc,
+        /// The arguments that it gave, without the program.
+        args: Vec<Bytes>,
+    },
     /// A process that nobody has started by a process manager has asked for one, and this was said on the connection that was
     /// made to it, before anything else.
     Singinit {

@@ -165,6 +165,7 @@ impl ProgramState {
                     (Some(p), _) => self.process(p).duties.push((event.line, (**expectation).clone())),
                 }
             }
+            What::ManagerStarted { .. } => self.spoke = true,
             What::Reached { proc } => self.process(*proc).reached += 1,
             What::ToServer { proc, bytes } => {
                 self.spoke = true;

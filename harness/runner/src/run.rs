@@ -450,6 +450,12 @@ fn play_scenario(
             let mut party = MemoryParty::launch(config, scenario.ranks);
             play(scenario, &fragment, Vec::new(), &mut party, options.limits, sink)
         }
+        Target::Client(program)
+            if program.way_in() == WayIn::Singleton && is_not_for_one(suite, scenario) =>
+        {
+            let why = "it is about several processes, or their environment, and the program is started alone (--connection singleton)";
+            return Err((Verdict::NotApplicable, why.to_owned()));
+        }
         Target::Client(program) => {
             program::play(program, scenario, &fragment, options.limits, interrupted, sink)
         }
@@ -469,6 +475,13 @@ fn play_scenario(
         }
     };
     Ok((outcome, start.elapsed()))
+}
+
+/// Whether a scenario for programs cannot be played with one that is started without a process manager.
+fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
+    let sets = |step: &Step| matches!(step.action, Action::Process(ProcessAction::Env(..)));
+    let several = scenario.serving.sized && scenario.ranks > 1 || scenario.nodes > 1;
+    several || suite.steps(&scenario.body).any(sets)
 }
 
 /// How the reference server is set up for a scenario.
@@ -491,7 +504,8 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let (upstream, way_in) = match target {
         Target::Processes(implementation, _) => (implementation.has_upstream(), implementation.way_in),
-        Target::Memory(_) | Target::Library(..) | Target::Client(_) => (false, WayIn::Fd),
+        Target::Client(program) => (false, program.way_in()),
+        Target::Memory(_) | Target::Library(..) => (false, WayIn::Fd),
     };
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {

@@ -55,7 +55,16 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     }
     let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
-    let client = client.transpose().context("--client")?;
+    let mut client = client.transpose().context("--client")?;
+    if let Some(program) = &mut client {
+        match &args.connection[..] {
+            "port" => anyhow::bail!(
+                "--connection port is for --server; a program is started with PMI_FD, or alone (singleton)"
+            ),
+            "singleton" => program.start_alone(std::env::current_exe()?),
+            _ => {}
+        }
+    }
     let selected = select(&suite, args, &dialects(args, named.as_ref(), client.as_ref()))?;
     if args.list {
         let list: String =

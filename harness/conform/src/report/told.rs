@@ -86,6 +86,10 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
             let (said, answer) = (text::bytes(&said.0, limit), text::bytes(&answer.0, limit));
             told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered {answer}"))
         }
+        What::ManagerStarted { proc, args } => {
+            let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit)).collect();
+            told(Some(proc), Way::Stays, format!("started a process manager: mpiexec {}", args.join(" ")))
+        }
         What::Singinit { proc, asked, said, told: answer } => {
             let [asked, said, answer] = [asked, said, answer].map(|b| text::bytes(&b.0, limit));
             told(

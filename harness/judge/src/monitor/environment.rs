@@ -1,10 +1,11 @@
 //! What a process finds when it starts.
 
 use super::state::{Monitor, Singinit};
+use crate::event::Bytes;
 use crate::seen::show;
 use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, address};
-use pmi_wire::singleton::{Info, check_answer, check_asks};
+use pmi_wire::singleton::{Caller, Info, OPTION, check_answer, check_asks};
 
 impl Monitor {
     pub(super) fn child_started(&mut self, p: Proc) {
@@ -48,6 +49,20 @@ impl Monitor {
         }
     }
 
+    /// A process has started a process manager for itself.
+    pub(super) fn manager_started(&mut self, p: Proc, args: &[Bytes]) {
+        let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(&arg.0)).collect();
+        let said = || format!("mpiexec {}", words.join(" "));
+        let behind = words.iter().position(|word| word == OPTION).map_or(words.len(), |at| at + 1);
+        if Caller::parse(&words[behind..]).is_none() {
+            let expected = format!("{OPTION} and a port, an interface, a key and a process id");
+            self.client_misuse(p, "singleton.client.arguments", expected, said());
+        }
+        if std::mem::replace(&mut self.rank(p).has_manager, true) {
+            self.client_misuse(p, "singleton.client.once", "one process manager", said());
+        }
+    }
+
     /// What was said to a process that has asked for a process manager itself.
     pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], told: &[u8]) {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
@@ -86,6 +101,11 @@ impl Monitor {
                     "three more connections, for standard input, output and error, where stdio=yes";
                 self.server_error(p, "singleton.streams", expected, why);
             }
+            return;
+        }
+        let told = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
+        if bad_fd.is_none() && told.iter().all(|name| env(name).is_none()) {
+            // Nobody was to tell it anything: it is for the process to ask.
             return;
         }
         if env("PMI_FD").is_none()

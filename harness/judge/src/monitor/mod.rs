@@ -45,6 +45,7 @@ impl Monitor {
                 self.environment(*proc, get, bad_fd.as_deref());
             }
             What::Greeted { proc, told, .. } => self.greeted(*proc, &told.0),
+            What::ManagerStarted { proc, args } => self.manager_started(*proc, args),
             What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
             What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),

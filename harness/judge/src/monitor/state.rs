@@ -88,6 +88,8 @@ pub(super) struct Rank {
     pub(super) spawn: Option<SpawnCollector>,
     /// The requests that have no answer yet, the oldest first.
     pub(super) pending: VecDeque<Pending>,
+    /// It has started a process manager.
+    pub(super) has_manager: bool,
     /// It has asked for a process manager itself.
     pub(super) singinit: Option<Singinit>,
     /// Its environment has been looked at.
@@ -141,6 +143,7 @@ impl Default for Rank {
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
             pending: VecDeque::new(),
+            has_manager: false,
             singinit: None,
             started: false,
             joined: false,

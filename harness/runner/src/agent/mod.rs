@@ -2,6 +2,7 @@
 //!
 //! - [`rank`] is what a process manager under test starts as a rank,
 //! - [`library`] loads a library under test and calls it,
+//! - [`mpiexec`] is what a program under test starts that needs a process manager and has none,
 //! - `protocol` is what they and the runner say to each other, `channel` how,
 //! - `reception` is where they find the runner.
 //!
@@ -10,6 +11,7 @@
 
 pub(crate) mod channel;
 pub mod library;
+pub mod mpiexec;
 mod port;
 pub(crate) mod protocol;
 pub mod rank;

@@ -20,6 +20,11 @@ pub(crate) enum Hello {
         /// Its process id.
         pid: i32,
     },
+    /// Of what a process has started for its process manager. The connection to that process comes with it, if there is one.
+    Manager {
+        /// Its arguments without the program.
+        args: Vec<Bytes>,
+    },
     /// Of what stands where the launcher of a proxy would.
     Upstream {
         /// Its process id.

@@ -10,8 +10,12 @@ use std::os::fd::OwnedFd;
 
 use pmi_wire::port::LONGEST;
 
+use crate::agent::channel::Channel;
+use crate::agent::protocol::Hello;
+use crate::agent::reception::Reception;
 use crate::process::connection::{Connection, Received};
 use crate::process::reactor::{Key, Reactor, Wanted};
+use pmi_judge::event::Bytes;
 
 /// Most connections on which nothing has been said yet; beyond that, the oldest is closed.
 const WAITING: usize = 1024;
@@ -25,9 +29,13 @@ struct Guest {
 }
 
 /// The socket that listens, and who has come in by it.
+#[derive(Default)]
 pub(super) struct Door {
     /// None where it is we who connect.
     listener: Option<TcpListener>,
+    /// Where those report that a process has started for its process manager, and those that have.
+    reception: Option<Reception>,
+    managers: Vec<Channel>,
     guests: Vec<Guest>,
     next: u64,
 }
@@ -46,7 +54,7 @@ impl Door {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         reactor.add(&listener, source, Wanted::Read)?;
-        Ok(Self { listener: Some(listener), guests: Vec::new(), next: 0 })
+        Ok(Self { listener: Some(listener), ..Self::default() })
     }
 
     /// Connects to a process on this machine that has asked for us, and says `welcome`.
@@ -56,10 +64,35 @@ impl Door {
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
     ) -> io::Result<Self> {
-        let mut door = Self { listener: None, guests: Vec::new(), next: 0 };
+        let mut door = Self::default();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        door.admit(stream, welcome, reactor, source)?;
+        door.take_in(stream.into(), welcome, reactor, source)?;
         Ok(door)
+    }
+
+    /// Hears of those that a process has started for its process manager.
+    pub(super) fn at_reception<S: Copy>(
+        reception: Reception,
+        reactor: &mut Reactor<S>,
+        source: S,
+    ) -> io::Result<Self> {
+        reception.watch(reactor, source)?;
+        Ok(Self { reception: Some(reception), ..Self::default() })
+    }
+
+    /// Hears what has come to the reception: what it was started with, and its connection to the process if it has one.
+    pub(super) fn hear_manager<S: Copy>(
+        &mut self,
+        id: u64,
+        reactor: &mut Reactor<S>,
+    ) -> Option<(Vec<Bytes>, Option<OwnedFd>)> {
+        let (hello, mut control) = self.reception.as_mut()?.greet(id, reactor)?;
+        let Hello::Manager { args } = hello else { return None };
+        let connection = control.take_descriptor();
+        if self.managers.len() < WAITING {
+            self.managers.push(control);
+        }
+        Some((args, connection))
     }
 
     /// Whether nobody is left who may still say who it is.
@@ -68,13 +101,14 @@ impl Door {
     }
 
     /// Takes in a connection, on which `welcome` is said.
-    fn admit<S: Copy>(
+    pub(super) fn take_in<S: Copy>(
         &mut self,
-        stream: TcpStream,
+        stream: OwnedFd,
         welcome: Vec<u8>,
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
     ) -> io::Result<()> {
+        let stream = TcpStream::from(stream);
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = Connection::new(OwnedFd::from(stream));
@@ -92,11 +126,19 @@ impl Door {
         self.listener.as_ref()?.local_addr().ok()
     }
 
-    /// Lets in who has come.
-    pub(super) fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
+    /// Lets in who has come: as `source` by the port, as `newcomer` to the reception.
+    pub(super) fn accept<S: Copy>(
+        &mut self,
+        reactor: &mut Reactor<S>,
+        source: impl Fn(u64) -> S,
+        newcomer: impl Fn(u64) -> S,
+    ) {
+        if let Some(reception) = &mut self.reception {
+            reception.accept(reactor, newcomer);
+        }
         // Who has hung up before is an error of its own, and no reason to stop.
         while let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) {
-            if self.admit(stream, Vec::new(), reactor, &source).is_err() {
+            if self.take_in(stream.into(), Vec::new(), reactor, &source).is_err() {
                 continue;
             }
             if self.guests.len() > WAITING {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use pmi_judge::event::Bytes;
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::{Proc, WayIn};
 
@@ -45,6 +46,8 @@ pub(crate) trait Host {
     fn way_in(&self) -> WayIn;
     /// What is said first to a process that has asked for us.
     fn welcome(&mut self) -> Vec<u8>;
+    /// A process has started something for its process manager, with these arguments.
+    fn asked_for(&mut self, _args: Vec<Bytes>) {}
     /// Whose connection this is by what was said on it first, and what is answered; `None` where it is nobody's.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 

@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use super::door::{Door, FirstLine};
 use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
+use crate::agent::reception::Reception;
 use crate::process::child::{Child, spawn};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::context;
@@ -35,6 +36,8 @@ enum Source {
     Door,
     /// One of them, who has not said who it is.
     Guest(u64),
+    /// What a process may have started for its process manager, and has not said so.
+    Manager(u64),
     Connection(usize),
     Process(usize),
     /// Captured output, `true` for standard error.
@@ -164,6 +167,17 @@ impl<H: Host> Job<H> {
         }
     }
 
+    /// The same as [`run`](Self::run), where its processes may start something for their process manager that reports here.
+    pub(crate) fn hearing(mut self, reception: Option<Reception>, ranks: u32) -> (io::Result<i32>, H) {
+        if let Some(reception) = reception {
+            match Door::at_reception(reception, &mut self.reactor, Source::Door) {
+                Ok(door) => self.door = Some(door),
+                Err(error) => return (Err(error), self.host),
+            }
+        }
+        self.run(ranks)
+    }
+
     /// Starts so many processes and serves until all have ended; the exit status of the job, and the host.
     pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
         let done = self.begin(ranks).and_then(|()| self.serve());
@@ -234,12 +248,15 @@ impl<H: Host> Job<H> {
                 match source {
                     Source::Signals => self.signalled(),
                     Source::Door => {
-                        self.door.iter_mut().for_each(|d| d.accept(&mut self.reactor, Source::Guest));
+                        self.door
+                            .iter_mut()
+                            .for_each(|d| d.accept(&mut self.reactor, Source::Guest, Source::Manager));
                     }
                     Source::Guest(number) => {
                         self.hear_guest(number)?;
                         self.miss_caller()?;
                     }
+                    Source::Manager(number) => self.hear_manager(number)?,
                     Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
                     Source::Process(index) => self.ended(index, &mut buffer)?,
                     Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
@@ -314,6 +331,15 @@ impl<H: Host> Job<H> {
             true => self.launcher.start_unconnected(|| command.spawn()),
             false => self.launcher.start(command),
         }
+    }
+
+    /// Hears of what a process has started for its process manager, and speaks first to that process.
+    fn hear_manager(&mut self, number: u64) -> io::Result<()> {
+        let heard = self.door.as_mut().and_then(|door| door.hear_manager(number, &mut self.reactor));
+        let Some((args, connection)) = heard else { return Ok(()) };
+        self.host.asked_for(args);
+        let (Some(connection), Some(door)) = (connection, &mut self.door) else { return Ok(()) };
+        door.take_in(connection, self.host.welcome(), &mut self.reactor, Source::Guest)
     }
 
     /// A caller that has hung up, or has said what makes no sense, is as one that has ended.

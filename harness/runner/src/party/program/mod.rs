@@ -19,9 +19,11 @@ use pmi_judge::expectation::{Expectation, Pattern};
 use pmi_reference::Config;
 use pmi_scenario::ast::{Template, WriteMode};
 use pmi_scenario::scope::{ScenarioError, Scope};
-use pmi_wire::Proc;
+use pmi_wire::{Proc, WayIn};
 
 use super::Limits;
+use crate::agent::mpiexec;
+use crate::agent::reception::Reception;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::Program as Executable;
@@ -36,6 +38,8 @@ pub struct Program {
     command: Vec<OsString>,
     /// Number of processes where a scenario does not say how many.
     pub(crate) ranks: u32,
+    /// Our own program, as which it finds `mpiexec`, where it is started without a process manager.
+    manager: Option<PathBuf>,
     /// Whether somebody asks what is left of it, which takes time to tell.
     finds_left: bool,
     /// What plain runs came to, by number of processes.
@@ -147,6 +151,7 @@ impl Program {
             label: command.to_owned(),
             command: words,
             ranks,
+            manager: None,
             finds_left: false,
             plain: Mutex::default(),
         })
@@ -155,6 +160,29 @@ impl Program {
     /// Has every run tell which processes it has left: [`What::LeftBehind`].
     pub fn find_left(&mut self) {
         self.finds_left = true;
+    }
+
+    /// Has it started without a process manager, for which it finds this program of ours under the name `mpiexec`. It is one process
+    /// then.
+    pub fn start_alone(&mut self, ours: PathBuf) {
+        self.manager = Some(ours);
+        self.ranks = 1;
+    }
+
+    /// How its processes come to their connections.
+    pub(crate) fn way_in(&self) -> WayIn {
+        if self.manager.is_some() { WayIn::Singleton } else { WayIn::Fd }
+    }
+
+    /// A place where what it starts under the name `mpiexec` reports, and the `PATH` by which it finds that.
+    fn reception(&self) -> io::Result<Option<(Reception, OsString)>> {
+        let Some(ours) = &self.manager else { return Ok(None) };
+        let reception = Reception::open()?;
+        let file = reception.make_agent(ours, mpiexec::NAME, 0)?;
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        let folders = file.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&rest));
+        let path = std::env::join_paths(folders).map_err(io::Error::other)?;
+        Ok(Some((reception, path)))
     }
 
     /// The file that is executed, if it is there.
@@ -183,11 +211,17 @@ impl Program {
         let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         record(0, What::Launched { command, ranks, nodes: serving.config().nodes });
-        let stage = Stage::new(serving, record, limits, interrupted, mark.clone());
-        let job = Job::new(stage, self.command.clone(), Manner::Captured);
-        let (done, mut stage) = match job {
-            Ok(job) => job.run(ranks),
-            Err((error, stage)) => (Err(error), stage),
+        let mut stage = Stage::new(serving, record, limits, interrupted, mark.clone(), self.way_in());
+        let (done, mut stage) = match self.reception() {
+            Err(error) => (Err(error), stage),
+            Ok(alone) => {
+                let (reception, path) = alone.unzip();
+                stage.path = path;
+                match Job::new(stage, self.command.clone(), Manner::Captured) {
+                    Ok(job) => job.hearing(reception, ranks),
+                    Err((error, stage)) => (Err(error), stage),
+                }
+            }
         };
         if self.finds_left && done.is_ok() {
             // What we have ended had no time to end what it had started.

@@ -2,11 +2,12 @@
 //! what the scenario says instead of what the server would.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pmi_reference::{Action, GroupId, GroupSpec, Server};
+use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
 use pmi_wire::{
     Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits, WayIn, frame_header,
 };
@@ -38,9 +39,16 @@ const WHOLE: u32 = 24;
 /// Most events of a job: who goes on after so many is asking in circles.
 const EVENTS: usize = 100_000;
 
+/// The one process that can ask for a process manager.
+const ONE: Proc = Proc { group: 0, rank: 0 };
+
 /// See the module's documentation.
 pub(super) struct Stage<'a> {
     server: Server,
+    /// What `PATH` is to be, where a program is to find our `mpiexec`.
+    pub(super) path: Option<OsString>,
+    /// What was said first to a process that has started an `mpiexec`, until it has answered.
+    asked: Option<Vec<u8>>,
     serving: &'a dyn Serving,
     record: Record<'a>,
     /// Line of the scenario that is being played.
@@ -76,10 +84,13 @@ impl<'a> Stage<'a> {
         limits: Limits,
         interrupted: &'a AtomicBool,
         mark: String,
+        way_in: WayIn,
     ) -> Self {
         let now = Instant::now();
         Self {
-            server: Server::new(serving.config().clone()),
+            server: Server::new(Config { way_in, ..serving.config().clone() }),
+            path: None,
+            asked: None,
             serving,
             record,
             line: 0,
@@ -372,11 +383,22 @@ impl Host for Stage<'_> {
     }
 
     fn welcome(&mut self) -> Vec<u8> {
-        self.server.welcome()
+        let asked = self.server.welcome();
+        self.asked = Some(asked.clone());
+        asked
+    }
+
+    fn asked_for(&mut self, args: Vec<Bytes>) {
+        self.happened();
+        self.record(What::ManagerStarted { proc: ONE, args });
     }
 
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
-        self.server.admit(line)
+        self.happened();
+        let admitted = self.server.admit(line);
+        let told = admitted.as_ref().map_or_else(Vec::new, |(_, told)| told.clone());
+        self.told_by_singinit([line, b"\n"].concat(), told);
+        admitted
     }
 
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)> {
@@ -392,6 +414,8 @@ impl Host for Stage<'_> {
             actor.env.clone_from(&env);
         }
         env.insert(tree::MARK.to_owned(), self.mark.clone());
+        let path = self.path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        env.extend(path.map(|path| ("PATH".to_owned(), path)));
         env.into_iter().collect()
     }
 
@@ -482,6 +506,7 @@ impl Host for Stage<'_> {
 
     fn ended(&mut self, p: Proc, exit: Exit) {
         self.happened();
+        self.told_by_singinit(Vec::new(), Vec::new());
         self.record(What::Exited { proc: p, exit });
         for stderr in [false, true] {
             let rest = self.actors.get_mut(&p).and_then(|a| a.lines[usize::from(stderr)].finish());
@@ -565,6 +590,14 @@ impl Host for Stage<'_> {
 }
 
 impl Stage<'_> {
+    /// Tells what came of singleton init, if it has begun and not been told.
+    fn told_by_singinit(&mut self, said: Vec<u8>, told: Vec<u8>) {
+        if let Some(asked) = self.asked.take() {
+            let (asked, said, told) = (Bytes(asked), Bytes(said), Bytes(told));
+            self.record(What::Singinit { proc: ONE, asked, said, told });
+        }
+    }
+
     /// A process wrote a line. The C library calls abort() where it finds broken memory, which must not be taken for a program
     /// that ends itself.
     fn told(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::{catalogue_pages, read_log};
+use crate::report::{
+    catalogue_pages, {Keep, read_log},
+};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
@@ -261,7 +263,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     for path in &args.log {
         let name = path.display().to_string();
         let file = std::fs::File::open(path).context(name.clone())?;
-        results.extend(read_log(&name, io::BufReader::new(file), false)?.results);
+        results.extend(read_log(&name, io::BufReader::new(file), Keep::Nothing)?.results);
     }
     if args.log.is_empty() {
         let options = Options::uncounted(Limits::default());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
+use crate::report::{Format, Keep, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
@@ -156,8 +156,17 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     let status = end.exit_code as u8;
-    observer
-        .finish(Run { header, results, events: Default::default(), cut: Vec::new(), end: Some(end) }, args)?;
+    observer.finish(
+        Run {
+            header,
+            results,
+            events: Default::default(),
+            left_out: Default::default(),
+            cut: Vec::new(),
+            end: Some(end),
+        },
+        args,
+    )?;
     torn_down.map(|()| status)
 }
 
@@ -227,7 +236,8 @@ fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<V
         .collect();
     if let Some(path) = &args.rerun_failed {
         let name = path.display().to_string();
-        let log = read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), false)?;
+        let log =
+            read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), Keep::Nothing)?;
         let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
         selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
     }

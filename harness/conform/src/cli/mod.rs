@@ -13,7 +13,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::report::{Comparison, Entry, Format, Run, read_log, render, write_compatibility, write_matrix};
+use crate::report::{
+    Comparison, Entry, Format, Keep, Run, read_log, render, write_compatibility, write_matrix,
+};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::again;
@@ -181,15 +183,15 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     }
 }
 
-fn read_run(path: &Path, keep_events: bool) -> anyhow::Result<Run> {
+fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    Ok(read_log(&name, io::BufReader::new(file), keep_events)?)
+    Ok(read_log(&name, io::BufReader::new(file), keep)?)
 }
 
 /// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
 fn judge_again(args: &Again) -> anyhow::Result<u8> {
-    let Run { mut header, results, mut events, cut, .. } = read_run(&args.log, true)?;
+    let Run { mut header, results, mut events, left_out, cut, .. } = read_run(&args.log, Keep::All)?;
     header.strict = args.strict.unwrap_or(header.strict);
     let suite = suite_against(&args.against)?;
     let mut deviations = match &args.deviations {
@@ -211,7 +213,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     };
     let end = result::of_run(&suite, &judged, &deviations, ran);
     let status = end.exit_code as u8;
-    let run = Run { header, results: judged, events, cut, end: Some(end) };
+    let run = Run { header, results: judged, events, left_out, cut, end: Some(end) };
     let mut text = Vec::new();
     render(&run, args.format, &mut text)?;
     say(&String::from_utf8_lossy(&text))?;
@@ -219,7 +221,8 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
 }
 
 fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
-    let comparison = Comparison::of(&read_run(&compare.before, false)?, &read_run(&compare.after, false)?);
+    let comparison =
+        Comparison::of(&read_run(&compare.before, Keep::Nothing)?, &read_run(&compare.after, Keep::Nothing)?);
     let mut text = Vec::new();
     if compare.json {
         serde_json::to_writer_pretty(&mut text, &comparison)?;
@@ -239,7 +242,7 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
             Some((name, path)) => (Some(name.to_owned()), path),
             None => (None, log.as_str()),
         };
-        let run = read_run(Path::new(path), false)?;
+        let run = read_run(Path::new(path), Keep::Nothing)?;
         let header = &run.header;
         let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
         entries.push(Entry { name, run });
@@ -254,7 +257,7 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
     let observed = |logs: &[PathBuf]| -> anyhow::Result<Observations> {
         let mut observations = Observations::default();
         for log in logs {
-            read_run(log, true)?.events.values().for_each(|events| observations.read(events));
+            read_run(log, Keep::All)?.events.values().for_each(|events| observations.read(events));
         }
         Ok(observations)
     };
@@ -275,8 +278,12 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
 }
 
 fn run_report(report: &Report) -> anyhow::Result<u8> {
-    let keeps_events = matches!(report.format, Format::Ndjson | Format::Sequence);
-    let mut run = read_run(&report.log, keeps_events)?;
+    let keep = match report.format {
+        Format::Ndjson => Keep::All,
+        Format::Sequence => Keep::Edges,
+        _ => Keep::Nothing,
+    };
+    let mut run = read_run(&report.log, keep)?;
     if !report.filter.is_empty() {
         anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
         run.results.retain(|r| report.filter.iter().any(|f| judge::fits(f, &r.scenario)));

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 
 use super::{Run, text};
+use pmi_judge::event::Event;
 use pmi_judge::verdict::{LOG_FORMAT, LogLine};
 
 /// Writes a log as things happen.
@@ -79,13 +80,39 @@ pub(crate) enum LogError {
     },
 }
 
+/// Which events of a log are kept when it is read: they are most of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// Of each scenario the first and the last, as many as anybody looks at.
+    Edges,
+}
+
+/// The first of a scenario that [`Keep::Edges`] keeps.
+const FIRST: usize = 1000;
+/// The last, at least.
+const LAST: usize = 4000;
+
+impl Keep {
+    /// Leaves out of a scenario's events what is too much; returns how many.
+    fn cut(self, events: &mut Vec<Event>) -> usize {
+        if self != Self::Edges || events.len() < FIRST + 2 * LAST {
+            return 0;
+        }
+        events.drain(FIRST..FIRST + LAST).count()
+    }
+}
+
 /// Reads a log; `name` is what errors call it. A last line that a crash has torn is left out, and scenarios
-/// without a result count as unfinished. Events are dropped unless `keep_events`: they are most of a log.
+/// without a result count as unfinished.
 ///
 /// # Errors
 ///
 /// If it cannot be read, is empty or of another format, or a line does not belong there.
-pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) -> Result<Run, LogError> {
+pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
     let name = text::clean(name);
     let mut run: Option<Run> = None;
     let mut begun = BTreeSet::new();
@@ -109,7 +136,8 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) ->
         match (&mut run, parsed) {
             (None, LogLine::Run(header)) => {
                 let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
-                run = Some(Run { header, results, events, cut, end: None });
+                let left_out = BTreeMap::new();
+                run = Some(Run { header, results, events, left_out, cut, end: None });
             }
             (None, _) => {
                 return Err(wrong(
@@ -124,8 +152,13 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep_events: bool) ->
                 return Err(wrong("more after the line of type `end`: delete it".to_owned()));
             }
             (Some(run), LogLine::Event { scenario, event }) => {
-                if keep_events {
-                    run.events.entry(scenario.clone()).or_default().push(event);
+                if keep != Keep::Nothing {
+                    let events = run.events.entry(scenario.clone()).or_default();
+                    events.push(event);
+                    match keep.cut(events) {
+                        0 => {}
+                        dropped => *run.left_out.entry(scenario.clone()).or_default() += dropped,
+                    }
                 }
                 begun.insert(scenario);
             }

@@ -40,7 +40,7 @@ use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness}
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
-pub(crate) use log::{LogWriter, read_log};
+pub(crate) use log::{Keep, LogWriter, read_log};
 pub(crate) use matrix::{Entry, write_matrix};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
@@ -138,6 +138,8 @@ pub(crate) struct Run {
     pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
     pub(crate) events: BTreeMap<String, Vec<Event>>,
+    /// How many of these are left out behind the first, by scenario, where that is so.
+    pub(crate) left_out: BTreeMap<String, usize>,
     /// Scenarios that began and have no result.
     pub(crate) cut: Vec<String>,
     /// How it ended; `None` if the command itself was cut off.

@@ -11,7 +11,9 @@ pub(super) fn write(run: &Run, palette: Palette, out: &mut dyn Write) -> io::Res
     let (bold, dim) = (palette.bold(), palette.dim());
     for result in &run.results {
         let chart = match run.events.get(&result.scenario) {
-            Some(events) => Chart::of_events(events, result),
+            Some(events) => {
+                Chart::of_events(events, run.left_out.get(&result.scenario).copied().unwrap_or(0), result)
+            }
             None => Chart::of_result(result),
         };
         let style = palette.result(result);

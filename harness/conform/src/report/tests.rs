@@ -179,7 +179,14 @@ pub(super) fn run() -> Run {
         exit_code: 1,
         time_us: 3_200_000,
     };
-    Run { header, results, events: BTreeMap::new(), cut: Vec::new(), end: Some(end) }
+    Run {
+        header,
+        results,
+        events: BTreeMap::new(),
+        left_out: BTreeMap::new(),
+        cut: Vec::new(),
+        end: Some(end),
+    }
 }
 
 fn rendered(run: &Run, format: Format) -> String {
@@ -200,7 +207,7 @@ fn torn() -> String {
 }
 
 fn read(text: &str) -> Result<Run, LogError> {
-    read_log("run.ndjson", text.as_bytes(), true)
+    read_log("run.ndjson", text.as_bytes(), Keep::All)
 }
 
 #[rstest]
@@ -361,7 +368,20 @@ fn a_log_reads_back_as_it_was() {
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
     run.events.clear();
-    assert_eq!(read_log("run.ndjson", log.as_bytes(), false).unwrap(), run);
+    assert_eq!(read_log("run.ndjson", log.as_bytes(), Keep::Nothing).unwrap(), run);
+}
+
+#[test]
+fn of_a_flood_the_edges_are_kept() {
+    let mut run = run();
+    run.results.truncate(1);
+    let many = (0..20_000).map(|seq| Event::new(seq, What::Reached { proc: proc(0, 0) }));
+    run.events.insert("top".to_owned(), many.collect());
+    let log = rendered(&run, Format::Ndjson);
+    let read = read_log("run.ndjson", log.as_bytes(), Keep::Edges).unwrap();
+    let (kept, left_out) = (&read.events["top"], read.left_out["top"]);
+    assert!(kept.len() < 10_000 && kept.len() + left_out == 20_000, "{} and {left_out}", kept.len());
+    assert_eq!((kept[0].seq, kept[kept.len() - 1].seq), (0, 19_999));
 }
 
 #[test]
@@ -380,7 +400,7 @@ fn a_log_torn_anywhere_is_read() {
     let log = torn();
     let first = log.find('\n').unwrap();
     for at in first..log.len() {
-        assert!(read_log("log", &log.as_bytes()[..at], false).is_ok(), "cut at byte {at}");
+        assert!(read_log("log", &log.as_bytes()[..at], Keep::Nothing).is_ok(), "cut at byte {at}");
     }
     assert!(matches!(read(&log[..first / 2]), Err(LogError::Empty { .. })));
 }

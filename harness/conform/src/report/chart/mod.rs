@@ -104,12 +104,12 @@ impl<'a> Chart<'a> {
         let events: Vec<&Event> = result.last_events.iter().collect();
         let told = events.iter().filter(|e| !matches!(e.what, What::Output { .. })).count();
         let before = (told >= LAST_EVENTS).then(|| "what came before is in the log".to_owned());
-        Self::of(&events, result, before)
+        Self::of(&events, 0, result, before)
     }
 
-    /// Of all events of a scenario.
-    pub(super) fn of_events(events: &'a [Event], result: &'a ScenarioResult) -> Self {
-        Self::of(&events.iter().collect::<Vec<_>>(), result, None)
+    /// Of the events of a scenario, of which so many are left out behind the first.
+    pub(super) fn of_events(events: &'a [Event], left_out: usize, result: &'a ScenarioResult) -> Self {
+        Self::of(&events.iter().collect::<Vec<_>>(), left_out, result, None)
     }
 
     /// Whether there is nothing to see.
@@ -122,13 +122,12 @@ impl<'a> Chart<'a> {
         self.rows.iter().map(|r| row + r.what.len() + r.bytes.map_or(0, <[u8]>::len).min(2 * BYTES)).sum()
     }
 
-    fn of(events: &[&'a Event], result: &'a ScenarioResult, before: Option<String>) -> Self {
+    fn of(events: &[&'a Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
         let mut shown: Vec<(&Event, Told<'a>)> =
             events.iter().filter_map(|event| Some((*event, told(event, BYTES)?))).collect();
-        let gap = shown.len().checked_sub(ROWS).filter(|more| *more > 0);
-        if let Some(more) = gap {
-            shown.drain(FIRST..FIRST + more);
-        }
+        let more = shown.len().saturating_sub(ROWS);
+        shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
+        let gap = Some(more + left_out).filter(|more| *more > 0);
         let breaks = |seq| {
             let here = result.findings.iter().filter(|j| j.finding.seq == seq);
             let mut ids: Vec<&'a str> = here.map(|j| j.finding.requirement.as_str()).collect();

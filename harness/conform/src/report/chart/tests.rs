@@ -48,7 +48,7 @@ fn a_barrier_is_left_by_one_too_early() {
         },
         What::JobExited { exit: pmi_judge::event::Exit::Code(0) },
     ]);
-    let chart = Chart::of_events(&events, &result);
+    let chart = Chart::of_events(&events, 0, &result);
     assert_eq!(
         chart.waits,
         [Wait { lane: 0, from: 2, to: Some(3) }, Wait { lane: 1, from: 4, to: None }],
@@ -67,7 +67,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
         What::Nothing { proof: SilenceProof::Timeout, waited_ms: 5 },
         from(rank(1), "cmd=barrier_out\n"),
     ]);
-    let chart = Chart::of_events(&events, &result);
+    let chart = Chart::of_events(&events, 0, &result);
     assert_eq!(chart.rows[1].shape, Shape::Point(0));
     assert_eq!(
         (chart.rows[1].what.as_str(), &chart.rows[1].breaks[..]),
@@ -76,7 +76,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
     assert_eq!(chart.waits, [Wait { lane: 0, from: 0, to: Some(2) }]);
     // Behind all others, too.
     events.truncate(1);
-    assert_eq!(Chart::of_events(&events, &result).rows[1].what, "silence");
+    assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_crowd_and_a_flood_are_cut() {
     result.findings = vec![judged("rfc13.get.value", Severity::Fail, "this", "that")];
     result.findings[0].finding.proc = Some(rank(4000));
     let events = events((0..5000).map(|n| to(rank(n), "cmd=finalize\n")));
-    let chart = Chart::of_events(&events, &result);
+    let chart = Chart::of_events(&events, 0, &result);
     assert!(
         chart.lanes.contains(&"rank 4000".to_owned()),
         "whoever a finding is about is there: {:?}",
@@ -97,6 +97,14 @@ fn a_crowd_and_a_flood_are_cut() {
         text.contains("4600 events are left out here") && text.contains("more processes are not shown"),
         "{text}"
     );
+}
+
+#[test]
+fn what_was_left_out_before_counts_as_well() {
+    let result = result("many", Verdict::Pass);
+    let events = events((0..450).map(|_| to(rank(0), "cmd=get\n")));
+    let text = drawn(&Chart::of_events(&events, 7, &result));
+    assert!(text.contains("57 events are left out here"), "{text}");
 }
 
 #[test]

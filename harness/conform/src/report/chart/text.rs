@@ -67,6 +67,9 @@ fn drawn(chart: &Chart<'_>, row: &Row<'_>, index: usize, width: usize) -> String
             let missing = matches!(row.shape, Shape::Missing { .. });
             let (left, right) = (at(from.min(to)), at(from.max(to)));
             line[left + 1..right].fill(if missing { '╌' } else { '─' });
+            for lane in from.min(to) + 1..from.max(to) {
+                line[at(lane)] = if chart.waits_at(lane, index) { '╂' } else { '┼' };
+            }
             line[at(from)] = if from < to { '├' } else { '┤' };
             line[at(to)] = match missing {
                 true => '✗',

@@ -12,6 +12,7 @@ use crate::golden;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
+use pmi_wire::WayIn;
 
 /// A deviations file:
 ///
@@ -23,6 +24,7 @@ use pmi_scenario::suite::Suite;
 /// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; each must show it
 /// symptom = "pmi_subversion=2"             # part of what is seen; left out: anything
 /// versions = ">=5.0, <6"                   # left out: all
+/// connection = "port"                      # how processes come to it: fd, port or singleton; left out: however
 /// reason = "Hydra 5.0 answers 1.2 to a client that offers 1.1"
 /// link = "https://..."
 /// ```
@@ -41,6 +43,7 @@ struct Entry {
     scenarios: Vec<String>,
     symptom: Option<String>,
     versions: Option<semver::VersionReq>,
+    connection: Option<WayIn>,
     reason: String,
     #[serde(default)]
     #[expect(dead_code, reason = "for readers of the file")]
@@ -82,12 +85,18 @@ pub struct DeviationsError {
 }
 
 impl Deviations {
-    /// Reads the text of the file `path`. Entries whose `versions` leave out `version` do not count.
+    /// Reads the text of the file `path`. Entries whose `versions` leave out `version` do not count, nor those of another
+    /// `connection`.
     ///
     /// # Errors
     ///
     /// See [`DeviationsError`].
-    pub fn parse(path: &Path, text: &str, version: Option<&Version>) -> Result<Self, DeviationsError> {
+    pub fn parse(
+        path: &Path,
+        text: &str,
+        version: Option<&Version>,
+        connection: WayIn,
+    ) -> Result<Self, DeviationsError> {
         let wrong = |error| DeviationsError { file: path.to_owned(), error: Box::new(error) };
         let file: File = toml::from_str(text).map_err(wrong)?;
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
@@ -99,6 +108,7 @@ impl Deviations {
                 (Some(range), Some(version)) => range.matches(version),
                 _ => true,
             })
+            .filter(|(_, e)| e.connection.is_none_or(|by| by == connection))
             .flat_map(|(line, entry)| {
                 let scenarios = entry.scenarios.clone();
                 scenarios.into_iter().map(move |scenario| Expected {
@@ -292,5 +302,17 @@ mod tests {
         let seen = ["rank 1 died of signal 11", "rank 23 died of signal 11"];
         assert_eq!(symptom("rank # died of signal 11", &seen), Some(" died of signal 11"));
         assert_eq!(symptom("a#b#", &["a1b2", "a2b2"]), None);
+    }
+
+    #[test]
+    fn entries_of_another_connection_do_not_count() {
+        let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"a\"]\n\
+                    connection = \"port\"\nreason = \"r\"\nsensitive = true\n";
+        let counts = |by| Deviations::parse(Path::new("d"), text, None, by).unwrap().are_sensitive_in("a");
+        assert!(counts(WayIn::Port));
+        assert!(!counts(WayIn::Fd));
+        let wrong = text.replace("\"port\"", "\"door\"");
+        let error = Deviations::parse(Path::new("d"), &wrong, None, WayIn::Fd).unwrap_err().to_string();
+        assert!(error.contains("door") && error.contains("line 5"), "{error}");
     }
 }

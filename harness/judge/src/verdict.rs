@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, Exit};
 use crate::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
+use pmi_wire::WayIn;
 
 /// Version of the log's format.
 pub const LOG_FORMAT: u32 = 3;
@@ -230,6 +231,9 @@ pub struct RunHeader {
     pub against: Vec<String>,
     /// The protocol, `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
     pub dialect: String,
+    /// How the processes of the job come to their connections.
+    #[serde(default)]
+    pub connection: WayIn,
     /// Who is under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_test: Option<Side>,

@@ -44,6 +44,17 @@ pub enum Target {
     Client(Box<Program>),
 }
 
+impl Target {
+    /// How the processes of its jobs come to their connections.
+    pub fn way_in(&self) -> WayIn {
+        match self {
+            Self::Processes(implementation, _) => implementation.way_in,
+            Self::Client(program) => program.way_in(),
+            Self::Memory(_) | Self::Library(..) => WayIn::Fd,
+        }
+    }
+}
+
 /// How often a scenario is played.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tries {
@@ -189,6 +200,7 @@ pub fn run(
         command: options.command.clone(),
         against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
         dialect: dialects(selected).iter().map(Dialect::to_string).collect::<Vec<_>>().join(" and "),
+        connection: target.way_in(),
         under_test: match target {
             Target::Memory(_) | Target::Processes(..) => Some(Side::Server),
             Target::Library(..) => Some(Side::Library),
@@ -502,11 +514,8 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     let mut offers = Offers::default();
     let needs: BTreeSet<(Dialect, Need)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
-    let (upstream, way_in) = match target {
-        Target::Processes(implementation, _) => (implementation.has_upstream(), implementation.way_in),
-        Target::Client(program) => (false, program.way_in()),
-        Target::Memory(_) | Target::Library(..) => (false, WayIn::Fd),
-    };
+    let upstream = matches!(target, Target::Processes(implementation, _) if implementation.has_upstream());
+    let way_in = target.way_in();
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
         offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// How the processes of a first group come to their connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum WayIn {
     /// They inherit them: `PMI_FD`.
     #[default]

@@ -126,9 +126,10 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             Target::Processes(Box::new(implementation), environment)
         }
     };
+    let connection = target.way_in();
     let mut deviations = match &recorded {
-        Some(Recorded::File(path)) => read_deviations(path, version.as_ref())?,
-        Some(Recorded::Builtin(path, text)) => Deviations::parse(path, text, version.as_ref())?,
+        Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection)?,
+        Some(Recorded::Builtin(path, text)) => Deviations::parse(path, text, version.as_ref(), connection)?,
         None => Deviations::default(),
     };
     let options = Options {

@@ -123,9 +123,9 @@ fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
 }
 
 /// Reads what an implementation of a version is known to do differently.
-fn read_deviations(path: &Path, version: Option<&Version>) -> anyhow::Result<Deviations> {
+fn read_deviations(path: &Path, version: Option<&Version>, connection: WayIn) -> anyhow::Result<Deviations> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let deviations = Deviations::parse(path, &text, version)?;
+    let deviations = Deviations::parse(path, &text, version, connection)?;
     match deviations.unexplained() {
         0 => {}
         1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
@@ -195,7 +195,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     header.strict = args.strict.unwrap_or(header.strict);
     let suite = suite_against(&args.against)?;
     let mut deviations = match &args.deviations {
-        Some(path) => read_deviations(path, None)?,
+        Some(path) => read_deviations(path, None, header.connection)?,
         None => Deviations::default(),
     };
     let mut judged = Vec::new();

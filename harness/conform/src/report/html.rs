@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::block::{self, Piece, differences, place, who};
 use super::chart::{Chart, Drawing};
 use super::standing::{Standing, in_order, standings};
-use super::{Run, page, tally, text};
+use super::{Run, page, protocol, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes};
 use pmi_judge::deviations::recorded;
@@ -305,7 +305,7 @@ fn facts(run: &Run) -> Vec<Fact> {
     let all = [
         fact("started as", words(&header.server), true),
         fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
-        fact("protocol", words(&header.dialect), false),
+        fact("protocol", protocol(header), false),
         fact("requirements", sets, false),
         fact(
             "suite",

@@ -36,6 +36,7 @@ use block::Palette;
 use pmi_judge::event::Event;
 use pmi_judge::result::end_at;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
+use pmi_wire::WayIn;
 
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
@@ -187,8 +188,18 @@ impl Run {
 
     /// What the report says of itself at its top.
     fn title(&self) -> String {
-        let RunHeader { version, server, dialect, .. } = &self.header;
-        format!("pmi-conform {}, {}: {}", text::clean(version), text::clean(dialect), text::clean(server))
+        let RunHeader { version, server, .. } = &self.header;
+        format!("pmi-conform {}, {}: {}", text::clean(version), protocol(&self.header), text::clean(server))
+    }
+}
+
+/// What was spoken, and over what where that is not usual.
+fn protocol(header: &RunHeader) -> String {
+    let dialect = text::clean(&header.dialect);
+    match header.connection {
+        WayIn::Fd => dialect,
+        WayIn::Port => format!("{dialect} by PMI_PORT"),
+        WayIn::Singleton => format!("{dialect} by singleton init"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
-use super::{Run, tally, text};
+use super::{Run, protocol, tally, text};
 use pmi_judge::cause::shape;
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
@@ -107,8 +107,8 @@ impl<W: Write> Terminal<W> {
         if self.verbosity == Verbosity::Quiet {
             return Ok(());
         }
-        let RunHeader { version, server, dialect, selected, .. } = header;
-        let (version, dialect, server) = (text::clean(version), text::clean(dialect), text::clean(server));
+        let RunHeader { version, server, selected, .. } = header;
+        let (version, server, dialect) = (text::clean(version), text::clean(server), protocol(header));
         let scenarios = text::count(*selected, "scenario");
         self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))
     }

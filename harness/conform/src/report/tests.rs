@@ -165,6 +165,7 @@ pub(super) fn run() -> Run {
         implementation_version: None,
         command: format!("pmi-conform --server './pm {HOSTILE}'"),
         against: Vec::new(),
+        connection: WayIn::Fd,
         under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),

@@ -5,6 +5,7 @@ use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_scenario::suite::Suite;
+use pmi_wire::WayIn;
 
 /// The name of a session in reports.
 pub const NAME: &str = "session";
@@ -21,6 +22,7 @@ pub fn header(command: &[String]) -> RunHeader {
             ["pmi-conform", "record", "--"].into_iter().chain(command.iter().map(String::as_str)),
         ),
         against: Vec::new(),
+        connection: WayIn::Fd,
         under_test: None,
         dialect: AS_NEGOTIATED.into(),
         selected: 1,

@@ -272,7 +272,7 @@ mod tests {
         for name in names {
             let this = find(&name).unwrap_or_else(|e| panic!("@{name}: {e}"));
             if let Some(Recorded::Builtin(path, text)) = &this.deviations {
-                let read = Deviations::parse(path, text, this.version.as_ref());
+                let read = Deviations::parse(path, text, this.version.as_ref(), this.way_in);
                 read.unwrap_or_else(|e| panic!("@{name}: {e}"));
             }
         }

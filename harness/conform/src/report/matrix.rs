@@ -242,8 +242,8 @@ fn in_markdown(matrix: &Matrix) -> String {
             .filter_map(|row| {
                 let cells = table.runs.iter().zip(&row.cells);
                 let by = cells.filter_map(|(run, cell)| match cell.as_ref()?.standing {
-                    Standing::Fails => Some(format!("**{}**", markdown::cell(&run.name))),
-                    Standing::Warns | Standing::Deviates => Some(markdown::cell(&run.name)),
+                    Standing::Fails | Standing::Warns => Some(format!("**{}**", markdown::cell(&run.name))),
+                    Standing::Deviates => Some(markdown::cell(&run.name)),
                     _ => None,
                 });
                 let by: Vec<String> = by.collect();

@@ -3,8 +3,8 @@
 //! Starts the ranks of a program, each with a connection of its own in `PMI_FD`, and serves them until all have
 //! ended. One thread and one event loop, whatever the number of ranks.
 //!
-//! * With [`WayIn::Port`](pmi_wire::WayIn::Port) a rank gets `PMI_PORT` instead, and makes its connection itself.
-//! * With [`WayIn::Singleton`](pmi_wire::WayIn::Singleton) there is one process, which has been started already and is connected to.
+//! * With [`WayIn::Port`] a rank gets `PMI_PORT` instead, and makes its connection itself.
+//! * With [`WayIn::Singleton`] there is one process, which has been started already and is connected to.
 //! * A rank is a process and what it leaves in its process group: each is the leader of one, and when a rank ends
 //!   or its program is aborted, the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless that is a terminal (from which a process in a group of its

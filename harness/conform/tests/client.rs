@@ -270,6 +270,20 @@ fn a_program_that_speaks_no_pmi_cannot_be_judged() {
     assert!(found.ran.out.contains("speaks PMI-1"), "{}", found.ran.whole());
 }
 
+/// What a process is told in answer to its initack is all that it knows of its rank and size.
+#[test]
+fn a_program_that_makes_its_connection_itself_is_judged() {
+    let by_port = ["-n", "3", "--connection", "port"];
+    let found = judge(CLIENT, "20", &by_port);
+    assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
+    assert_eq!(found.scenarios["client/plain/ends-well"].0, "pass", "{}", found.ran.whole());
+    // What is about PMI_FD is not for it.
+    assert_eq!(found.scenarios["client/lawful/fd-10"].0, "not_applicable", "{}", found.ran.whole());
+    // One that knows PMI_FD only.
+    let found = judge(&faulty(""), "20", &[&by_port[..], &["--filter", "plain/ends-well", "-q"]].concat());
+    assert_ne!(found.ran.status, 0, "{}", found.ran.whole());
+}
+
 #[test]
 fn a_program_that_is_not_there_is_a_usage_error() {
     let found = judge("./nowhere --fast", "20", &[]);

@@ -100,7 +100,7 @@ impl fmt::Display for Unjudged {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(
                     f,
-                    "no process wrote anything to PMI_FD ({end}): is it a program that speaks PMI-1, as MPICH's do?"
+                    "no process said anything to the process manager ({end}): is it a program that speaks PMI-1, as MPICH's do?"
                 )
             }
             Self::EndsBadly(end) => write!(

@@ -1,4 +1,4 @@
-//! A small program that is a rank: for the tests of `serve` and `record`, for benches, and to compare process managers.
+//! A small program that is a rank, by PMI_FD or by PMI_PORT: for the tests of `serve` and `record`, for benches, and to compare process managers.
 //!
 //! Modes, as the first argument:
 //!
@@ -12,7 +12,9 @@
 
 use std::env;
 use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::process;
@@ -20,12 +22,14 @@ use std::time::Duration;
 
 use pmi_reference::client::{Answer, Client, Misuse};
 use pmi_wire::SpawnProgram;
+use pmi_wire::port::{Greeting, LINES, address, initack};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 struct Rank {
     rank: u32,
     size: u32,
+    /// Of either kind.
     socket: UnixStream,
     client: Client,
     buffer: Vec<u8>,
@@ -77,10 +81,25 @@ fn variable(name: &str) -> Result<u32> {
     Ok(env::var(name).map_err(|error| format!("{name}: {error}"))?.parse()?)
 }
 
-fn connect() -> Result<UnixStream> {
+/// The connection, and which rank of how many this is.
+fn connect() -> Result<(UnixStream, u32, u32)> {
+    if env::var_os("PMI_FD").is_none()
+        && let Ok(port) = env::var("PMI_PORT")
+    {
+        let mut stream = TcpStream::connect(address(&port).ok_or("PMI_PORT is no address")?)?;
+        writeln!(stream, "{}", initack(&env::var("PMI_ID")?))?;
+        let mut told = String::new();
+        let mut lines = BufReader::with_capacity(1, stream.try_clone()?);
+        for _ in 0..LINES {
+            lines.read_line(&mut told)?;
+        }
+        let Greeting { rank, size } = Greeting::parse(told.as_bytes())?;
+        return Ok((OwnedFd::from(stream).into(), rank, size));
+    }
     let fd = i32::try_from(variable("PMI_FD")?)?;
     // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+    let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    Ok((socket, variable("PMI_RANK")?, variable("PMI_SIZE")?))
 }
 
 fn run() -> Result<()> {
@@ -90,8 +109,7 @@ fn run() -> Result<()> {
         let arg = args.get(i).and_then(|arg| arg.to_str()).ok_or("an argument is missing")?;
         Ok(arg.parse()?)
     };
-    let (rank, size) = (variable("PMI_RANK")?, variable("PMI_SIZE")?);
-    let socket = connect()?;
+    let (socket, rank, size) = connect()?;
     let mut this = Rank { rank, size, socket, client: Client::new(), buffer: vec![0; 8192] };
     this.ask(Client::init)?;
     this.ask(Client::maxes)?;

@@ -193,8 +193,8 @@ pub(super) struct Judge {
     #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
     pub(super) client: Option<String>,
     /// How processes get their connections: fd, which they inherit (PMI_FD), port, where they make them (PMI_PORT), or singleton: one
-    /// process, not started by the process manager, that asks for one (mpiexec -pmi_args); a program under test is started so, and
-    /// finds ours under the name mpiexec
+    /// process, not started by the process manager, that asks for one (mpiexec -pmi_args); a program under test is started so too, and
+    /// finds ours under the name mpiexec where it is a singleton
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port", "singleton"], conflicts_with = "memory", help_heading = "What is tested")]
     pub(super) connection: String,
     /// Number of processes of the program under test, where a scenario does not say it

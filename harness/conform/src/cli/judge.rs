@@ -58,9 +58,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     let mut client = client.transpose().context("--client")?;
     if let Some(program) = &mut client {
         match &args.connection[..] {
-            "port" => anyhow::bail!(
-                "--connection port is for --server; a program is started with PMI_FD, or alone (singleton)"
-            ),
+            "port" => program.connect_by_port(),
             "singleton" => program.start_alone(std::env::current_exe()?),
             _ => {}
         }

@@ -1,9 +1,11 @@
 //! What answers the processes of a job: the reference server, or something that stands before it and looks on.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::process::tcp::Ends;
 use pmi_judge::event::Bytes;
 use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::{Proc, WayIn};
@@ -27,6 +29,8 @@ pub(crate) trait View {
     fn alive(&self) -> Vec<(Proc, i32)>;
     /// Whether the process has read everything that was written to it.
     fn has_read_all(&self, p: Proc) -> bool;
+    /// The TCP connections with its processes, our ends.
+    fn connections(&self) -> HashSet<Ends>;
 }
 
 /// The other half of a job: decides what the processes are told. The first methods are those of [`Server`].

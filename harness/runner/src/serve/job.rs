@@ -1,5 +1,6 @@
 //! The event loop: the processes of all process groups, and the host that answers them.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IsTerminal, PipeReader, Read};
@@ -21,6 +22,7 @@ use crate::process::output::capture;
 use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::stop::StopSignals;
+use crate::process::tcp::Ends;
 use pmi_judge::event::Exit;
 
 /// Reads from one rank in a row, before the others get their turn.
@@ -703,5 +705,10 @@ impl View for Look<'_> {
         let process = self.processes.get(group.first + p.rank as usize);
         let connection = process.and_then(|process| process.connection.as_ref());
         connection.is_none_or(|(c, _)| c.unwritten() == 0 && c.unread_bytes().is_none_or(|n| n == 0))
+    }
+
+    fn connections(&self) -> HashSet<Ends> {
+        let open = self.processes.iter().filter_map(|process| process.connection.as_ref());
+        open.filter_map(|(connection, _)| connection.ends()).collect()
     }
 }

@@ -3,6 +3,7 @@
 
 mod script;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::interpret::walk::Fragments;
@@ -10,9 +11,9 @@ use crate::interpret::{EventSink, Recorder};
 use crate::party::Limits;
 use crate::party::program::{Output, Over, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, What};
-use pmi_judge::{Judge, Outcome, Side};
+use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_wire::{Message, ValueReading};
+use pmi_wire::{Message, Proc, ValueReading};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -42,13 +43,19 @@ pub fn play(
 /// Which dialect a program offers where it may choose: PMI-1 unless it offers version 2.
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
     let mut offers_second = false;
+    // A line may come in pieces.
+    let mut first_lines: BTreeMap<Proc, Vec<u8>> = BTreeMap::new();
     let mut record = |_, what: What| {
-        if let What::ToServer { bytes, .. } = what
-            && bytes.0.starts_with(b"cmd=init")
-            && let Some(line) = bytes.0.split(|b| *b == b'\n').next()
-            && let Ok(offer) = Message::parse(line, ValueReading::ToBlank)
-        {
-            offers_second |= offer.get("pmi_version") == Some(b"2");
+        let What::ToServer { proc, bytes } = what else { return };
+        let line = first_lines.entry(proc).or_default();
+        if line.ends_with(b"\n") || line.len() > LINE_LIMIT {
+            return;
+        }
+        line.extend(bytes.0.split_inclusive(|b| *b == b'\n').next().unwrap_or_default());
+        let Some(line) = line.strip_suffix(b"\n") else { return };
+        if let Ok(offer) = Message::parse(line, ValueReading::ToBlank) {
+            let is_init = offer.get("cmd") == Some(b"init");
+            offers_second |= is_init && offer.get("pmi_version") == Some(b"2");
         }
     };
     program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);

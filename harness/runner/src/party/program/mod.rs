@@ -38,6 +38,8 @@ pub struct Program {
     command: Vec<OsString>,
     /// Number of processes where a scenario does not say how many.
     pub(crate) ranks: u32,
+    /// How its processes come to their connections.
+    way_in: WayIn,
     /// Our own program, as which it finds `mpiexec`, where it is started without a process manager.
     manager: Option<PathBuf>,
     /// Whether somebody asks what is left of it, which takes time to tell.
@@ -151,6 +153,7 @@ impl Program {
             label: command.to_owned(),
             command: words,
             ranks,
+            way_in: WayIn::Fd,
             manager: None,
             finds_left: false,
             plain: Mutex::default(),
@@ -166,12 +169,18 @@ impl Program {
     /// then.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
+        self.way_in = WayIn::Singleton;
         self.ranks = 1;
+    }
+
+    /// Has its processes make their connections themselves: they are told `PMI_PORT` and `PMI_ID`, and no more.
+    pub fn connect_by_port(&mut self) {
+        self.way_in = WayIn::Port;
     }
 
     /// How its processes come to their connections.
     pub(crate) fn way_in(&self) -> WayIn {
-        if self.manager.is_some() { WayIn::Singleton } else { WayIn::Fd }
+        self.way_in
     }
 
     /// A place where what it starts under the name `mpiexec` reports, and the `PATH` by which it finds that.

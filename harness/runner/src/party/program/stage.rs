@@ -365,7 +365,7 @@ impl<'a> Stage<'a> {
             Some(all)
         };
         let pids = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
-        IdleCheck::default().all_waiting(list, &Friends { pids, ..Friends::default() }, true)
+        IdleCheck::default().all_waiting(list, &Friends { pids, connections: job.connections() }, true)
     }
 }
 
@@ -396,8 +396,17 @@ impl Host for Stage<'_> {
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         self.happened();
         let admitted = self.server.admit(line);
-        let told = admitted.as_ref().map_or_else(Vec::new, |(_, told)| told.clone());
-        self.told_by_singinit([line, b"\n"].concat(), told);
+        let said = [line, b"\n"].concat();
+        match &admitted {
+            Some((proc, told)) if self.way_in() == WayIn::Port => {
+                let (proc, told) = (*proc, Bytes(told.clone()));
+                self.record(What::Greeted { proc, said: Bytes(said), told });
+            }
+            _ => {
+                let told = admitted.as_ref().map_or_else(Vec::new, |(_, told)| told.clone());
+                self.told_by_singinit(said, told);
+            }
+        }
         admitted
     }
 

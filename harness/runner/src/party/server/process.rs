@@ -28,7 +28,7 @@ use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, tree};
 use pmi_judge::crash::Cause;
-use pmi_judge::event::{Bytes, Ending, Exit, What};
+use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, What};
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
 use rustix::process::Signal;
@@ -143,6 +143,8 @@ pub struct ServerParty {
     ranks: HashMap<Proc, Rank>,
     /// Connections to the port in PMI_PORT that no process has made.
     strays: HashMap<Proc, Pmi>,
+    /// How its processes are to come to their connections.
+    way_in: WayIn,
     /// The address in PMI_PORT, as the first process has it.
     port: Option<SocketAddr>,
     /// The process that the server is started for, if it is one that it does not start. Ended with the launch.
@@ -238,6 +240,7 @@ impl ServerParty {
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
             strays: HashMap::new(),
+            way_in: implementation.way_in,
             port: None,
             _singleton: singleton,
             upstream: None,
@@ -397,6 +400,11 @@ impl ServerParty {
         self.port = self.port.or_else(place);
         if let Some(Singinit { asked, said, told }) = hello.singinit {
             self.queue.push_back(What::Singinit { proc, asked, said, told });
+        }
+        if self.way_in == WayIn::Port && proc.group == 0 && !hello.env.contains_key("PMI_PORT") {
+            // What would be judged is something else than what was asked for.
+            let why = "its processes have no PMI_PORT, for which --connection port asks".to_owned();
+            self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
         }
         // It has reported only when it was connected.
         if let Some((said, told)) = hello.greeted {

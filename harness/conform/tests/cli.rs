@@ -165,6 +165,10 @@ fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
 #[case("no_ranks", &["--server", "true {agent}"], 2)]
 #[case("no_library", &["--library", "/etc/passwd"], 2)]
 #[case("no_report_folder", &["--memory", "--report", "junit=nowhere/report.xml"], 2)]
+#[case("two_reports_in_a_file", &["--memory", "--report", "json=same", "--report", "tap=same"], 2)]
+#[case("draft_over_a_file", &["--memory", "--draft-deviations", "/etc/passwd"], 2)]
+#[case("library_and_client", &["--library", "libpmi.so.0", "--client", "true"], 2)]
+#[case("no_such_requirement", &["--memory", "--requirement", "rfc13.put.uniqe"], 4)]
 #[case("nothing_selected", &["--memory", "--filter", "no-such-scenario"], 4)]
 #[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/own-name"], 4)]
 fn what_cannot_be_done(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {

@@ -190,7 +190,7 @@ pub(super) struct Judge {
     pub(super) lacks: Vec<String>,
     /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
     /// part that the scenarios give it
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "memory", "has", "lacks"], help_heading = "What is tested")]
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["server", "library", "memory", "has", "lacks"], help_heading = "What is tested")]
     pub(super) client: Option<String>,
     /// How processes get their connections: fd, which they inherit (PMI_FD), port, where they make them (PMI_PORT), or singleton: one
     /// process, not started by the process manager, that asks for one (mpiexec -pmi_args); a program under test is started so too, and

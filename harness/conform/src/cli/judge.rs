@@ -1,6 +1,6 @@
 //! The main command: play the suite against an implementation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -41,8 +41,17 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         anyhow::bail!("there is neither a command nor a scenario file {word}{hint} See --help");
     }
     // What somebody has written is not to be lost to a draft.
-    if args.draft_deviations.is_some() && args.draft_deviations == args.deviations {
-        anyhow::bail!("--draft-deviations would overwrite the file of --deviations: name another one");
+    if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
+        anyhow::bail!(
+            "--draft-deviations would overwrite {}: name a file that is not there yet",
+            path.display()
+        );
+    }
+    let mut targets = BTreeSet::new();
+    if let Some(twice) = args.report.iter().find(|report| !targets.insert(report.file.as_ref())) {
+        let place =
+            twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
+        anyhow::bail!("two reports would be written to {place}: give each a file of its own");
     }
     let mut suite = if args.paths.is_empty() {
         pmi_runner::suite::embedded()
@@ -223,6 +232,13 @@ fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<V
         writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here{hint}")?;
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
+    let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
+    for (word, pattern) in args.requirement.iter().zip(&requirements) {
+        if !ids().any(|id| pattern.fits(id)) {
+            let hint = hint(word, ids());
+            writeln!(anstream::stderr(), "warning: --requirement {word} fits no requirement{hint}")?;
+        }
+    }
     let mut selected: Vec<Arc<Scenario>> = suite
         .testing(whom)
         .filter(|s| dialects.contains(&s.dialect))
@@ -281,7 +297,8 @@ fn replay(args: &Judge) -> Vec<String> {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
-    words.extend((args.connection != "fd").then(|| format!("--connection={}", args.connection)));
+    let connection = Some(&args.connection).filter(|way| *way != "fd");
+    words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way.clone()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));

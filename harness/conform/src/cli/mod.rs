@@ -231,6 +231,13 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
         comparison.write_to(&mut text, compare.verbose)?;
     }
     say(&String::from_utf8_lossy(&text))?;
+    if comparison.same == 0 && comparison.changed.is_empty() {
+        anyhow::bail!(
+            "{} and {} have no scenario in common",
+            compare.before.display(),
+            compare.after.display()
+        );
+    }
     let bad = if compare.fail_on == "new" { comparison.is_worse() } else { !comparison.is_same() };
     Ok(u8::from(bad))
 }

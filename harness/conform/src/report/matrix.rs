@@ -220,8 +220,8 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
 fn in_markdown(matrix: &Matrix) -> String {
     let mut out = format!(
         "# How implementations stand\n\n\
-         Made by `ci/results`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
-         its end and nothing contradicts it; what deviates is recorded in `golden/IMPLEMENTATION/deviations.toml`, with the reason.\n",
+         Made by `pmi-conform matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
+         its end and nothing contradicts it; what deviates as recorded does so by the deviations that the run was given.\n",
         matrix.version
     );
     for table in &matrix.tables {

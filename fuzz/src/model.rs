@@ -1,7 +1,7 @@
 //! What the reference server must do, thought out a second time from RFC 13 and the choices that the server's
 //! documentation names. Shares no code with the server; holds indices where the server holds bytes.
 
-use crate::ops::{KEYLEN_MAX, KEYS, Op, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
+use crate::ops::{KEYLEN_MAX, KEYS, OFFERS, Op, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);
@@ -204,10 +204,14 @@ impl Model {
         }
         let group = who.0 as usize;
         match op {
-            Op::Init(version) if version & 3 == 0 => self.refuse(who, "response_to_init"),
-            Op::Init(_) => {
+            Op::Init(version) => {
+                let answer = match version % OFFERS {
+                    0 => return self.refuse(who, "response_to_init"),
+                    1 => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=0",
+                    _ => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+                };
                 self.process_mut(who).phase = Phase::Joined;
-                self.send(who, &["cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"]);
+                self.send(who, &[answer]);
             }
             Op::Maxes => self.send(who, &["cmd=maxes rc=0 kvsname_max=256 keylen_max=14 vallen_max=20"]),
             Op::Universe => self.send_number(who, "cmd=universe_size rc=0 size=", self.size(who.0)),

@@ -36,10 +36,13 @@ pub(crate) const SPAWN_MAX: u64 = 4;
 /// Most process groups that steps are made for.
 pub(crate) const GROUPS: u32 = 3;
 
+/// Versions that are offered.
+pub(crate) const OFFERS: u8 = 5;
+
 /// What a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Version 1.0, 1.1, 1.2 or 2.0.
+    /// Version 0.9, 1.0, 1.1, 1.2 or 2.0: by the rest of the division by [`OFFERS`].
     Init(u8),
     Maxes,
     Universe,
@@ -194,13 +197,14 @@ pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
     let text = |list: &'static [&'static str], at: u8| list[usize::from(at)].as_bytes();
     match op {
         Op::Init(version) => {
-            let numbers = [
-                &b"1 pmi_subversion=0"[..],
+            let numbers: [&[u8]; OFFERS as usize] = [
+                b"0 pmi_subversion=9",
+                b"1 pmi_subversion=0",
                 b"1 pmi_subversion=1",
                 b"1 pmi_subversion=2",
                 b"2 pmi_subversion=0",
             ];
-            put(&[b"cmd=init pmi_version=", numbers[usize::from(version & 3)]]);
+            put(&[b"cmd=init pmi_version=", numbers[usize::from(version % OFFERS)]]);
         }
         Op::Maxes => put(&[b"cmd=get_maxes"]),
         Op::Universe => put(&[b"cmd=get_universe_size"]),

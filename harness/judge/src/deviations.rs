@@ -8,8 +8,8 @@ use serde::Deserialize;
 pub use semver::Version;
 
 use crate::cause::shape;
-use crate::golden;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use crate::{golden, own};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::WayIn;
@@ -176,9 +176,7 @@ impl Deviations {
         let mut stale = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
             let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario.text());
-            if suite.catalogue.get(&entry.requirement).is_none()
-                && !crate::own::OWN.iter().any(|(id, _)| *id == entry.requirement)
-            {
+            if suite.catalogue.get(&entry.requirement).is_none() && own::text(&entry.requirement).is_none() {
                 stale.push(format!("{at}: there is no such requirement"));
             } else if !suite.has(|name| scenario.fits(name)) {
                 stale.push(format!("{at}: there is no such scenario"));

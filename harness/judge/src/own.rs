@@ -27,5 +27,10 @@ const USABLE_TEXT: &str =
     "The names and limits that a manager tells can be used: there is room for a key and a value.";
 
 /// What is asked of every implementation, besides the requirements of the catalogue.
-pub const OWN: [(&str, &str); 4] =
+const OWN: [(&str, &str); 4] =
     [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT), (USABLE, USABLE_TEXT)];
+
+/// What the requirement of this id asks for, if it is one of these and none of the catalogue's.
+pub fn text(id: &str) -> Option<&'static str> {
+    OWN.iter().find(|(own, _)| *own == id).map(|(_, text)| *text)
+}

@@ -9,7 +9,7 @@ use pmi_scenario::suite::Suite;
 use crate::crash::{Cause, is_assertion};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
-use crate::own::{CRASH, CRASH_TEXT, OWN};
+use crate::own::{self, CRASH, CRASH_TEXT};
 use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Outcome, Severity, Unjudged};
 
@@ -173,7 +173,7 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
         level: requirement.map(|r| r.level),
         text: match requirement {
             Some(requirement) => requirement.text.clone(),
-            None => OWN.iter().find(|(id, _)| *id == finding.requirement).map_or("", |own| own.1).to_owned(),
+            None => own::text(&finding.requirement).unwrap_or_default().to_owned(),
         },
         finding,
         step: String::new(),

@@ -7,13 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::{
-    catalogue_pages, {Keep, read_log},
-};
+use crate::report::{Keep, catalogue_pages, read_log};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
-use pmi_judge::own::OWN;
+use pmi_judge::own;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{self as of_clients, UNSEEN};
 use pmi_reference::fault::faults;
@@ -145,7 +143,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
-    if let Some((id, text)) = OWN.iter().find(|(own, _)| *own == id) {
+    if let Some(text) = own::text(id) {
         say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
     }

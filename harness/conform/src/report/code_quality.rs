@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::block::headline;
-use super::{Run, text};
+use super::{Run, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
@@ -45,8 +45,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         for judged in fresh {
             add(finding(run, result, judged));
         }
-        let bare = result.findings.is_empty() || result.verdict == Verdict::Unjudged;
-        if bare && result.is_red(run.header.strict) {
+        if tally::is_bare(result, run.header.strict) {
             let why = result.reason.as_deref().unwrap_or_default();
             add(issue(result, result.verdict.label(), why, "blocker", 1));
         }

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use super::block::headline;
 use super::{Run, tally, text};
-use pmi_judge::verdict::{Judged, Verdict};
 
 /// GitHub shows so many errors, and as many warnings, of a step. So each requirement is one, not each scenario.
 const SHOWN: usize = 10;
@@ -15,19 +14,8 @@ const LINE: usize = 500;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-    let results = &run.results;
     for group in tally::groups(&run.results) {
-        let fits = |judged: &&Judged| {
-            judged.finding.requirement == group.requirement
-                && judged.severity == group.severity
-                && judged.deviation.is_none()
-        };
-        let found = results.iter().filter(|result| group.scenarios.contains(&result.scenario.as_str()));
-        let Some((result, judged)) =
-            found.clone().find_map(|result| Some((result, result.findings.iter().find(fits)?)))
-        else {
-            continue;
-        };
+        let (result, judged) = group.first;
         let red = run.header.strict.counts(judged);
         if !red && judged.severity < pmi_judge::Severity::Warn {
             continue;
@@ -49,11 +37,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let title = format!("{} {}", tally::severity(judged.severity), group.requirement);
         (if red { &mut errors } else { &mut warnings }).push((title, message));
     }
-    // What has no finding has a reason, at best; one reason is told once.
-    let bare = results.iter().filter(|result| {
-        result.is_red(run.header.strict)
-            && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
-    });
+    // One reason is told once.
+    let bare = run.results.iter().filter(|result| tally::is_bare(result, run.header.strict));
     let reasons: BTreeSet<(&str, String)> = bare
         .map(|result| {
             (result.verdict.label(), text::clean(result.reason.as_deref().unwrap_or(&result.scenario)))

@@ -13,7 +13,7 @@ use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes};
 use pmi_judge::deviations::recorded;
 use pmi_judge::event::What;
-use pmi_judge::own::OWN;
+use pmi_judge::own;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_reference::fault::faults;
 use pmi_scenario::requirement::{Catalogue, Requirement};
@@ -174,7 +174,16 @@ struct Scenario {
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
-    out.write_all(page::render("run.html", of_run(run, &suite.catalogue))?.as_bytes())
+    out.write_all(page(run, &suite.catalogue)?.as_bytes())
+}
+
+/// The page of a run, with what the catalogue says of the requirements.
+///
+/// # Errors
+///
+/// See [`page::render`].
+pub(super) fn page(run: &Run, catalogue: &Catalogue) -> io::Result<String> {
+    page::render("run.html", of_run(run, catalogue))
 }
 
 fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
@@ -196,7 +205,8 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             label: stands.standing.label(),
             level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
             section: requirement.map(|r| r.section.clone()).unwrap_or_default(),
-            text: requirement.map_or_else(|| own(&id), |r| r.text.clone()),
+            text: requirement
+                .map_or_else(|| own::text(&id).unwrap_or_default().to_owned(), |r| r.text.clone()),
             reason: words(stands.reason.unwrap_or_default()),
             scenarios: stands.scenarios.len(),
             id,
@@ -266,10 +276,6 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
 /// One line of foreign text, not too long.
 fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
-}
-
-fn own(id: &str) -> String {
-    OWN.iter().find(|(own, _)| *own == id).map(|(_, text)| (*text).to_owned()).unwrap_or_default()
 }
 
 fn counts(results: &[ScenarioResult]) -> Vec<Count> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::block::place;
 use super::{Run, tally, text};
 use pmi_judge::Severity;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;
@@ -29,10 +29,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let fresh = |(_, judged): &(_, &Judged)| judged.deviation.is_none();
 
     let mut failures: Vec<_> = all().filter(fresh).filter(|(_, judged)| is_red(judged)).map(row).collect();
-    // What has no finding to show for being red has a reason, at best.
-    let bare =
-        |r: &&ScenarioResult| r.is_red(strict) && (r.findings.is_empty() || r.verdict == Verdict::Unjudged);
-    failures.extend(results.iter().filter(bare).map(|result| Row { result, judged: None }));
+    failures.extend(
+        results
+            .iter()
+            .filter(|result| tally::is_bare(result, strict))
+            .map(|result| Row { result, judged: None }),
+    );
     section(out, "Failures", &failures)?;
     let complaints = run.complaints();
     if !complaints.is_empty() {

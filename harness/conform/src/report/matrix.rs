@@ -12,7 +12,7 @@ use super::html::{self, requirement_place};
 use super::standing::{Standing, Stands, in_order, standings};
 use super::{Run, markdown, page, tally, text};
 use pmi_judge::Side;
-use pmi_judge::own::OWN;
+use pmi_judge::own;
 use pmi_scenario::requirement::{Catalogue, Level};
 
 /// A run, and what it is called.
@@ -103,18 +103,20 @@ pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<S
     let names: Vec<String> = entries.iter().map(|entry| file_name(entry, &mut files)).collect();
     let mut written = vec![INDEX.to_owned(), JSON.to_owned(), MARKDOWN.to_owned()];
     for (entry, name) in entries.iter().zip(&names) {
-        let (own, badge) = (format!("{RUNS}/{name}.html"), format!("{BADGES}/{name}.svg"));
-        let mut text = Vec::new();
-        html::write(&entry.run, &mut text)?;
-        fs::write(folder.join(&own), text)?;
-        fs::write(folder.join(&badge), page::render("badge.svg", Badge::of(entry))?)?;
-        written.extend([own, badge]);
+        let own = format!("{RUNS}/{name}.html");
+        fs::write(folder.join(&own), html::page(&entry.run, &suite.catalogue)?)?;
+        written.push(own);
     }
     let matrix = Matrix {
         version: env!("CARGO_PKG_VERSION"),
         tables: tables(entries, &names, &suite.catalogue),
         kinds: Standing::ALL.map(|kind| Kind { kind, what: kind.label() }),
     };
+    for column in matrix.tables.iter().flat_map(|table| &table.runs) {
+        let badge = format!("{BADGES}/{}.svg", column.file);
+        fs::write(folder.join(&badge), page::render("badge.svg", Badge::of(column))?)?;
+        written.push(badge);
+    }
     let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::other)?;
     fs::write(folder.join(JSON), text::safe_json(&json) + "\n")?;
     fs::write(folder.join(MARKDOWN), in_markdown(&matrix))?;
@@ -198,7 +200,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
                 })
             };
             let cells: Vec<Option<Cell>> = standings.iter().zip(&these).map(cell).collect();
-            let own = || OWN.iter().find(|(own, _)| *own == id).map(|(_, text)| (*text).to_owned());
+            let own = || own::text(id).map(str::to_owned);
             Row {
                 id: text::clip(&text::clean(id), 200),
                 level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
@@ -278,20 +280,16 @@ struct Badge {
 }
 
 impl Badge {
-    fn of(entry: &Entry) -> Self {
-        let mut number: BTreeMap<Standing, usize> = BTreeMap::new();
-        for stands in standings(&entry.run.results).values() {
-            *number.entry(stands.standing).or_default() += 1;
-        }
-        let of = |standing| number.get(&standing).copied().unwrap_or(0);
+    fn of(column: &Column) -> Self {
+        let of = |standing| column.requirements.get(&standing).copied().unwrap_or(0);
         let (says, color) = match (of(Standing::Fails), of(Standing::Deviates), of(Standing::Passes)) {
-            _ if entry.run.unfinished() > 0 => ("cut short".to_owned(), "#59606d"),
+            _ if !column.complete => ("cut short".to_owned(), "#59606d"),
             (0, 0, 0) => ("nothing judged".to_owned(), "#59606d"),
             (0, 0, _) => ("conforms".to_owned(), "#1d6b34"),
             (0, known, _) => (format!("{} as recorded", text::count(known, "deviation")), "#7a3e9d"),
             (broken, ..) => (format!("{} broken", text::count(broken, "requirement")), "#b3201b"),
         };
-        let what = text::clip(&text::clean(&entry.run.header.dialect), 30);
+        let what = text::clip(&column.dialect, 30);
         let wide = |text: &str| 7 * text.chars().count() + 12;
         let left = wide(&what);
         Self { width: left + wide(&says), left, what, says, color }

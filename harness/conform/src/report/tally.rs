@@ -13,6 +13,11 @@ pub(super) fn is_known(result: &ScenarioResult) -> bool {
     result.deviates_as_recorded && !matches!(result.verdict, Verdict::NotApplicable | Verdict::Unjudged)
 }
 
+/// Whether a result is red and has no finding to show for it: it has a reason, at best.
+pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
+    result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
+}
+
 /// What a report calls a result.
 pub(super) fn label(result: &ScenarioResult) -> &'static str {
     if is_known(result) { "known" } else { result.verdict.label() }
@@ -107,6 +112,8 @@ pub(super) struct Group<'a> {
     pub(super) severity: Severity,
     /// Of crashes, which: they have one requirement and many causes.
     pub(super) crash: Option<String>,
+    /// The finding of the first of them.
+    pub(super) first: (&'a ScenarioResult, &'a Judged),
     pub(super) scenarios: Vec<&'a str>,
     /// What was seen in more than one of them, and in which: one cause, as a rule.
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
@@ -119,15 +126,15 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     let mut all: Vec<Cause<'_>> = causes(results).into_iter().filter(|cause| !cause.known).collect();
     all.sort_by_key(|cause| (std::cmp::Reverse(cause.severity), cause.requirement));
     for cause in all {
-        let Some((_, first)) = cause.findings.first() else { continue };
-        let crash = (cause.requirement == CRASH).then(|| shape(&first.finding));
+        let Some(&first) = cause.findings.first() else { continue };
+        let crash = (cause.requirement == CRASH).then(|| shape(&first.1.finding));
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut Group<'_>| {
             (group.requirement, group.severity) == (cause.requirement, cause.severity) && group.crash == crash
         };
         let repeated = (scenarios.len() > 1 && crash.is_none())
-            .then(|| (first.finding.seen.as_str(), scenarios.clone()));
+            .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
         match groups.last_mut().filter(is_same) {
             Some(group) => {
                 let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
@@ -138,6 +145,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
                 requirement: cause.requirement,
                 severity: cause.severity,
                 crash,
+                first,
                 scenarios,
                 repeated: repeated.into_iter().collect(),
             }),

@@ -1,6 +1,5 @@
 //! A scenario that was played more than once: which of the attempts counts, and how often each finding was seen.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::cause::shape;
@@ -9,49 +8,81 @@ use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
 /// Different findings that are counted; whoever has more has other worries.
 const FOUND: usize = 200;
 
-/// Makes one result of those of all attempts: that of the first of the worst attempts, with what all have found. Says also which one
-/// that was. Where only what was red was `retried`, one that is not red in the end is flaky.
-///
-/// `None` if there was no attempt.
-pub fn together(
-    all: Vec<ScenarioResult>,
-    retried: bool,
+/// Makes one result of those of all attempts: that of the first of the worst attempts, with what all have found. Keeps one result,
+/// however many there are.
+pub struct Repetitions {
     strict: Strictness,
-) -> Option<(usize, ScenarioResult)> {
-    let played = u32::try_from(all.len()).unwrap_or(u32::MAX);
-    let red = u32::try_from(all.iter().filter(|r| r.is_red(strict)).count()).unwrap_or(u32::MAX);
-    let badness = |r: &ScenarioResult| (r.is_red(strict), r.findings.iter().map(|j| j.severity).max());
-    let (index, _) = all.iter().enumerate().max_by_key(|(at, r)| (badness(r), Reverse(*at)))?;
-    let mut found: Vec<Repeated> = Vec::new();
-    let mut keys: Vec<(&str, String)> = Vec::new();
-    for result in &all {
+    worst: Option<ScenarioResult>,
+    played: u32,
+    red: u32,
+    time_us: u64,
+    found: Vec<Repeated>,
+    /// Of each that was found, in the same order: its requirement and what it says without its numbers.
+    keys: Vec<(String, String)>,
+}
+
+impl Repetitions {
+    /// What counts as red is told by `strict`.
+    #[must_use]
+    pub fn new(strict: Strictness) -> Self {
+        Self { strict, worst: None, played: 0, red: 0, time_us: 0, found: Vec::new(), keys: Vec::new() }
+    }
+
+    /// Adds an attempt; true if it is the one that counts so far.
+    pub fn add(&mut self, result: ScenarioResult) -> bool {
+        self.played += 1;
+        self.red += u32::from(result.is_red(self.strict));
+        self.time_us += result.time_us;
+        self.count(&result);
+        let badness =
+            |r: &ScenarioResult| (r.is_red(self.strict), r.findings.iter().map(|j| j.severity).max());
+        let counts = self.worst.as_ref().is_none_or(|worst| badness(&result) > badness(worst));
+        if counts {
+            self.worst = Some(result);
+        }
+        counts
+    }
+
+    fn count(&mut self, result: &ScenarioResult) {
         let mut counted = HashSet::new();
         for judged in &result.findings {
-            let key = (judged.finding.requirement.as_str(), shape(&judged.finding));
-            let at = keys.iter().position(|known| *known == key);
-            if at.is_none() && keys.len() >= FOUND {
+            let key = (judged.finding.requirement.clone(), shape(&judged.finding));
+            let at = self.keys.iter().position(|known| *known == key);
+            if at.is_none() && self.keys.len() >= FOUND {
                 continue;
             }
             let at = at.unwrap_or_else(|| {
-                keys.push(key);
-                found.push(Repeated { times: 0, judged: judged.clone() });
-                found.len() - 1
+                self.keys.push(key);
+                self.found.push(Repeated { times: 0, judged: judged.clone() });
+                self.found.len() - 1
             });
             // Several of one kind in one attempt are one.
-            found[at].times += u32::from(counted.insert(at));
+            self.found[at].times += u32::from(counted.insert(at));
         }
     }
-    let time_us = all.iter().map(|r| r.time_us).sum();
-    let mut result = all.into_iter().nth(index)?;
-    result.time_us = time_us;
-    if retried && red > 0 && red < played {
-        result.verdict = Verdict::Flaky;
+
+    /// Attempts so far.
+    #[must_use]
+    pub fn played(&self) -> u32 {
+        self.played
     }
-    // What was played once, and not again, needs no counting.
-    if played > 1 {
-        result.attempts = Some(Attempts { played, red, found });
+
+    /// The result of all. Where only what was red was `retried`, one that is not red in the end is flaky. `None` if there was no
+    /// attempt.
+    #[must_use]
+    pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
+        let Self { worst, played, red, time_us, found, .. } = self;
+        let mut result = worst?;
+        result.time_us = time_us;
+        if retried && red > 0 && red < played {
+            result.verdict = Verdict::Flaky;
+        }
+        // What was played once, and not again, needs no counting.
+        if played > 1 {
+            result.attempts = Some(Attempts { played, red, found });
+        }
+        Some(result)
     }
-    Some((index, result))
 }
 
 #[cfg(test)]
@@ -97,10 +128,21 @@ mod tests {
         }
     }
 
+    /// The result of all attempts, and which of them counts.
+    fn together(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
+        let (mut attempts, mut counts) = (Repetitions::new(Strictness::Must), 0);
+        for (index, result) in all.into_iter().enumerate() {
+            if attempts.add(result) {
+                counts = index;
+            }
+        }
+        attempts.finish(retried).map(|result| (counts, result))
+    }
+
     #[test]
     fn the_first_of_the_worst_counts_and_all_findings_are_counted() {
         let all = vec![result(&[]), result(&["silence", "value=1"]), result(&["value=2"])];
-        let (index, worst) = together(all.clone(), false, Strictness::Must).unwrap();
+        let (index, worst) = together(all.clone(), false).unwrap();
         assert_eq!((index, worst.verdict, worst.time_us), (1, Verdict::Fail, 3));
         let attempts = worst.attempts.unwrap();
         assert_eq!((attempts.played, attempts.red), (3, 2));
@@ -108,16 +150,16 @@ mod tests {
             attempts.found.iter().map(|f| (f.judged.finding.seen.as_str(), f.times)).collect();
         assert_eq!(times, [("silence", 1), ("value=1", 2)], "numbers make no other finding");
 
-        let (_, flaky) = together(all, true, Strictness::Must).unwrap();
+        let (_, flaky) = together(all, true).unwrap();
         assert_eq!(flaky.verdict, Verdict::Flaky);
         assert!(!flaky.is_red(Strictness::DeFacto) && !flaky.findings.is_empty());
     }
 
     #[test]
     fn what_is_always_red_is_not_flaky_and_one_attempt_is_as_it_was() {
-        let (_, red) = together(vec![result(&["a"]), result(&["b"])], true, Strictness::Must).unwrap();
+        let (_, red) = together(vec![result(&["a"]), result(&["b"])], true).unwrap();
         assert_eq!((red.verdict, red.findings[0].finding.seen.as_str()), (Verdict::Fail, "a"));
-        assert_eq!(together(vec![result(&["a"])], true, Strictness::Must), Some((0, result(&["a"]))));
-        assert_eq!(together(Vec::new(), true, Strictness::Must), None);
+        assert_eq!(together(vec![result(&["a"])], true), Some((0, result(&["a"]))));
+        assert_eq!(together(Vec::new(), true), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::party::library::{Library, apis};
 use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
-use pmi_judge::attempts;
+use pmi_judge::attempts::Repetitions;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
@@ -354,33 +354,34 @@ fn try_often(
     play: &mut dyn FnMut() -> Result<(Outcome, Duration), (Verdict, String)>,
 ) -> Result<Tried, (Verdict, String)> {
     let retry = matches!(options.tries, Tries::Retry(_));
-    let (mut results, mut events): (Vec<ScenarioResult>, Vec<Vec<Event>>) = (Vec::new(), Vec::new());
+    let mut attempts = Repetitions::new(options.strict);
+    let mut events = Vec::new();
     let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
     for _ in 0..options.tries.most() {
         let (outcome, time) = match play() {
             Ok(played) => played,
             // It applied when it was played first.
-            Err(_) if !results.is_empty() => break,
+            Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };
         lifeless = outcome.lifeless;
         mistake |= outcome.scenario_error.is_some();
         interrupted = outcome.unjudged == Some(Unjudged::Interrupted);
-        if interrupted && !results.is_empty() {
+        if interrupted && attempts.played() > 0 {
             break;
         }
-        let kept = outcome.events.clone();
+        let of_this_one = outcome.events.clone();
         let result = judged(suite, scenario, outcome, time, options, deviations);
         let red = result.is_red(options.strict);
-        results.push(result);
-        events.push(kept);
+        if attempts.add(result) {
+            events = of_this_one;
+        }
         if (retry && !red) || mistake || interrupted {
             break;
         }
     }
-    let together = attempts::together(results, retry, options.strict);
-    let (index, result) = together.ok_or_else(|| (Verdict::Unjudged, not_tried()))?;
-    Ok(Tried { result, events: events.swap_remove(index), lifeless, mistake, interrupted })
+    let result = attempts.finish(retry).ok_or_else(|| (Verdict::Unjudged, not_tried()))?;
+    Ok(Tried { result, events, lifeless, mistake, interrupted })
 }
 
 /// A line of a scenario, by its number; those that stand in no file have none.

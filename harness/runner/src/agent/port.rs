@@ -1,6 +1,6 @@
 //! A process that has PMI_PORT makes its connection itself, and says who it is.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(super) enum BadPort {
     #[error("PMI_ID is not set")]
     NoId,
     #[error("PMI_PORT={0}: {1}")]
-    Refused(String, std::io::Error),
+    Refused(String, io::Error),
     #[error("PMI_PORT={0}: {1} lines of {LINES} in answer to initack: \"{2}\"")]
     Short(String, usize, String),
 }
@@ -52,18 +52,33 @@ fn greet(port: String) -> Result<Greeted, BadPort> {
     stream.set_nodelay(true).map_err(refused)?;
     let said = format!("{}\n", initack(&id)).into_bytes();
     stream.write_all(&said).map_err(refused)?;
-    // Byte by byte: what comes behind the last line belongs to the protocol.
-    let (mut told, mut byte) = (Vec::new(), [0]);
-    let lines = |told: &[u8]| told.iter().filter(|b| **b == b'\n').count();
-    while lines(&told) < LINES && told.len() < LONGEST {
-        let left = deadline.saturating_duration_since(Instant::now());
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1)))).map_err(refused)?;
-        match stream.read(&mut byte) {
-            Ok(1) => told.push(byte[0]),
-            Ok(_) | Err(_) => {
-                return Err(BadPort::Short(port, lines(&told), told.escape_ascii().to_string()));
-            }
-        }
+    let (told, is_cut) = read_lines(&mut stream, LINES, LONGEST, deadline).map_err(refused)?;
+    if is_cut {
+        return Err(BadPort::Short(port, lines(&told), told.escape_ascii().to_string()));
     }
     Ok(Greeted { connection: stream.into(), said, told })
+}
+
+fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|b| **b == b'\n').count()
+}
+
+/// Reads so many lines, or `longest` bytes; and whether nothing more came in time before. Byte by byte: what comes behind the last line
+/// belongs to the protocol.
+pub(super) fn read_lines(
+    stream: &mut TcpStream,
+    count: usize,
+    longest: usize,
+    deadline: Instant,
+) -> io::Result<(Vec<u8>, bool)> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while lines(&text) < count && text.len() < longest {
+        let left = deadline.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut byte) {
+            Ok(1) => text.push(byte[0]),
+            Ok(_) | Err(_) => return Ok((text, true)),
+        }
+    }
+    Ok((text, false))
 }

@@ -1,7 +1,7 @@
 //! A process that nobody has started by a process manager, and that has asked for one: it waits for the connection, and says what
 //! MPICH's client says.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use pmi_judge::event::Bytes;
 use pmi_wire::singleton::{ANSWER, Info, LONGEST, STREAMS};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::port::read_lines;
 use super::protocol::Singinit;
 
 /// Holds the number of the socket that listens.
@@ -60,17 +61,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     }
 }
 
-/// A line, byte by byte: what comes behind the last one belongs to the protocol.
+/// Whatever has come is told, and judged, be it a whole line or not.
 fn line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Bytes> {
-    let (mut line, mut byte) = (Vec::new(), [0]);
-    while line.last() != Some(&b'\n') && line.len() < LONGEST {
-        let left = deadline.saturating_duration_since(Instant::now());
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match stream.read(&mut byte) {
-            Ok(1) => line.push(byte[0]),
-            // Whatever has come is told, and judged.
-            Ok(_) | Err(_) => break,
-        }
-    }
-    Ok(Bytes(line))
+    read_lines(stream, 1, LONGEST, deadline).map(|(line, _)| Bytes(line))
 }

@@ -267,7 +267,7 @@ fn a_fault_in_pmi2_is_found_where_it_is_looked_for(
 fn a_program_that_speaks_no_pmi_cannot_be_judged() {
     let found = judge("true", "20", &["-q"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    assert!(found.ran.out.contains("speaks PMI-1"), "{}", found.ran.whole());
+    assert!(found.ran.out.contains("speaks PMI,"), "{}", found.ran.whole());
 }
 
 /// What a process is told in answer to its initack is all that it knows of its rank and size.
@@ -395,4 +395,18 @@ fn a_program_that_needs_no_process_manager_starts_none() {
     let found = judge(&command, "5", &["--connection", "singleton", "--filter", "=client/singleton"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     assert!(!found.ran.out.contains("started a process manager"), "{}", found.ran.whole());
+}
+
+/// Who says nothing is not known to speak PMI at all: that it does not end either is told, and is no finding. It is waited for as long as
+/// the user says, and what is said is which time that was.
+#[test]
+fn a_program_that_says_nothing_is_not_judged() {
+    let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);
+    assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
+    let told =
+        "no process said anything to the process manager (rank 0 did not end: it has done nothing for 1 s)";
+    assert!(found.ran.out.contains(told), "{}", found.ran.out);
+    assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
+    let verdict = &found.scenarios["client/plain/ends-well"];
+    assert_eq!((verdict.0.as_str(), verdict.1.len()), ("unjudged", 0));
 }

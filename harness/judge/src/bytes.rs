@@ -41,6 +41,18 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+/// What a process printed, in quotes: text as it is, but for what would act on a terminal.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    let shown: String = match std::str::from_utf8(bytes) {
+        Ok(text) => text
+            .chars()
+            .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() })
+            .collect(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    };
+    format!("\"{shown}\"")
+}
+
 /// The inverse of [`slice::escape_ascii`].
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());

@@ -61,6 +61,8 @@ struct Entry {
 pub struct Deviations {
     path: PathBuf,
     implementation: Option<String>,
+    /// What all entries are about, also those of other versions, each with its line.
+    requirements: Vec<(usize, String)>,
     /// One for each pattern of each entry.
     entries: Vec<Expected>,
     happened: Vec<bool>,
@@ -100,6 +102,9 @@ impl Deviations {
         let wrong = |error| DeviationsError { file: path.to_owned(), error: Box::new(error) };
         let file: File = toml::from_str(text).map_err(wrong)?;
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
+        let requirements =
+            file.deviation.iter().map(|e| (line(e.span().start), e.get_ref().requirement.clone()));
+        let requirements = requirements.collect();
         let entries: Vec<Expected> = file
             .deviation
             .into_iter()
@@ -122,10 +127,18 @@ impl Deviations {
         Ok(Self {
             path: path.to_owned(),
             implementation: Some(file.implementation),
+            requirements,
             happened: none.clone(),
             could_happen: none,
             entries,
         })
+    }
+
+    /// The first entry about a requirement that there is not: its line, and what it says.
+    pub fn misspelt(&self, suite: &Suite) -> Option<(usize, &str)> {
+        let is_known = |id: &str| suite.catalogue.get(id).is_some() || own::text(id).is_some();
+        let wrong = self.requirements.iter().find(|(_, id)| !is_known(id));
+        wrong.map(|(line, id)| (*line, id.as_str()))
     }
 
     /// How many entries have a reason that is still to be written.
@@ -176,9 +189,7 @@ impl Deviations {
         let mut stale = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
             let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario.text());
-            if suite.catalogue.get(&entry.requirement).is_none() && own::text(&entry.requirement).is_none() {
-                stale.push(format!("{at}: there is no such requirement"));
-            } else if !suite.has(|name| scenario.fits(name)) {
+            if !suite.has(|name| scenario.fits(name)) {
                 stale.push(format!("{at}: there is no such scenario"));
             } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
                 stale.push(format!("{at}: no longer happens; delete the entry"));

@@ -369,9 +369,15 @@ impl Judge {
         let unjudged = self.unjudged.or_else(|| program.unjudged());
         let (mut findings, mut crashed, mut hung) = (Vec::new(), None, false);
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
+            crashed = program.crashed();
+        }
+        // Of what says nothing it is not known that it speaks PMI: that it does not end is told with that, and is no finding.
+        let judged =
+            |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
+        if unjudged.as_ref().is_none_or(judged) {
             findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
             findings.extend(program.weigh(&conversation, events.len() as u64));
-            (crashed, hung) = (program.crashed(), program.is_hung());
+            hung = program.is_hung();
         }
         Outcome {
             events,

@@ -58,6 +58,8 @@ pub struct SessionJudge {
     findings: Vec<Finding>,
     processes: BTreeMap<Proc, Process>,
     messages: usize,
+    /// Processes without a connection.
+    unconnected: usize,
     /// Something went wrong, after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
@@ -74,6 +76,7 @@ impl Default for SessionJudge {
             findings: Vec::new(),
             processes: BTreeMap::new(),
             messages: 0,
+            unconnected: 0,
             trouble: false,
             exit: None,
             hung: false,
@@ -99,7 +102,10 @@ impl SessionJudge {
         match &event.what {
             What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0, event.seq),
             What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0, event.seq),
-            What::Started { proc, .. } => drop(self.processes.insert(*proc, Process::new())),
+            What::Started { proc, bad_fd, .. } => {
+                self.processes.insert(*proc, Process::new());
+                self.unconnected += usize::from(bad_fd.is_some());
+            }
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 let trouble = self.trouble;
                 let process = self.process(*proc);
@@ -258,7 +264,12 @@ impl SessionJudge {
             return Some(format!("no process was recorded: the launcher {how}"));
         }
         if self.messages == 0 {
-            let why = "the process manager gave them no PMI_FD, or they did not use it";
+            let why = if self.unconnected == self.processes.len() {
+                "the process manager gave them no PMI_FD"
+            } else {
+                "they had PMI_FD and did not use it, as a program does that is linked with no library which speaks PMI (one of Open MPI \
+                 speaks PMIx), or that ends before its MPI_Init"
+            };
             return Some(format!("the processes said nothing by PMI: {why}"));
         }
         if !self.outlived.is_empty() {

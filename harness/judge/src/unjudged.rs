@@ -70,7 +70,7 @@ impl fmt::Display for Unloadable {
                 write!(f, "rank {rank} did not report: the launcher ended before it did")
             }
             Self::Unseen(rank, waited) => {
-                write!(f, "rank {rank} did not report: no sign of life within {waited:?} (--timeout)")
+                write!(f, "rank {rank} did not report: no sign of life within {waited:?} (--start-timeout)")
             }
         }
     }
@@ -86,10 +86,14 @@ impl fmt::Display for Unjudged {
                  went into the background, where it cannot be judged"
             ),
             Self::NotStarted { launcher: Some(exit), rank, .. } => {
-                write!(f, "the launcher ended ({exit}) before rank {rank} reported")
+                write!(
+                    f,
+                    "the launcher ended ({exit}) before rank {rank} reported: if it says no more, try its command by hand, with true in \
+                     the place of {{agent}}"
+                )
             }
             Self::NotStarted { nothing: Some((SilenceProof::Timeout, waited)), rank, .. } => {
-                write!(f, "rank {rank} did not report within {waited:?} (--timeout)")
+                write!(f, "rank {rank} did not report within {waited:?} (--start-timeout)")
             }
             Self::NotStarted { rank, .. } => {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
@@ -100,7 +104,8 @@ impl fmt::Display for Unjudged {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(
                     f,
-                    "no process said anything to the process manager ({end}): is it a program that speaks PMI-1, as MPICH's do?"
+                    "no process said anything to the process manager ({end}): is it a program that speaks PMI, as MPICH's do? One of \
+                     Open MPI speaks PMIx, and says nothing here"
                 )
             }
             Self::EndsBadly(end) => write!(

@@ -97,6 +97,8 @@ pub struct Options {
     pub replay: String,
     /// The command that runs all of it again.
     pub command: String,
+    /// The protocols that are asked for, which the header tells where nothing is selected.
+    pub dialects: Vec<Dialect>,
 }
 
 impl Options {
@@ -111,6 +113,7 @@ impl Options {
             tries: Tries::Once,
             replay: String::new(),
             command: String::new(),
+            dialects: Vec::new(),
         }
     }
 }
@@ -199,7 +202,14 @@ pub fn run(
         },
         command: options.command.clone(),
         against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
-        dialect: dialects(selected).iter().map(Dialect::to_string).collect::<Vec<_>>().join(" and "),
+        dialect: match dialects(selected) {
+            none if none.is_empty() => options.dialects.iter().copied().collect(),
+            spoken => spoken,
+        }
+        .iter()
+        .map(Dialect::to_string)
+        .collect::<Vec<_>>()
+        .join(" and "),
         connection: target.way_in(),
         under_test: match target {
             Target::Memory(_) | Target::Processes(..) => Some(Side::Server),
@@ -216,7 +226,9 @@ pub fn run(
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
-    let dead = AtomicBool::new(false);
+    // A launch on several nodes has a command of its own, which tells nothing of the other.
+    let kind = |index: usize| usize::from(selected[index].nodes > 1);
+    let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -232,7 +244,7 @@ pub fn run(
                     let play = |sink: &mut dyn EventSink| {
                         play_scenario(suite, scenario, target, offers, options, interrupted, sink)
                     };
-                    let message = if dead.load(Ordering::Relaxed) {
+                    let message = if dead[kind(index)].load(Ordering::Relaxed) {
                         Err((Verdict::Unjudged, not_tried()))
                     } else if options.tries == Tries::Once {
                         play(&mut sink).map(|done| Message::Done(index, Box::new(done)))
@@ -254,10 +266,10 @@ pub fn run(
         let mut red = 0;
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
         // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
-        let mut lifeless = 0;
+        let mut lifeless = [0; 2];
         // What a program fails to do for want of a plain run costs nothing to say, and others tell why.
         let gives_up = options.give_up && !matches!(target, Target::Client(_));
-        let gave_up = |lifeless: usize| gives_up && lifeless >= LIFELESS;
+        let gave_up = |lifeless: [usize; 2], kind: usize| gives_up && lifeless[kind] >= LIFELESS;
         for message in receiver {
             order.take(message, |message| {
                 // Workers may be further already; what they found does not count, so that the cut is the same in
@@ -266,9 +278,9 @@ pub fn run(
                     return;
                 }
                 let result = match message {
-                    Message::Event(..) if gave_up(lifeless) => return,
+                    Message::Event(index, _) if gave_up(lifeless, kind(index)) => return,
                     Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _)
-                        if gave_up(lifeless) =>
+                        if gave_up(lifeless, kind(index)) =>
                     {
                         skip(&selected[index], Verdict::Unjudged, not_tried(), options)
                     }
@@ -276,16 +288,16 @@ pub fn run(
                     Message::Event(index, event) => return observer.event(&selected[index].name, &event),
                     Message::Done(index, done) => {
                         let (outcome, time) = *done;
-                        lifeless = if outcome.lifeless { lifeless + 1 } else { 0 };
+                        count_lifeless(&mut lifeless[kind(index)], outcome.lifeless);
                         scenario_errors |= outcome.scenario_error.is_some();
                         if outcome.unjudged == Some(Unjudged::Interrupted) {
                             cut.insert(selected[index].name.clone());
                         }
                         judged(suite, &selected[index], outcome, time, options, deviations)
                     }
-                    Message::Tried(_, tried) => {
+                    Message::Tried(index, tried) => {
                         let Tried { result, events, lifeless: none, mistake, interrupted } = *tried;
-                        lifeless = if none { lifeless + 1 } else { 0 };
+                        count_lifeless(&mut lifeless[kind(index)], none);
                         scenario_errors |= mistake;
                         if interrupted {
                             cut.insert(result.scenario.clone());
@@ -298,7 +310,7 @@ pub fn run(
                     }
                     Message::Skipped(index, skipped) => {
                         // What could not be launched counts, what does not apply says nothing.
-                        lifeless += usize::from(skipped.0 == Verdict::Unjudged);
+                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged);
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
                 };
@@ -306,7 +318,9 @@ pub fn run(
                 observer.result(&result);
                 results.push(result);
             });
-            dead.store(gave_up(lifeless), Ordering::Relaxed);
+            for (kind, dead) in dead.iter().enumerate() {
+                dead.store(gave_up(lifeless, kind), Ordering::Relaxed);
+            }
             if enough(red) {
                 stop.store(true, Ordering::Relaxed);
                 break;
@@ -327,6 +341,11 @@ pub fn run(
     };
     let end = result::of_run(suite, &results, deviations, ran);
     (header, results, end)
+}
+
+/// Counts scenarios in a row without a sign of life.
+fn count_lifeless(number: &mut usize, lifeless: bool) {
+    *number = if lifeless { *number + 1 } else { 0 };
 }
 
 /// The result of a scenario that was played.
@@ -615,6 +634,17 @@ fn lacking(
     target: &Target,
     options: &Options,
 ) -> Option<String> {
+    asked_for(suite, dialect, need, target, options)?.1
+}
+
+/// Asks for an optional operation: what became of that, and how it was refused, if it was. `None` where it cannot be asked for.
+pub(crate) fn asked_for(
+    suite: &Suite,
+    dialect: Dialect,
+    need: Need,
+    target: &Target,
+    options: &Options,
+) -> Option<(Outcome, Option<String>)> {
     let (text, request): (_, &[u8]) = match (target, need, dialect) {
         // Known without asking.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
@@ -646,11 +676,12 @@ fn lacking(
     };
     // What cannot be asked is told by the scenarios themselves.
     let (outcome, _) = play_probe(suite, text, target, options)?.ok()?;
-    match target {
+    let refused = match target {
         // Who asks the process manager has it. One that asks nothing has no say in how that is done.
         Target::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
         _ => refusal(&outcome, need, request),
-    }
+    };
+    Some((outcome, refused))
 }
 
 /// Why a bare proxy is not asked for what only the draft has.

@@ -1,5 +1,6 @@
 //! The suite as the reference server can play it, and the files that it is in.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,6 +78,8 @@ pub fn export(folder: &Path) -> io::Result<usize> {
 /// What cannot be read, or a folder without scenarios.
 pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, FilesError> {
     let mut all = Vec::new();
+    // A file that is given twice, or with the folder that it is in, counts once, by the name that it has first.
+    let mut taken = BTreeSet::new();
     for path in paths {
         let at = |file: &Path| {
             let file = file.to_owned();
@@ -89,6 +92,9 @@ pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, F
         }
         let root = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("")) };
         for file in found {
+            if !taken.insert(file.canonicalize().map_err(at(&file))?) {
+                continue;
+            }
             let text = std::fs::read_to_string(&file).map_err(at(&file))?;
             let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
             all.push((name, Arc::new(Source { path: file.display().to_string(), text })));

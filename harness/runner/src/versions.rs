@@ -29,7 +29,7 @@ pub struct Row {
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Reply {
+pub(crate) enum Reply {
     Message(Framing, Vec<u8>),
     Closed,
     JobEnds,
@@ -40,7 +40,7 @@ enum Reply {
 
 impl Reply {
     /// The version that an answer to init takes.
-    fn version(&self) -> Option<Version> {
+    pub(crate) fn version(&self) -> Option<Version> {
         let Self::Message(Framing::Lines, line) = self else { return None };
         match Response::parse(line, ValueReading::ToEndOfLine).ok()? {
             Response { body: Body::Init(version), rc: None | Some(0), .. } => version,
@@ -61,7 +61,7 @@ impl Reply {
     }
 
     /// As the answer to an offer.
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         match self {
             Self::Message(..) if self.version().is_some() => {
                 self.version().map(|version| version.to_string()).unwrap_or_default()
@@ -169,7 +169,7 @@ pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Option<Ve
 }
 
 /// Sends these, each when the one before was answered, and tells what became of each.
-fn asked(
+pub(crate) fn asked(
     suite: &Suite,
     target: &Target,
     options: &Options,
@@ -219,7 +219,7 @@ fn asking(lines: &[(u32, &str)], frames: bool) -> String {
 }
 
 /// What became of the request of this process that comes behind so many others of it.
-fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
+pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
     for event in events {
@@ -348,7 +348,7 @@ pub fn of_library(suite: &Suite, target: &Target, options: &Options) -> Option<V
 }
 
 /// The version that is first offered in these events.
-fn offer_of(events: &[Event]) -> Option<Version> {
+pub(crate) fn offer_of(events: &[Event]) -> Option<Version> {
     requests(events).into_iter().find_map(|(_, line)| {
         match Request::parse(&line, ValueReading::ToEndOfLine) {
             Ok(Request::Init(version)) => Some(version),
@@ -358,7 +358,7 @@ fn offer_of(events: &[Event]) -> Option<Version> {
 }
 
 /// The requests of the first process, with how they are framed.
-fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
+pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     let p = Proc { group: 0, rank: 0 };
     let mut connection = Connection::new(LINE_LIMIT);
     let mut all = Vec::new();
@@ -397,7 +397,7 @@ fn asks_after_init(events: &[Event]) -> Option<String> {
 }
 
 /// How the first process has ended, if it has done so by itself.
-fn exit_of(events: &[Event]) -> Option<Exit> {
+pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     events.iter().find_map(|event| match &event.what {
         What::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
         _ => None,

@@ -42,6 +42,16 @@ Exit codes:
   2    usage error
   3    nothing could be started, or nothing was offered";
 
+const DOCTOR_HELP: &str = "\
+A few launches, one for each question: does it start, are there connections, which versions are taken, does a session come through, are
+there two nodes, spawn and names, and how is silence known.
+
+Exit codes:
+  0    it can be judged
+  1    it cannot: a step fails, and nothing was tried that needs it
+  2    usage error, or there is no such command
+  3    it is a proxy that is spoken to in the wrong way";
+
 const COMPATIBILITY_HELP: &str = "\
 Nothing is run: what the server sends in its logs is held against what the client went on from in its own, and the
 client's requests against what the server accepted. Where answers lack a field on purpose, as in a run against
@@ -71,6 +81,8 @@ pub(super) struct Cli {
 
 #[derive(Subcommand)]
 pub(super) enum Command {
+    /// Look whether something can be judged here, step by step, and say what to write into its profile
+    Doctor(Doctor),
     /// Run a program under the reference process manager
     Serve(Serve),
     /// Play mpiexec to a hydra_pmi_proxy: what --server makes of one
@@ -227,7 +239,7 @@ pub(super) struct Judge {
     /// seen
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT", help_heading = "How it runs")]
     pub(super) timeout: std::time::Duration,
-    /// The same for processes that are to be started [default: as --timeout]
+    /// The same for processes that are to be started, until they report or, of a program under test, say something [default: as --timeout]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "How it runs")]
     pub(super) start_timeout: Option<std::time::Duration>,
     /// Most processes of a job: what needs more does not apply
@@ -285,6 +297,41 @@ pub(super) struct Judge {
     /// Write the embedded scenarios, fragments and requirements to this folder and play nothing
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) export: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub(super) struct Doctor {
+    /// A process manager, as for judging [default: the built-in reference process manager]
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER")]
+    pub(super) server: Option<String>,
+    /// The command for several nodes, as for judging
+    #[arg(long, value_name = "CMD", requires = "server")]
+    pub(super) server_nodes: Option<String>,
+    /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
+    #[arg(long, value_name = "VERSION", requires = "server")]
+    pub(super) family: Option<Family>,
+    /// A program that speaks PMI
+    #[arg(long, value_name = "CMD", conflicts_with = "server")]
+    pub(super) client: Option<String>,
+    /// A PMI library
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "client"])]
+    pub(super) library: Option<PathBuf>,
+    /// Number of processes of a program
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) ranks: u32,
+    /// How processes of a process manager get their connections, as for judging
+    #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"])]
+    pub(super) connection: String,
+    /// Longest wait for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT")]
+    pub(super) timeout: std::time::Duration,
+    /// The same for processes that are to be started [default: as --timeout]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) start_timeout: Option<std::time::Duration>,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Args)]
@@ -534,6 +581,10 @@ pub(super) struct Again {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Exit codes:
+  0    the report is written, whatever the run came to
+  2    usage error, or a log that cannot be read")]
 pub(super) struct Report {
     /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,

@@ -27,6 +27,7 @@ use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 
 use super::args::Coverage;
+use super::select::of_table;
 use super::{hint, say, told};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
@@ -98,11 +99,6 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
     Ok(0)
 }
 
-/// The name of the file that a scenario stands in: without that of the row.
-fn of_table(name: &str) -> &str {
-    name.split_once('[').map_or(name, |(table, _)| table)
-}
-
 pub(super) fn show(name: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(told)?;
     let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
@@ -111,10 +107,9 @@ pub(super) fn show(name: &str) -> anyhow::Result<u8> {
         None => match suite.fragment(name) {
             Some(fragment) => Arc::clone(&fragment.source),
             None => {
-                let hint = hint(name, suite.scenarios.iter().map(|s| s.name.as_str()));
-                anyhow::bail!(
-                    "there is no scenario and no fragment {name}{hint} `pmi-conform --list` lists scenarios"
-                );
+                let names = suite.scenarios.iter().map(|s| s.name.as_str());
+                let hint = hint(name, names, "`pmi-conform --list` lists scenarios");
+                anyhow::bail!("there is no scenario and no fragment {name}{hint}");
             }
         },
     };
@@ -152,10 +147,9 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
             return explain_scenario(&suite, scenario);
         }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
-        let hint = hint(id, suite.catalogue.iter().map(|r| r.id.as_str()).chain(names));
-        anyhow::bail!(
-            "there is no requirement and no scenario {id}{hint} `pmi-conform requirements` and `--list` list them"
-        );
+        let ids = suite.catalogue.iter().map(|r| r.id.as_str());
+        let hint = hint(id, ids.chain(names), "`pmi-conform requirements` and `--list` list them");
+        anyhow::bail!("there is no requirement and no scenario {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [

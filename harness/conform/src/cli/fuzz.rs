@@ -30,6 +30,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
+use super::judge::library_at;
 use super::{UNJUDGED, say, told};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -53,7 +54,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         (Some(command), _) => {
             Subject::Program(Box::new(Program::new(command, args.ranks).context("--client")?))
         }
-        (None, Some(path)) => Subject::Library(Box::new(library_at(path)?)),
+        (None, Some(path)) => Subject::Library(Box::new(library_at(path, std::env::current_exe()?)?)),
         (None, None) => anyhow::bail!("--client or --library"),
     };
     let suite = pmi_runner::suite::embedded().map_err(told)?;
@@ -103,15 +104,6 @@ fn apis(library: &Library, spoken: Option<Spoken>) -> anyhow::Result<Vec<Dialect
 
 fn note(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "note: {text}")
-}
-
-fn library_at(path: &Path) -> anyhow::Result<Library> {
-    std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
-    // Without a slash, the loader would look elsewhere.
-    let path = std::path::absolute(path)?;
-    let binary =
-        std::env::current_exe().context("cannot find this program's own file, which loads the library")?;
-    Ok(Library { path, binary, env: Default::default(), server: None })
 }
 
 /// Runs a campaign with the cases of a generator, or plays a finding again.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, Keep, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, read_log, render};
+use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
@@ -19,15 +19,11 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, Tries, run};
-use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::names::NamePattern;
-use pmi_scenario::suite::Suite;
+use pmi_scenario::ast::{Dialect, Need};
 
-use clap::CommandFactory;
-
-use super::args::{Cli, Judge};
-use super::{NOTHING_RAN, hint, read_deviations, say, told};
+use super::args::Judge;
+use super::select::{are_scenario_files, select};
+use super::{NOTHING_RAN, read_deviations, say, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -35,11 +31,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         say(&format!("{files} files written to {}\n", folder.display()))?;
         return Ok(0);
     }
-    if let Some(word) = args.paths.first().and_then(|path| path.to_str()).filter(|word| misspelt(word)) {
-        let commands = Cli::command();
-        let hint = hint(word, commands.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()));
-        anyhow::bail!("there is neither a command nor a scenario file {word}{hint} See --help");
-    }
+    are_scenario_files(args)?;
     // What somebody has written is not to be lost to a draft.
     if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
         anyhow::bail!(
@@ -72,7 +64,8 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             _ => {}
         }
     }
-    let selected = select(&suite, args, &dialects(args, named.as_ref(), client.as_ref()))?;
+    let dialects = dialects(args, named.as_ref(), client.as_ref());
+    let selected = select(&suite, args, &dialects)?;
     if args.list {
         let list: String =
             selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
@@ -106,11 +99,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             if let Some(nodes) = &args.server_nodes {
                 implementation.set_command_nodes(nodes).context("--server-nodes")?;
             }
-            match &args.connection[..] {
-                "port" => implementation.connect_by_port().context("--connection port")?,
-                "singleton" => implementation.serve_singleton().context("--connection singleton")?,
-                _ => {}
-            }
+            by_connection(&mut implementation, &args.connection)?;
             implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
             implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
             implementation.can_start().context("--server")?;
@@ -135,7 +124,7 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     };
     let connection = target.way_in();
     let mut deviations = match &recorded {
-        Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection)?,
+        Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
         Some(Recorded::Builtin(path, text)) => Deviations::parse(path, text, version.as_ref(), connection)?,
         None => Deviations::default(),
     };
@@ -152,16 +141,25 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         },
         replay: shell_words::join(replay(args)),
         command: shell_words::join(command(args)),
+        dialects,
     };
     let mut observer = Reports::open(args)?;
     shell(setup.as_deref()).context("the profile's setup")?;
     let (header, results, end) =
         run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
     let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
+    let mut drafted = None;
     if let Some(path) = &args.draft_deviations {
         let name = header.implementation.as_deref().unwrap_or(&header.server);
         let text = draft(name, &results, header.strict);
+        let entries = text.matches("[[deviation]]").count();
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        let told = match entries {
+            0 => "nothing to record, and a file without entries".to_owned(),
+            1 => "1 entry, whose reason is to be written".to_owned(),
+            n => format!("{n} entries, whose reasons are to be written"),
+        };
+        drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
     }
     let status = end.exit_code as u8;
     observer.finish(
@@ -175,7 +173,20 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
         },
         args,
     )?;
+    if let Some(drafted) = drafted {
+        anstream::eprint!("{drafted}");
+    }
     torn_down.map(|()| status)
+}
+
+/// Has processes come to their connections in the way that `--connection` says.
+pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> anyhow::Result<()> {
+    match way {
+        "port" => implementation.connect_by_port().context("--connection port")?,
+        "singleton" => implementation.serve_singleton().context("--connection singleton")?,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What is said of optional operations.
@@ -202,65 +213,8 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
 
-/// Whether what stands where a command or a path may stand looks like a command that there is not.
-fn misspelt(word: &str) -> bool {
-    word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !Path::new(word).exists()
-}
-
 fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
-}
-
-/// Whether a name is meant by a pattern of `--filter`.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.strip_prefix('=') {
-        Some(exact) => exact == name,
-        None if pattern.contains('*') => NamePattern::new(pattern).fits(name),
-        None => name.contains(pattern),
-    }
-}
-
-fn select(suite: &Suite, args: &Judge, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
-    let whom = match (&args.client, &args.library) {
-        (Some(_), _) => UnderTest::Client,
-        (None, Some(_)) => UnderTest::Library,
-        (None, None) => UnderTest::Server,
-    };
-    for pattern in args.filter.iter().filter(|f| !suite.testing(whom).any(|s| fits(f, &s.name))) {
-        // Where it is the only one, nothing is played, which says it, too.
-        let hint = hint(pattern, suite.testing(whom).map(|s| s.name.as_str()));
-        writeln!(anstream::stderr(), "warning: --filter {pattern} fits no scenario here{hint}")?;
-    }
-    let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
-    let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
-    for (word, pattern) in args.requirement.iter().zip(&requirements) {
-        if !ids().any(|id| pattern.fits(id)) {
-            let hint = hint(word, ids());
-            writeln!(anstream::stderr(), "warning: --requirement {word} fits no requirement{hint}")?;
-        }
-    }
-    let mut selected: Vec<Arc<Scenario>> = suite
-        .testing(whom)
-        .filter(|s| dialects.contains(&s.dialect))
-        .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
-        .filter(|s| {
-            requirements.is_empty()
-                || requirements.iter().any(|id| s.requires.iter().any(|r| id.fits(&r.value)))
-        })
-        .cloned()
-        .collect();
-    if let Some(path) = &args.rerun_failed {
-        let name = path.display().to_string();
-        let log =
-            read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), Keep::Nothing)?;
-        let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
-        selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
-    }
-    if let Some((k, n)) = args.shard {
-        let mut at = 0;
-        selected.retain(|_| (at % n + 1 == k, at += 1).0);
-    }
-    Ok(selected)
 }
 
 /// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
@@ -281,7 +235,7 @@ fn dialects(args: &Judge, server: Option<&Implementation>, client: Option<&Progr
             apis => apis,
         },
         (None, None) if let Some(program) = client.filter(|_| !args.list) => {
-            let limits = Limits { step: args.timeout, ..Limits::default() };
+            let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
             vec![offered(program, limits, &AtomicBool::new(false))]
         }
         (None, None) => server.map_or_else(all, |server| vec![server.dialect.unwrap_or_default()]),
@@ -336,12 +290,17 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the terminal shows, for messages.
+const TERMINAL: &str = "the report for people";
+
 /// The terminal and the reports that are written as things happen.
 struct Reports {
     terminal: Terminal<Box<dyn Write>>,
     log: Option<LogWriter<Box<dyn Write>>>,
-    /// The first error of writing; the run goes on without.
-    error: Option<io::Error>,
+    /// Where the log goes, for messages.
+    log_name: String,
+    /// The first error of writing, and of what; the run goes on without.
+    error: Option<(String, io::Error)>,
 }
 
 impl Reports {
@@ -385,12 +344,17 @@ impl Reports {
                 .open(path)
                 .with_context(|| format!("{} cannot be written", path.display()))?;
         }
-        Ok(Self { terminal: Terminal::new(out, look), log, error: None })
+        let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
+        let log_name =
+            log_file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
+        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None })
     }
 
-    fn keep(&mut self, done: io::Result<()>) {
+    fn keep(&mut self, what: &str, done: io::Result<()>) {
         match done {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => drop(self.error.get_or_insert(e)),
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                self.error.get_or_insert_with(|| (what.to_owned(), e));
+            }
             _ => {}
         }
     }
@@ -398,7 +362,9 @@ impl Reports {
     fn log(&mut self, line: impl FnOnce() -> LogLine) {
         if let Some(log) = &mut self.log {
             let done = log.write(&line());
-            self.keep(done);
+            let name = std::mem::take(&mut self.log_name);
+            self.keep(&name, done);
+            self.log_name = name;
         }
     }
 
@@ -407,7 +373,7 @@ impl Reports {
             self.log(|| LogLine::End(end.clone()));
         }
         let done = self.terminal.finish(&run);
-        self.keep(done);
+        self.keep(TERMINAL, done);
         for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
             let mut text = Vec::new();
             render(&run, spec.format, &mut text)?;
@@ -417,7 +383,7 @@ impl Reports {
             }
         }
         match self.error {
-            Some(error) => Err(error).context("writing a report"),
+            Some((what, error)) => Err(error).with_context(|| format!("{what} was not written to its end")),
             None => Ok(()),
         }
     }
@@ -427,7 +393,7 @@ impl Observer for Reports {
     fn begin(&mut self, header: &RunHeader) {
         self.log(|| LogLine::Run(header.clone()));
         let done = self.terminal.start(header);
-        self.keep(done);
+        self.keep(TERMINAL, done);
     }
 
     fn event(&mut self, scenario: &str, event: &Event) {
@@ -437,6 +403,6 @@ impl Observer for Reports {
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|| LogLine::Result(result.clone()));
         let done = self.terminal.scenario_done(result);
-        self.keep(done);
+        self.keep(TERMINAL, done);
     }
 }

@@ -2,11 +2,13 @@
 
 mod args;
 mod catalogue;
+mod doctor;
 mod files;
 mod fuzz;
 mod judge;
 mod mutants;
 mod record;
+mod select;
 mod versions;
 
 use std::io::{self, Write};
@@ -34,6 +36,8 @@ use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, R
 const USAGE: u8 = 2;
 /// Nothing can be said about the implementation.
 const UNJUDGED: u8 = 3;
+/// What was looked at cannot be judged as it is.
+const UNFIT: u8 = 1;
 /// Exit status where no scenario was played, or would be.
 const NOTHING_RAN: u8 = 4;
 
@@ -41,6 +45,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         None => judge::judge(&cli.judge),
+        Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Serve(serve)) => run_serve(serve),
         Some(Command::Record(args)) => record::record(&args),
         Some(Command::Interop(args)) => record::interop(&args),
@@ -87,11 +92,19 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Ends a sentence that says that there is no such word with the one that looks most like it, if any does.
-fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
+/// Ends a sentence that says that there is no such word: with the one that looks most like it, if any does, and what else helps.
+fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
     let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
     let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
-    nearest.map(|(_, other)| format!(", did you mean {other}?")).unwrap_or_default()
+    match (nearest, help) {
+        (None, "") => String::new(),
+        (None, help) => format!("; {help}"),
+        (Some((_, other)), "") => format!(", did you mean {other}?"),
+        (Some((_, other)), help) => {
+            let (first, rest) = help.split_at(1);
+            format!(", did you mean {other}? {}{rest}", first.to_ascii_uppercase())
+        }
+    }
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.
@@ -123,9 +136,19 @@ fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
 }
 
 /// Reads what an implementation of a version is known to do differently.
-fn read_deviations(path: &Path, version: Option<&Version>, connection: WayIn) -> anyhow::Result<Deviations> {
+fn read_deviations(
+    path: &Path,
+    version: Option<&Version>,
+    connection: WayIn,
+    suite: &Suite,
+) -> anyhow::Result<Deviations> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let deviations = Deviations::parse(path, &text, version, connection)?;
+    if let Some((line, id)) = deviations.misspelt(suite) {
+        let hint =
+            hint(id, suite.catalogue.iter().map(|r| r.id.as_str()), "`pmi-conform requirements` lists them");
+        anyhow::bail!("{}:{line}: there is no requirement {id}{hint}", path.display());
+    }
     match deviations.unexplained() {
         0 => {}
         1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
@@ -195,7 +218,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     header.strict = args.strict.unwrap_or(header.strict);
     let suite = suite_against(&args.against)?;
     let mut deviations = match &args.deviations {
-        Some(path) => read_deviations(path, None, header.connection)?,
+        Some(path) => read_deviations(path, None, header.connection, &suite)?,
         None => Deviations::default(),
     };
     let mut judged = Vec::new();
@@ -256,7 +279,11 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
     }
     let folder = args.output.display();
     let written = write_matrix(&entries, &args.output).with_context(|| folder.to_string())?;
-    say(&format!("{} files written to {folder}: {}\n", written.len(), written[..3].join(", ")))?;
+    let runs = match args.logs.len() {
+        1 => "a page and a badge for the run".to_owned(),
+        n => format!("a page and a badge for each of {n} runs"),
+    };
+    say(&format!("{} files written to {folder}: {}, and {runs}\n", written.len(), written[..3].join(", ")))?;
     Ok(0)
 }
 
@@ -293,7 +320,7 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     let mut run = read_run(&report.log, keep)?;
     if !report.filter.is_empty() {
         anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
-        run.results.retain(|r| report.filter.iter().any(|f| judge::fits(f, &r.scenario)));
+        run.results.retain(|r| report.filter.iter().any(|f| select::fits(f, &r.scenario)));
     }
     if let Some(strict) = report.strict {
         run.set_strict(strict);

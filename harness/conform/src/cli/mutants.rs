@@ -10,13 +10,13 @@ use pmi_runner::mutants::client::{self, ClientMatrix};
 use pmi_runner::mutants::{Found, run};
 
 use super::args::Mutants;
-use super::judge::fits;
+use super::select::fits;
 use super::{hint, say, told};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let hint = hint(name, names.into_iter());
-        anyhow::anyhow!("there is no {kind} {name}{hint} `pmi-conform mutants --list` lists them")
+        let hint = hint(name, names.into_iter(), "`pmi-conform mutants --list` lists them");
+        anyhow::anyhow!("there is no {kind} {name}{hint}")
     };
     let find_fault = |name: &str| {
         let found = faults().find(|f| f.name == name);

@@ -115,6 +115,7 @@ fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> i
     for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
         let told =
             match (result::broken(judged, party), judged.findings.iter().any(|f| f.finding.party == party)) {
+                (0, false) if messages == 0 => "not judged: nothing was said".to_owned(),
                 (0, false) => "nothing found".to_owned(),
                 (0, true) => "no MUST broken".to_owned(),
                 (1, _) => "erred: a MUST is broken".to_owned(),

@@ -238,7 +238,7 @@ impl Block<'_> {
         });
         let lines: Vec<_> = lines.collect();
         for (stream, line) in &lines[lines.len().saturating_sub(OUTPUT)..] {
-            writeln!(f, "  {stream}  {}", text::bytes(&line.0, TEXT))?;
+            writeln!(f, "  {stream}  {}", text::output(&line.0, TEXT))?;
         }
         Ok(())
     }

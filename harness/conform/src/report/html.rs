@@ -506,7 +506,7 @@ fn shown(
         .filter_map(|event| match &event.what {
             What::Output { stderr, line, .. } => {
                 let stream = if *stderr { "stderr" } else { "stdout" };
-                Some(format!("{stream}  {}", text::bytes(&line.0, WORDS)))
+                Some(format!("{stream}  {}", text::output(&line.0, WORDS)))
             }
             _ => None,
         })

@@ -99,6 +99,7 @@ pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<S
     for name in [RUNS, BADGES] {
         fs::create_dir_all(folder.join(name))?;
     }
+    let entries = &distinct(entries);
     let mut files = HashSet::new();
     let names: Vec<String> = entries.iter().map(|entry| file_name(entry, &mut files)).collect();
     let mut written = vec![INDEX.to_owned(), JSON.to_owned(), MARKDOWN.to_owned()];
@@ -124,6 +125,29 @@ pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<S
     Ok(written)
 }
 
+/// The same with names by which runs of one table can be told apart: by their versions, else by numbers.
+fn distinct(entries: &[Entry]) -> Vec<Entry> {
+    let alike = |one: &Entry, other: &Entry| one.name == other.name && title(&one.run) == title(&other.run);
+    let with_version = |entry: &Entry| {
+        let version = entry.run.header.implementation_version.as_ref();
+        let twice = entries.iter().filter(|other| alike(entry, other)).count() > 1;
+        let version = version.filter(|version| twice && !entry.name.contains(version.as_str()));
+        let name = version.map_or_else(|| entry.name.clone(), |version| format!("{} {version}", entry.name));
+        Entry { name, run: entry.run.clone() }
+    };
+    let mut named: Vec<Entry> = Vec::new();
+    for entry in entries.iter().map(with_version) {
+        let mut name = entry.name.clone();
+        let mut number = 2;
+        while named.iter().any(|other| other.name == name && title(&other.run) == title(&entry.run)) {
+            name = format!("{} ({number})", entry.name);
+            number += 1;
+        }
+        named.push(Entry { name, run: entry.run });
+    }
+    named
+}
+
 /// A name of letters that need no escape, and that no other run has.
 fn file_name(entry: &Entry, taken: &mut HashSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
@@ -147,6 +171,20 @@ fn title(run: &Run) -> String {
         None => "Recordings",
     };
     format!("{who}, {}", text::clean(&run.header.dialect))
+}
+
+/// Why a requirement stands as it does; nothing where it is kept.
+fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
+    let seen = || {
+        let findings =
+            stands.scenarios.iter().flat_map(|result| &result.findings).map(|judged| &judged.finding);
+        findings.into_iter().find(|finding| finding.requirement == id).map(|finding| finding.seen.as_str())
+    };
+    match stands.standing {
+        Standing::Passes => "",
+        Standing::NotReached => "scenarios that test it ended before what they would have shown",
+        _ => stands.reason.or_else(seen).unwrap_or_default(),
+    }
 }
 
 fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Table> {
@@ -191,7 +229,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
                     standing: one.standing,
                     label: one.standing.label(),
                     scenarios: one.scenarios.len(),
-                    reason: text::clip(&text::clean(one.reason.unwrap_or_default()), 300),
+                    reason: text::clip(&text::clean(reason(id, one)), 300),
                     link: if found {
                         format!("{RUNS}/{file}.html#{}", requirement_place(id))
                     } else {
@@ -341,7 +379,7 @@ mod tests {
         for file in &written {
             assert!(folder.path().join(file).is_file(), "{file}");
         }
-        assert!(written.contains(&"runs/one-b-1.0-pmi-1.1-2.html".to_owned()), "{written:?}");
+        assert!(written.contains(&"runs/one-b-1.0-2-pmi-1.1.html".to_owned()), "{written:?}");
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         insta::assert_snapshot!("matrix_markdown", read(MARKDOWN));
         let index = read(INDEX);
@@ -366,10 +404,17 @@ mod tests {
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["cells"].clone();
         assert_eq!(row("rfc13.get.value")[0]["standing"], "fails");
         assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
+        // Why something stands as it does is never left out, and runs of one name can be told apart.
+        assert_eq!(row("rfc13.get.value")[0]["reason"], "that");
+        assert_eq!(
+            row("rfc13.put.unique")[0]["reason"],
+            "scenarios that test it ended before what they would have shown"
+        );
+        assert_eq!(json["tables"][0]["runs"][1]["name"], "One | <b>1.0 (2)");
         assert_eq!(row("rfc13.spawn.command")[0]["standing"], "not-offered");
         assert_eq!(row("rfc13.put.unique")[0]["standing"], "not-reached");
         assert!(row("iut.no-crash")[1].is_null());
         assert!(read("badges/one-b-1.0-pmi-1.1.svg").contains("2 requirements broken"));
-        assert!(read("badges/one-b-1.0-pmi-1.1-2.svg").contains("1 deviation as recorded"));
+        assert!(read("badges/one-b-1.0-2-pmi-1.1.svg").contains("1 deviation as recorded"));
     }
 }

@@ -75,6 +75,14 @@ pub(super) fn bytes(bytes: &[u8], limit: usize) -> String {
     }
 }
 
+/// What a program printed: as text where it is text.
+pub(super) fn output(line: &[u8], limit: usize) -> String {
+    match std::str::from_utf8(line) {
+        Ok(text) => clip(&clean(text), limit),
+        Err(_) => bytes(line, limit),
+    }
+}
+
 /// `1 scenario`, `2 scenarios`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }

@@ -30,6 +30,8 @@ use crate::oracle::client::failures;
 const THOROUGH: Duration = Duration::from_secs(5);
 /// A process hangs that does nothing for so many times as long as a plain run takes.
 const PLAIN: u32 = 4;
+/// A start takes at most so many times as long as what is waited for afterwards.
+const START: u32 = 4;
 
 /// Who is under test.
 pub enum Subject {
@@ -145,7 +147,7 @@ impl Client {
 
     fn outcome(&self, case: &Case, step: Duration) -> Result<Outcome, Unplayed> {
         let fragment = |name: &str| self.suite.fragment(name);
-        let limits = Limits { step, ..Limits::default() };
+        let limits = Limits { step, start: Some(step * START), ..Limits::default() };
         let interrupted = &*self.interrupted;
         let outcome = match &self.subject {
             Subject::Program(program) => {

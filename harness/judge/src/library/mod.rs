@@ -12,6 +12,7 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
 use pmi_wire::{Direction, Proc};
 
+use crate::bytes::quoted;
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
@@ -348,8 +349,8 @@ impl Library {
             _ => exit,
         };
         if memchr::memmem::find(&process.stderr, &message).is_none() {
-            let expected = format!("\"{}\" on standard error", message.escape_ascii());
-            let seen = format!("\"{}\"", process.stderr.escape_ascii());
+            let expected = format!("{} on standard error", quoted(&message));
+            let seen = quoted(&process.stderr);
             self.find(Some(p), "rfc13.abort.stderr", None, expected, seen);
         }
         if exit != code && known {

@@ -417,7 +417,7 @@ impl<'a> Interpreter<'a> {
         let silence = awaited == Some(Awaited::Silence);
         let wait = match awaited {
             Some(Awaited::Silence) => self.limits.silence,
-            Some(Awaited::Start) => self.limits.start.unwrap_or(self.limits.step),
+            Some(Awaited::Start) => self.limits.start(),
             Some(Awaited::Due) | None => self.limits.step,
         };
         let deadline = Instant::now() + wait;

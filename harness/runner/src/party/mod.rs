@@ -92,6 +92,13 @@ pub struct Limits {
     pub bytes: u64,
 }
 
+impl Limits {
+    /// Longest wait for a process to report that was started.
+    pub fn start(&self) -> Duration {
+        self.start.unwrap_or(self.step)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -47,9 +47,13 @@ impl Manager {
         let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
         if !words.iter().any(|word| word == PROGRAM) {
             if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
+                let counted = words.iter().any(|word| word.contains(RANKS));
+                let (what, rest) = match counted {
+                    true => ("where the program goes", PROGRAM.to_owned()),
+                    false => ("where ranks and program go", format!("-n {RANKS} {PROGRAM}")),
+                };
                 return Err(TemplateError(format!(
-                    "\"{name}\" is no launcher that we know: say where ranks and program go, as in \
-                     --manager '{label} -n {RANKS} {PROGRAM}'"
+                    "\"{name}\" is no launcher that we know: say {what}, as in --manager '{label} {rest}'"
                 )));
             }
             words.extend(["-n", RANKS, PROGRAM].map(String::from));
@@ -328,9 +332,12 @@ mod tests {
         assert_eq!(command, ["/opt/bin/mpiexec.hydra", "-l", "-n", "3", "{tap}", "./a.out", "x y"]);
         let own = Manager::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
-        for (bad, told) in
-            [("pm -n 2", "say where ranks and program go"), ("", "empty"), ("pm 'x", "cannot be split")]
-        {
+        for (bad, told) in [
+            ("pm -n 2", "say where ranks and program go, as in --manager 'pm -n 2 -n {ranks} {program}'"),
+            ("pm -n {ranks}", "say where the program goes, as in --manager 'pm -n {ranks} {program}'"),
+            ("", "empty"),
+            ("pm 'x", "cannot be split"),
+        ] {
             let error = Manager::new(bad).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }

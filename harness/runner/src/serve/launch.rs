@@ -201,7 +201,8 @@ impl Program {
     }
 }
 
-fn is_executable(file: &Path) -> bool {
+/// Whether it is a file that may be executed.
+pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 

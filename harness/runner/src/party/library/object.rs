@@ -25,6 +25,8 @@ enum Unreadable {
     Object(object::Error),
     #[error("{0:?} is no shared library in ELF form")]
     Kind(FileKind),
+    #[error("it is a program")]
+    Program,
 }
 
 /// Reads what there is to know of a library's file.
@@ -36,11 +38,15 @@ pub(super) fn read(path: &Path) -> Result<What, UnreadableLibrary> {
     let (soname, functions) = match FileKind::parse(bytes).map_err(|e| at(Unreadable::Object(e)))? {
         FileKind::Elf64 => {
             let file = ElfFile64::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
-            (soname(file.elf_header(), bytes), functions(&file))
+            let header = file.elf_header();
+            is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
+            (soname(header, bytes), functions(&file))
         }
         FileKind::Elf32 => {
             let file = ElfFile32::<Endianness, _>::parse(bytes).map_err(|e| at(Unreadable::Object(e)))?;
-            (soname(file.elf_header(), bytes), functions(&file))
+            let header = file.elf_header();
+            is_library(header, bytes).then_some(()).ok_or_else(|| at(Unreadable::Program))?;
+            (soname(header, bytes), functions(&file))
         }
         kind => return Err(at(Unreadable::Kind(kind))),
     };
@@ -68,4 +74,15 @@ fn soname<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File
     let strings = sections.strings(endian, bytes, strings).ok()?;
     let entry = entries.iter().find(|entry| entry.tag(endian) == elf::DT_SONAME)?;
     entry.string(endian, strings).ok().map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+/// Whether it is no program: one that may lie anywhere in memory has the form of a library and says that it is none, and cannot be
+/// loaded as one.
+fn is_library<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File>) -> bool {
+    let Ok(endian) = header.endian() else { return true };
+    let dynamic = header.sections(endian, bytes).and_then(|sections| sections.dynamic(endian, bytes));
+    let is_pie =
+        |entry: &H::Dyn| entry.tag(endian) == elf::DT_FLAGS_1 && entry.val(endian) & elf::DF_1_PIE.0 != 0;
+    let marked = matches!(dynamic, Ok(Some((entries, _))) if entries.iter().any(is_pie));
+    header.e_type(endian) == elf::ET_DYN && !marked
 }

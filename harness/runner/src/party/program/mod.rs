@@ -9,7 +9,7 @@ mod stage;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -22,11 +22,12 @@ use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::{Proc, WayIn};
 
 use super::Limits;
+use super::server::no_program;
 use crate::agent::mpiexec;
 use crate::agent::reception::Reception;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
-use crate::serve::launch::Program as Executable;
+use crate::serve::launch::{Program as Executable, is_executable};
 use stage::Stage;
 
 /// A program under test.
@@ -54,9 +55,26 @@ pub enum ProgramError {
     /// The command line cannot be split into words.
     #[error("\"{0}\" cannot be split into words: {1}")]
     Words(String, shell_words::ParseError),
-    /// It is empty, or there is no such program.
+    /// It is empty.
     #[error(transparent)]
-    NotFound(#[from] io::Error),
+    Empty(#[from] io::Error),
+    /// There is no such program, or none that can be started.
+    #[error("{0}")]
+    NotFound(String),
+    /// It is a launcher, which brings a process manager of its own.
+    #[error(
+        "{0} is a launcher: --client takes the program alone, which is started under our own process manager. To judge {0}, name it by \
+         --server; to judge both sides of a job of it: pmi-conform record -- {1}"
+    )]
+    Launcher(String, String),
+}
+
+/// Whether a command line is that of a launcher. A `flux` that starts no job of its own is a program as any other.
+fn is_launcher(words: &[OsString]) -> bool {
+    let name = Path::new(&words[0]).file_name().unwrap_or_default().to_string_lossy();
+    let runs = words.get(1).is_some_and(|word| word == "run" || word == "submit");
+    ["mpiexec", "mpirun", "srun"].contains(&name.split('.').next().unwrap_or_default())
+        || (name == "flux" && runs)
 }
 
 /// What a program does where nothing is unusual.
@@ -148,7 +166,15 @@ impl Program {
     pub fn new(command: &str, ranks: u32) -> Result<Self, ProgramError> {
         let words = shell_words::split(command).map_err(|e| ProgramError::Words(command.to_owned(), e))?;
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-        Executable::new(&words)?.resolve()?;
+        let executable = Executable::new(&words)?;
+        let name = words[0].to_string_lossy();
+        let file = executable.resolve().map_err(|_| ProgramError::NotFound(no_program(&name)))?;
+        if !is_executable(&file) {
+            return Err(ProgramError::NotFound(format!("{} is not executable", file.display())));
+        }
+        if is_launcher(&words) {
+            return Err(ProgramError::Launcher(name.into_owned(), command.to_owned()));
+        }
         Ok(Self {
             label: command.to_owned(),
             command: words,

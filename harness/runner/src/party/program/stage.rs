@@ -32,8 +32,6 @@ const PATIENCE: Duration = Duration::from_millis(150);
 const PROOF: Duration = Duration::from_millis(600);
 /// How often it is looked for, at first and at last.
 const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
-/// A start takes at most so many times as long as nothing may happen afterwards.
-const START: u32 = 4;
 /// A job takes at most so many times as long as nothing may happen in it.
 const WHOLE: u32 = 24;
 /// Most events of a job: who goes on after so many is asking in circles.
@@ -581,7 +579,8 @@ impl Host for Stage<'_> {
             self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
         }
         let idle = self.idle.is_some_and(|since| now - since >= PROOF);
-        if idle || quiet >= self.limits.step * if at_work { START } else { 1 } {
+        let longest = if at_work { self.limits.start() } else { self.limits.step };
+        if idle || quiet >= longest {
             if !self.departed.is_empty() {
                 self.let_go();
                 return Pace::Again(LOOKS[0]);

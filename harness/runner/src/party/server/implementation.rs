@@ -215,6 +215,9 @@ impl Implementation {
     fn well_known(&mut self, words: Vec<String>) -> Result<(), ImplementationError> {
         let program =
             Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        if KNOWN.iter().any(|known| program.starts_with(known)) {
+            counted_twice(&words, &self.label)?;
+        }
         let with =
             |extra: &[&str]| words.iter().cloned().chain(extra.iter().map(|s| (*s).to_owned())).collect();
         let tail = ["-n", "{ranks}", "{agent}"];
@@ -259,9 +262,13 @@ impl Implementation {
             "srun" => self.command = with(&["--mpi=pmi2", "-n", "{ranks}", "{agent}"]),
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
+                let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has(&words, given));
+                let (what, rest) = match counted {
+                    true => ("where our agent goes", "{agent}"),
+                    false => ("where the ranks and our agent go", "-n {ranks} {agent}"),
+                };
                 return Err(ImplementationError(format!(
-                    "\"{program}\" is no launcher that we know: say where the ranks and our agent go, as in \
-                     --server '{} -n {{ranks}} {{agent}}'; {PLACEHOLDERS}",
+                    "\"{program}\" is no launcher that we know: say {what}, as in --server '{} {rest}'; {PLACEHOLDERS}",
                     self.label
                 )));
             }
@@ -424,8 +431,7 @@ impl Implementation {
         for command in std::iter::once(&self.command).chain(&self.command_nodes) {
             let program = &command[0];
             let Some(file) = find_file(program) else {
-                let where_to = if program.contains('/') { "is no file" } else { "is in no folder of PATH" };
-                return Err(ImplementationError(format!("there is no program {program}: it {where_to}")));
+                return Err(ImplementationError(no_program(program)));
             };
             if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
                 return Err(ImplementationError(format!("{} is not executable", file.display())));
@@ -516,6 +522,39 @@ fn hosts(ranks: u32, nodes: u32) -> String {
         .map(|node| format!("127.0.0.{}:{}", node + 1, placed.iter().filter(|n| **n == node).count()))
         .collect::<Vec<_>>()
         .join(",")
+}
+
+/// Launchers that take `-n RANKS PROGRAM`, by the beginning of their names.
+const KNOWN: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
+
+/// Refuses a launcher's command that we complete, and that says already what we add.
+fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationError> {
+    let counts = ["-n", "-np", "--np", "--ntasks"];
+    let is_count = |word: &str| {
+        let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
+        let digits = short.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        counts.contains(&word) || digits || word.starts_with("--ntasks=")
+    };
+    let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
+    if has(words, "{ranks}") {
+        let what = format!("say where our agent goes, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
+        return Err(ImplementationError(what));
+    }
+    let given = if counts.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
+    let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+    Err(ImplementationError(format!(
+        "each scenario says how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
+         --server '{} -n {{ranks}} {{agent}}'",
+        words[0]
+    )))
+}
+
+/// Says that there is no such program, and where there is one of that name.
+pub(crate) fn no_program(program: &str) -> String {
+    let where_to = if program.contains('/') { "is no file" } else { "is in no folder of PATH" };
+    let here = !program.contains('/') && Path::new(program).is_file();
+    let here = if here { format!("; for the file here, write ./{program}") } else { String::new() };
+    format!("there is no program {program}: it {where_to}{here}")
 }
 
 /// The file that a command names: by its path, or in `PATH`.

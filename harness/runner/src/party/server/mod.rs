@@ -5,5 +5,6 @@ pub(crate) mod process;
 pub mod profile;
 mod singleton;
 
+pub(crate) use implementation::no_program;
 pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
 pub use process::{Environment, Patience, ServerParty};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::implementation::{self, Implementation, ImplementationError, JOB, has, template};
 use pmi_judge::golden;
 use pmi_judge::verdict::Strictness;
-use pmi_scenario::ast::Dialect;
+use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::hydra::parse_version;
 
 /// A profile file.
@@ -112,6 +112,16 @@ pub struct Builtin {
     pub remark: String,
 }
 
+impl Builtin {
+    /// Whether a word that is no name of it may have been meant for it: a part of a name or title, as is, or but for a letter.
+    fn is_meant_by(&self, word: &str) -> bool {
+        let word = word.to_ascii_lowercase();
+        let part = |text: &str| !word.is_empty() && text.to_ascii_lowercase().contains(&word);
+        let near = |name: &String| strsim::damerau_levenshtein(name, &word) <= 1;
+        part(&self.title) || self.names.iter().any(|name| part(name) || near(name))
+    }
+}
+
 /// The profiles that this binary brings along, by name.
 pub fn builtin() -> Vec<Builtin> {
     let all = golden::folders().filter_map(|folder| {
@@ -154,11 +164,15 @@ pub(super) fn find(name: &str) -> Result<Implementation, ImplementationError> {
         return read(&path, golden::file(&path).unwrap_or_default(), &recorded);
     }
     let tried = tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-    let names = known.iter().filter_map(|b| b.names.last()).map(|n| format!("@{n}")).collect::<Vec<_>>();
-    Err(ImplementationError(format!(
-        "there is no profile @{name}: no file {tried}, and none of those built in, {} (pmi-conform profiles)",
-        names.join(", ")
-    )))
+    let meant: Vec<&Builtin> = known.iter().filter(|b| b.is_meant_by(name)).collect();
+    let shown = |all: &[&Builtin]| {
+        all.iter().filter_map(|b| b.names.last()).map(|n| format!("@{n}")).collect::<Vec<_>>().join(", ")
+    };
+    let hint = match &meant[..] {
+        [] => format!("there are {} (pmi-conform profiles)", shown(&known.iter().collect::<Vec<_>>())),
+        meant => format!("did you mean {}? (pmi-conform profiles)", shown(meant)),
+    };
+    Err(ImplementationError(format!("there is no profile @{name}, and no file {tried}: {hint}")))
 }
 
 fn read(
@@ -218,6 +232,39 @@ fn printed_version(command: &str) -> Option<semver::Version> {
     })
 }
 
+/// The profile of an implementation that has none, as far as is known what it needs: a name to be mended, its commands, and which
+/// optional operations it has.
+pub(crate) fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    // Braces need no quotes here.
+    let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
+    let word = |word: &String| if plain(word) { word.clone() } else { shell_words::quote(word).into_owned() };
+    let joined = |words: &[String]| quoted(&words.iter().map(word).collect::<Vec<_>>().join(" "));
+    let program = implementation.program();
+    let version = implementation.version.as_ref().map(ToString::to_string);
+    let name = version.as_ref().map_or_else(|| program.clone(), |version| format!("{program} {version}"));
+    let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&name));
+    if implementation.has_upstream() {
+        // We complete the command of a bare proxy.
+        text += &format!("command = {}\n", quoted(&implementation.label));
+    } else {
+        text += &format!("command = {}\n", joined(&implementation.command));
+        if let Some(nodes) =
+            implementation.command_nodes.as_ref().filter(|nodes| **nodes != implementation.command)
+        {
+            text += &format!("command-nodes = {}\n", joined(nodes));
+        }
+    }
+    for (key, offered) in [("offers", true), ("lacks", false)] {
+        let words: Vec<String> =
+            offers.iter().filter(|(_, has)| **has == offered).map(|(need, _)| quoted(need.word())).collect();
+        if !words.is_empty() {
+            text += &format!("{key} = [{}]\n", words.join(", "));
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use pmi_judge::deviations::Deviations;
@@ -257,6 +304,19 @@ mod tests {
         assert_eq!(this.start_timeout, Some(Duration::from_millis(500)));
         let wrong = text.replace("0.5", "-1");
         assert!(read(Path::new("x"), &wrong, &recorded).unwrap_err().to_string().contains("no time"));
+    }
+
+    #[test]
+    fn what_is_written_for_an_implementation_starts_it_in_the_same_way() {
+        let command = "pm --mode='a b' -n {ranks} --on {hosts} 'x {nodes}' {agent}";
+        let of = Implementation::from_argument(command).unwrap();
+        let text = written(&of, &BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
+        let again = read(Path::new("x"), &text, &|file| Recorded::File(file.to_owned())).unwrap();
+        for (ranks, nodes) in [(1, 1), (3, 2)] {
+            let command = |of: &Implementation| of.command(ranks, nodes, Path::new("agent"), "job");
+            assert_eq!(command(&again), command(&of), "{text}");
+        }
+        assert_eq!(again.claims, BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
     }
 
     #[test]

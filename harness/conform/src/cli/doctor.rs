@@ -1,0 +1,98 @@
+//! `doctor`: whether something can be judged, and what to write into its profile; and `init`, which writes that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use pmi_runner::doctor::{self, Examination};
+use pmi_runner::party::Limits;
+use pmi_runner::party::program::Program;
+use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::run::{Options, Target};
+use serde_json::json;
+
+use super::args::Doctor;
+use super::judge::{by_connection, library_at};
+use super::{UNFIT, say, suite_against};
+use crate::report::doctor_text;
+
+/// What was looked at.
+struct Patient {
+    label: String,
+    examination: Examination,
+    /// The profile that fits it, if it is a process manager without one.
+    profile: Option<String>,
+    /// The command that judges it.
+    next: String,
+}
+
+pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
+    let patient = examined(args)?;
+    let Patient { label, examination, profile, next } = &patient;
+    let fit = examination.is_fit();
+    if args.json {
+        let told = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
+        say(&format!("{told:#}\n"))?;
+    } else {
+        say(&doctor_text(label, examination, profile.as_deref(), next))?;
+    }
+    Ok(if fit { 0 } else { UNFIT })
+}
+
+fn examined(args: &Doctor) -> anyhow::Result<Patient> {
+    let suite = suite_against(&[])?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
+    let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
+    let options = Options::uncounted(limits);
+    if let Some(command) = &args.client {
+        let program = |()| Program::new(command, args.ranks).context("--client");
+        let (label, target) = (program(())?.label.clone(), Target::Client(Box::new(program(())?)));
+        let examination = doctor::of_program(&suite, &program(())?, &target, &options, args.ranks);
+        let next = shell_words::join(["pmi-conform", "--client", command, "-n", &args.ranks.to_string()]);
+        return Ok(Patient { label, examination, profile: None, next });
+    }
+    if let Some(path) = &args.library {
+        let library = library_at(path, environment.binary.clone())?;
+        let target = Target::Library(
+            Box::new(library_at(path, environment.binary.clone())?),
+            BTreeMap::new(),
+            environment.interrupted,
+        );
+        let examination = doctor::of_library(&suite, &library, &target, &options);
+        let label = format!("the library {}", library.path.display());
+        let next = shell_words::join(["pmi-conform", "--library", &path.display().to_string()]);
+        return Ok(Patient { label, examination, profile: None, next });
+    }
+    let mut server = match &args.server {
+        Some(server) => Implementation::from_argument(server).context("--server")?,
+        None => Implementation::reference(&environment.binary),
+    };
+    if let Some(nodes) = &args.server_nodes {
+        server.set_command_nodes(nodes).context("--server-nodes")?;
+    }
+    // As it is given: what we complete for a port is not for the profile.
+    let plain = server.clone();
+    by_connection(&mut server, &args.connection)?;
+    server.can_start().context("--server")?;
+    server.play_upstream(&environment.binary, args.family, args.timeout)?;
+    server.try_upstream(&environment.interrupted)?;
+    let label = match &server.version {
+        Some(version) if !server.label.contains(&version.to_string()) => {
+            format!("{}, version {version}", server.label)
+        }
+        _ => server.label.clone(),
+    };
+    let target = Target::Processes(Box::new(server), environment);
+    let examination = doctor::of_server(&suite, &target, &options);
+    let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
+    let mut next = vec!["pmi-conform".to_owned()];
+    for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
+        next.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
+    }
+    if args.connection != "fd" {
+        next.extend(["--connection".to_owned(), args.connection.clone()]);
+    }
+    let profile = named.map(|_| doctor::profile(&plain, &examination));
+    Ok(Patient { label, examination, profile, next: shell_words::join(next) })
+}

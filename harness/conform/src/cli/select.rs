@@ -1,0 +1,170 @@
+//! Which scenarios are played: by name, by requirement, by an earlier run, by shard. What selects nothing is a mistake, and is told
+//! with what was probably meant.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use pmi_judge::verdict::ScenarioResult;
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::{Dialect, Scenario};
+use pmi_scenario::names::NamePattern;
+use pmi_scenario::suite::Suite;
+
+use super::args::{Cli, Judge};
+use super::hint;
+use crate::report::{Keep, read_log};
+
+/// Whether a name is meant by a pattern of `--filter`.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix('=') {
+        Some(exact) => exact == name,
+        None if pattern.contains('*') => NamePattern::new(pattern).fits(name),
+        None => name.contains(pattern),
+    }
+}
+
+/// The name of the file that a scenario stands in: without that of the row.
+pub(super) fn of_table(name: &str) -> &str {
+    name.split_once('[').map_or(name, |(table, _)| table)
+}
+
+/// Whose scenarios are played.
+fn under_test(args: &Judge) -> UnderTest {
+    match (&args.client, &args.library) {
+        (Some(_), _) => UnderTest::Client,
+        (None, Some(_)) => UnderTest::Library,
+        (None, None) => UnderTest::Server,
+    }
+}
+
+/// What stands where scenario files may stand, and is none.
+///
+/// # Errors
+///
+/// It is a command that is misspelt, the name of a scenario, or a program.
+pub(super) fn are_scenario_files(args: &Judge) -> anyhow::Result<()> {
+    for path in &args.paths {
+        let word = path.display().to_string();
+        if path.is_file() && path.extension().is_none_or(|ending| ending != pmi_scenario::suite::ENDING) {
+            let executable = path.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
+            let program = if word.contains('/') { word.clone() } else { format!("./{word}") };
+            anyhow::ensure!(
+                !executable,
+                "{word} is a program and no scenario file: judge a process manager by --server '{program} -n {{ranks}} {{agent}}', a \
+                 program that speaks PMI by --client {program}, and a library by --library {program}"
+            );
+        }
+        if path.exists() {
+            continue;
+        }
+        let suite = pmi_runner::suite::embedded().map_err(super::told)?;
+        let named = |name: &str| name == word || of_table(name) == word.trim_end_matches(".pmi");
+        if suite.scenarios.iter().any(|s| named(&s.name)) {
+            anyhow::bail!(
+                "there is no file {word}; the scenario of this name is played by --filter '={word}'"
+            );
+        }
+        let folder = format!("{}/", word.trim_end_matches('/'));
+        if suite.scenarios.iter().any(|s| s.name.starts_with(&folder)) {
+            anyhow::bail!(
+                "there is no folder {word}; the scenarios below this name are played by --filter {folder}"
+            );
+        }
+        if word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') {
+            let commands = Cli::command();
+            let all = commands.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name());
+            anyhow::bail!(
+                "there is neither a command nor a scenario file {word}{}",
+                hint(&word, all, "see --help")
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What fits although nothing does that is played here: scenarios of another dialect, or for others.
+fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -> Option<String> {
+    let all: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(|s| fits(s)).collect();
+    let example = of_table(&all.first()?.name);
+    if let Some(here) = all.iter().find(|s| s.tests == whom) {
+        let (title, word) = (here.dialect.title(), here.dialect);
+        let example = of_table(&here.name);
+        return Some(format!("scenarios of {title}, such as {example}: --dialect {word} plays them"));
+    }
+    let (whose, option) = match all.first()?.tests {
+        UnderTest::Server => ("process managers", "--server"),
+        UnderTest::Client => ("programs", "--client"),
+        UnderTest::Library => ("libraries", "--library"),
+    };
+    Some(format!("scenarios for {whose}, such as {example}: {option} says which is judged"))
+}
+
+/// The scenarios that are selected, in the order of the suite.
+///
+/// # Errors
+///
+/// A pattern fits nothing that is played here, or the log of `--rerun-failed` cannot be read.
+pub(super) fn select(
+    suite: &Suite,
+    args: &Judge,
+    dialects: &[Dialect],
+) -> anyhow::Result<Vec<Arc<Scenario>>> {
+    let whom = under_test(args);
+    let playable: Vec<&Arc<Scenario>> =
+        suite.testing(whom).filter(|s| dialects.contains(&s.dialect)).collect();
+    if let Some(pattern) = args.filter.iter().find(|f| !playable.iter().any(|s| fits(f, &s.name))) {
+        if let Some(where_to) = elsewhere(suite, whom, |s| fits(pattern, &s.name)) {
+            anyhow::bail!("--filter {pattern} fits only {where_to}");
+        }
+        let names = || playable.iter().map(|s| s.name.as_str());
+        let folders = names().filter_map(|name| name.rfind('/').map(|end| &name[..=end]));
+        let word = pattern.trim_start_matches('=').trim_end_matches('*');
+        anyhow::bail!(
+            "--filter {pattern} fits no scenario{}",
+            hint(word, names().chain(folders), "--list lists them")
+        );
+    }
+    let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();
+    for (word, pattern) in args.requirement.iter().zip(&requirements) {
+        let tests = |s: &Scenario| s.requires.iter().any(|r| pattern.fits(&r.value));
+        if playable.iter().any(|s| tests(s)) {
+            continue;
+        }
+        if let Some(where_to) = elsewhere(suite, whom, tests) {
+            anyhow::bail!("--requirement {word} is tested only by {where_to}");
+        }
+        let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
+        match suite.catalogue.iter().find(|requirement| pattern.fits(&requirement.id)) {
+            Some(one) => {
+                let why = one.excluded.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                anyhow::bail!("--requirement {word}: no scenario tests {}{why}", one.id);
+            }
+            None => anyhow::bail!("--requirement {word} fits no requirement{}", hint(word, ids(), "")),
+        }
+    }
+    let mut selected: Vec<Arc<Scenario>> = playable
+        .into_iter()
+        .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
+        .filter(|s| {
+            requirements.is_empty()
+                || requirements.iter().any(|id| s.requires.iter().any(|r| id.fits(&r.value)))
+        })
+        .cloned()
+        .collect();
+    if let Some(path) = &args.rerun_failed {
+        let name = path.display().to_string();
+        let log =
+            read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), Keep::Nothing)?;
+        let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
+        selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
+    }
+    if let Some((k, n)) = args.shard {
+        let mut at = 0;
+        selected.retain(|_| (at % n + 1 == k, at += 1).0);
+    }
+    Ok(selected)
+}

@@ -1,0 +1,91 @@
+//! `doctor`: what it says of what works, of what lacks, and of what cannot be judged.
+
+mod common;
+
+use std::path::Path;
+
+use common::conform;
+use pmi_test_programs::FAULTY_PROGRAM;
+use rstest::rstest;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+/// The state of each step, and whether it can be judged.
+fn examined(args: &[&str]) -> (i32, Vec<(String, String, String)>, Value) {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &[&["doctor", "--json"], args].concat());
+    let told: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}", ran.whole()));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let steps = told["steps"].as_array().unwrap().iter();
+    let steps = steps.map(|s| (text(&s["what"]), text(&s["state"]), text(&s["seen"]))).collect();
+    (ran.status, steps, told)
+}
+
+fn serve(options: &str) -> String {
+    format!("{CONFORM} serve {options} -n {{ranks}} {{agent}}")
+}
+
+#[test]
+fn what_works_and_what_lacks_is_told() {
+    let (status, steps, told) = examined(&["--server", &serve("--vary names-refused")]);
+    let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
+    assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
+    for what in ["started", "connection", "version", "session", "spawn", "silence"] {
+        assert_eq!(state(what), Some("works"), "{what}: {steps:?}");
+    }
+    assert_eq!((state("two nodes"), state("names")), (Some("lacks"), Some("lacks")));
+    let profile = told["profile"].as_str().unwrap();
+    assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
+}
+
+/// What is drafted is a profile: the same implementation, as far as it goes.
+#[test]
+fn the_profile_that_it_shows_can_be_used() {
+    let server = serve("--nodes {nodes} --vary names-refused");
+    let (_, _, told) = examined(&["--server", &server]);
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("mine.toml"), told["profile"].as_str().unwrap()).unwrap();
+    let args =
+        ["--server", "@mine", "-f", "=names/own-name", "-f", "=mapping/two-nodes", "-f", "=kvs/own-key"];
+    let ran = conform(folder.path(), &args);
+    assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
+}
+
+#[rstest]
+#[case::nothing_starts("false {ranks} {agent}", "started")]
+#[case::no_connection("sh -c 'for i in $(seq $0); do $1 & done; wait' {ranks} {agent}", "connection")]
+#[case::no_version("{CONFORM} serve --fault init-no-answer -n {ranks} {agent}", "version")]
+fn the_first_step_that_fails_is_the_last(#[case] server: &str, #[case] fails: &str) {
+    let server = server.replace("{CONFORM}", CONFORM);
+    let (status, steps, _) = examined(&["--server", &server, "--timeout", "20"]);
+    let last = steps.last().unwrap();
+    assert_eq!((status, last.0.as_str(), last.1.as_str()), (1, fails, "fails"), "{steps:?}");
+    assert!(steps[..steps.len() - 1].iter().all(|step| step.1 != "fails"), "{steps:?}");
+}
+
+#[test]
+fn a_connection_by_port_is_seen_where_there_is_no_other() {
+    let (status, steps, _) = examined(&["--server", &serve("--pmi-port")]);
+    assert_eq!(status, 0, "{steps:?}");
+    assert_eq!((steps[1].1.as_str(), steps[1].2.as_str()), ("odd", "PMI_PORT, and no PMI_FD"));
+    let (status, steps, _) = examined(&["--server", &serve("--pmi-port"), "--connection", "port"]);
+    assert_eq!(status, 0, "{steps:?}");
+    assert!(steps.iter().any(|step| step.2 == "PMI_PORT"), "{steps:?}");
+}
+
+#[test]
+fn programs_and_libraries_are_looked_at() {
+    let (status, steps, _) = examined(&["--client", FAULTY_PROGRAM]);
+    assert_eq!(status, 0, "{steps:?}");
+    assert!(steps.iter().any(|step| step.0 == "requests" && step.2.contains("get_maxes")), "{steps:?}");
+    let (status, steps, _) = examined(&["--client", "true"]);
+    assert_eq!((status, steps[0].0.as_str()), (1, "speaks PMI"), "{steps:?}");
+    let (status, steps, _) = examined(&["--library", "/lib64/ld-linux-x86-64.so.2"]);
+    if Path::new("/lib64/ld-linux-x86-64.so.2").exists() {
+        assert_eq!((status, steps[0].1.as_str()), (1, "fails"), "{steps:?}");
+    }
+    let ran = conform(Path::new("."), &["doctor", "--server", "no-such-manager {ranks} {agent}"]);
+    assert_eq!(ran.status, 2, "{}", ran.whole());
+}

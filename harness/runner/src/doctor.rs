@@ -1,0 +1,467 @@
+//! Whether something can be judged here, step by step: a launch or two for each question, which are probes of the runner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pmi_judge::event::{Event, Exit, SilenceProof, What};
+use pmi_judge::result::judged;
+use pmi_judge::{Outcome, Severity};
+use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::suite::Suite;
+use pmi_wire::{Proc, WayIn};
+use serde::Serialize;
+
+use crate::party::library::{Library, apis, exports};
+use crate::party::program::Program;
+use crate::party::server::Implementation;
+use crate::run::{Options, Target, asked_for, play_probe};
+use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
+
+/// How a step went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It works.
+    Works,
+    /// It is not offered, or not known how to ask for; what needs it does not apply.
+    Lacks,
+    /// It works, and something was found by the way.
+    Odd,
+    /// It does not work, and nothing can be judged without.
+    Fails,
+}
+
+/// One question, and what came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// What was looked at, in a word or two.
+    pub what: &'static str,
+    /// How it went.
+    pub state: State,
+    /// What was seen.
+    pub seen: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Step {
+    fn new(what: &'static str, state: State, seen: impl Into<String>) -> Self {
+        Self { what, state, seen: seen.into(), remedy: None }
+    }
+
+    fn with(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// What was found out.
+#[derive(Debug, Default, Serialize)]
+pub struct Examination {
+    /// The steps, in order; none is tried that needs one which failed.
+    pub steps: Vec<Step>,
+    /// Optional operations that it offers or lacks.
+    #[serde(skip)]
+    pub offers: BTreeMap<Need, bool>,
+    /// A launch on two nodes came about.
+    #[serde(skip)]
+    pub two_nodes: bool,
+}
+
+impl Examination {
+    /// Whether it can be judged.
+    pub fn is_fit(&self) -> bool {
+        self.steps.iter().all(|step| step.state != State::Fails)
+    }
+}
+
+/// A session of two processes, or of one where there can only be one.
+const SESSION: &str = "\
+use joined
+0  C: cmd=put kvsname=$kvs key=pmi-conform-doctor value=works
+0  S: cmd=put_result rc=ok
+use barrier
+*  C: cmd=get kvsname=$kvs key=pmi-conform-doctor
+*  S: cmd=get_result rc=ok value=works
+use left
+";
+
+/// Two nodes, and what they are told of them.
+const NODES: &str = "\
+nodes 2
+
+use joined
+0  C: cmd=get kvsname=$kvs key=PMI_process_mapping
+0  S: <one of>
+     pass: cmd=<any>
+     pass: <closes>
+     pass: <silence>
+use left
+";
+
+/// A barrier that cannot end, since one does not enter it until nothing has come of it.
+const SILENCE: &str = "\
+use init
+0  C: cmd=barrier_in
+0  S: <silence>
+1  C: cmd=barrier_in
+*  S: cmd=barrier_out rc=ok
+";
+
+const FIRST: Proc = Proc { group: 0, rank: 0 };
+
+/// Lines of what a launcher prints that are told.
+const LINES: usize = 3;
+
+/// Plays a few lines as a scenario for process managers.
+fn probe(
+    suite: &Suite,
+    target: &Target,
+    options: &Options,
+    ranks: u32,
+    body: &str,
+) -> Result<Outcome, String> {
+    let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
+    match play_probe(suite, &text, target, options) {
+        Some(Ok((outcome, _))) => match &outcome.unjudged {
+            Some(why) => Err(format!("{why}{}", printed(&outcome.events))),
+            None => Ok(outcome),
+        },
+        Some(Err((_, why))) => Err(why),
+        None => Err("the probe has a mistake: please report this".to_owned()),
+    }
+}
+
+/// What was printed last, if anything was.
+fn printed(events: &[Event]) -> String {
+    let lines = events.iter().filter_map(|event| match &event.what {
+        What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
+        _ => None,
+    });
+    let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    last.iter().map(|line| format!("\n{line}")).collect()
+}
+
+/// What is wrong with a play, if anything that binds is.
+fn trouble(suite: &Suite, outcome: &Outcome) -> Option<String> {
+    if let Some((name, signal)) = &outcome.crashed {
+        return Some(format!("{name} died of signal {signal}"));
+    }
+    let binding = outcome
+        .findings
+        .iter()
+        .find(|finding| judged(&suite.catalogue, (*finding).clone()).severity == Severity::Fail);
+    binding.map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
+}
+
+/// Looks at a process manager, of which `target` is the launch.
+pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Examination {
+    let mut all = Examination::default();
+    let Target::Processes(implementation, _) = target else { return all };
+    let room = if implementation.lacks_room(2, 1).is_none() { 2 } else { 1 };
+    let session = match probe(suite, target, options, room, SESSION) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
+                          --start-timeout";
+            all.steps.push(Step::new("started", State::Fails, why).with(remedy));
+            return all;
+        }
+    };
+    started(&session, target.way_in(), &mut all.steps);
+    if !all.is_fit() {
+        return all;
+    }
+    all.steps.push(versions(suite, target, options));
+    if !all.is_fit() {
+        return all;
+    }
+    let processes = if room == 1 { "one process" } else { "two processes" };
+    all.steps.push(match (trouble(suite, &session), session.unreached) {
+        (None, 0) => {
+            Step::new("session", State::Works, format!("{processes}: init, put, barrier, get, finalize"))
+        }
+        (Some(what), 0) => Step::new("session", State::Odd, format!("{processes} come through; {what}"))
+            .with("it can be judged, and that will be told"),
+        (what, n) => {
+            let what = what.unwrap_or_else(|| "it ended early".to_owned());
+            Step::new("session", State::Fails, format!("{what}; {n} later steps were not reached"))
+                .with("most scenarios need this much")
+        }
+    });
+    if !all.is_fit() {
+        return all;
+    }
+    nodes(suite, target, options, &mut all);
+    for (what, need) in [("spawn", Need::Spawn), ("names", Need::Names)] {
+        let (step, offered) = optional(suite, target, options, what, need);
+        all.steps.push(step);
+        all.offers.extend(offered.map(|offered| (need, offered)));
+    }
+    if room > 1 {
+        all.steps.push(silence(suite, target, options));
+    }
+    all
+}
+
+/// What became of the processes, and of their connections.
+fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<Step>) {
+    let mut number = 0;
+    let (mut unconnected, mut ports) = (None, BTreeSet::new());
+    for event in &session.events {
+        if let What::Started { env, bad_fd, .. } = &event.what {
+            number += 1;
+            ports.extend(env.get("PMI_PORT").cloned());
+            if let Some(why) = bad_fd {
+                unconnected.get_or_insert_with(|| why.clone());
+            }
+        }
+    }
+    let by_port = session.events.iter().any(|event| matches!(event.what, What::Greeted { .. }));
+    let agents =
+        if number == 1 { "the agent ran and reported" } else { "an agent ran for each rank, and reported" };
+    steps.push(Step::new("started", State::Works, agents));
+    steps.push(match unconnected {
+        None if by_port && way_in != WayIn::Port => {
+            Step::new("connection", State::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
+        }
+        None if by_port => Step::new("connection", State::Works, "PMI_PORT"),
+        None => Step::new("connection", State::Works, "PMI_FD"),
+        Some(why) if !ports.is_empty() => {
+            Step::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
+        }
+        Some(why) => Step::new("connection", State::Fails, why).with(
+            "some launchers give it only if they are asked to, as srun does by --mpi=pmi2; where PMIx is spoken, nothing can be judged",
+        ),
+    });
+}
+
+/// What is answered to each offer.
+fn versions(suite: &Suite, target: &Target, options: &Options) -> Step {
+    let offers = [(1, 1), (1, 2), (2, 0)];
+    let mut takes_second = false;
+    let told = offers.map(|(version, subversion)| {
+        let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
+        let answers = asked(suite, target, options, &[(0, &line)], false).unwrap_or_default();
+        let answer = answers.first().unwrap_or(&Reply::Unasked);
+        takes_second |= answer.version().is_some_and(|version| version.version == 2);
+        (answer.version().is_some(), format!("to {version}.{subversion}: {}", answer.told()))
+    });
+    let seen = told.iter().map(|(_, told)| told.as_str()).collect::<Vec<_>>().join("; ");
+    match told.iter().any(|(taken, _)| *taken) {
+        true if takes_second => {
+            Step::new("version", State::Works, seen).with("--dialect all judges PMI-1 and PMI-2")
+        }
+        true => Step::new("version", State::Works, seen),
+        false => Step::new("version", State::Fails, seen).with("no offer was taken that we can make"),
+    }
+}
+
+fn nodes(suite: &Suite, target: &Target, options: &Options, all: &mut Examination) {
+    let Target::Processes(implementation, _) = target else { return };
+    let what = "two nodes";
+    if let Some(why) = implementation.lacks_room(2, 2) {
+        let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
+        all.steps.push(Step::new(what, State::Lacks, why).with(remedy));
+        return;
+    }
+    let done = probe(suite, target, options, 2, NODES);
+    all.two_nodes = done.is_ok();
+    all.steps.push(match done {
+        Ok(outcome) => {
+            // The fourth answer: to init, get_maxes, get_my_kvsname, and this.
+            let mapping = match reply(&outcome.events, FIRST, 3) {
+                Reply::Message(_, text) => {
+                    let at = text.windows(6).position(|part| part == b"value=").map(|at| at + 6);
+                    at.map(|at| text[at..].escape_ascii().to_string())
+                }
+                _ => None,
+            };
+            match mapping {
+                Some(mapping) => Step::new(what, State::Works, format!("PMI_process_mapping={mapping}")),
+                None => Step::new(what, State::Works, "started; PMI_process_mapping is not there"),
+            }
+        }
+        Err(why) => Step::new(what, State::Odd, why).with(
+            "scenarios on two nodes cannot be judged like this: --server-nodes has their command, --max-nodes 1 leaves them out",
+        ),
+    });
+}
+
+/// An optional operation, and whether it is offered if that could be told.
+fn optional(
+    suite: &Suite,
+    target: &Target,
+    options: &Options,
+    what: &'static str,
+    need: Need,
+) -> (Step, Option<bool>) {
+    match asked_for(suite, Dialect::Pmi1, need, target, options) {
+        None => (Step::new(what, State::Odd, "it could not be asked for"), None),
+        Some((_, Some(refused))) => {
+            let remedy =
+                format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
+            (
+                Step::new(what, State::Lacks, format!("asked once, it answered {refused}")).with(remedy),
+                Some(false),
+            )
+        }
+        Some((outcome, None)) => match (trouble(suite, &outcome), &outcome.unjudged) {
+            (None, None) => (Step::new(what, State::Works, "asked once, it did so"), Some(true)),
+            (Some(what_else), _) => (
+                Step::new(what, State::Odd, format!("asked once: {what_else}"))
+                    .with("it can be judged, and that will be told"),
+                Some(true),
+            ),
+            (None, Some(why)) => (Step::new(what, State::Odd, why.to_string()), None),
+        },
+    }
+}
+
+/// How it is known that nothing comes.
+fn silence(suite: &Suite, target: &Target, options: &Options) -> Step {
+    let what = "silence";
+    let outcome = match probe(suite, target, options, 2, SILENCE) {
+        Ok(outcome) => outcome,
+        Err(why) => return Step::new(what, State::Odd, why),
+    };
+    let proof = outcome.events.iter().find_map(|event| match event.what {
+        What::Nothing { proof, .. } => Some(proof),
+        _ => None,
+    });
+    match proof {
+        Some(SilenceProof::Idle) => {
+            Step::new(what, State::Works, "can be proved: its processes are seen to wait")
+        }
+        Some(SilenceProof::Timeout) => {
+            let seen =
+                "cannot be proved: it polls, or runs where it cannot be looked at; time has to run out";
+            let most = options.limits.step.as_secs_f64();
+            let remedy = format!(
+                "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"
+            );
+            Step::new(what, State::Odd, seen).with(remedy)
+        }
+        None => Step::new(what, State::Odd, "a barrier ended that one rank had not entered"),
+    }
+}
+
+/// Looks at a program, which is started under our process manager.
+pub fn of_program(
+    suite: &Suite,
+    program: &Program,
+    target: &Target,
+    options: &Options,
+    ranks: u32,
+) -> Examination {
+    let mut all = Examination::default();
+    let interrupted = std::sync::atomic::AtomicBool::new(false);
+    let dialect = crate::interpret::program::offered(program, options.limits, &interrupted);
+    let text = format!(
+        "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: ends\n"
+    );
+    let outcome = match play_probe(suite, &text, target, options) {
+        Some(Ok((outcome, _))) => outcome,
+        Some(Err((_, why))) => {
+            all.steps.push(Step::new("started", State::Fails, why));
+            return all;
+        }
+        None => return all,
+    };
+    if let Some(why) = &outcome.unjudged {
+        let step = Step::new("speaks PMI", State::Fails, format!("{why}{}", printed(&outcome.events)));
+        all.steps
+            .push(step.with("link it with a library that speaks PMI-1 or PMI-2, and let it call MPI_Init"));
+        return all;
+    }
+    let number = outcome.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
+    all.steps.push(Step::new(
+        "started",
+        State::Works,
+        format!("{number} processes under our own process manager"),
+    ));
+    match offer_of(&outcome.events) {
+        Some(version) => all.steps.push(Step::new("version", State::Works, format!("it offers {version}"))),
+        None => all.steps.push(Step::new("version", State::Odd, "it makes no offer that can be read")),
+    }
+    let mut asks: Vec<String> = Vec::new();
+    for (_, text) in requests(&outcome.events) {
+        let word = text.split(|b| *b == b' ' || *b == b';').next().unwrap_or_default();
+        let word = word.strip_prefix(b"mcmd=").or_else(|| word.strip_prefix(b"cmd=")).unwrap_or(word);
+        let word = word[..word.len().min(40)].escape_ascii().to_string();
+        if !asks.contains(&word) {
+            asks.push(word);
+        }
+    }
+    all.steps.push(
+        Step::new("requests", State::Works, asks.join(", ")).with(
+            "what is about others does not apply: a program that puts, gets and spawns is judged in more",
+        ),
+    );
+    let end = exit_of(&outcome.events);
+    all.steps.push(match (end, trouble(suite, &outcome)) {
+        (Some(Exit::Code(0)), None) => Step::new("end", State::Works, "exit status 0"),
+        (Some(Exit::Code(0)), Some(what)) => Step::new("end", State::Odd, format!("exit status 0; {what}"))
+            .with("it can be judged, and that will be told"),
+        (end, what) => {
+            let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
+            let what = what.map(|what| format!("; {what}")).unwrap_or_default();
+            Step::new("end", State::Fails, format!("{end}{what}{}", printed(&outcome.events)))
+                .with("it has to end with status 0 where nothing is unusual, to be judged where something is")
+        }
+    });
+    all
+}
+
+/// Looks at a library, whose calls we make.
+pub fn of_library(suite: &Suite, library: &Library, target: &Target, options: &Options) -> Examination {
+    let mut all = Examination::default();
+    let found = apis(&library.path);
+    let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
+    let functions = exports(&library.path).len();
+    if found.is_empty() {
+        let seen = "it exports no function of the C API of PMI-1 or PMI-2";
+        all.steps.push(Step::new("functions", State::Fails, seen));
+        return all;
+    }
+    all.steps.push(Step::new("functions", State::Works, format!("{functions} of the C API of {titles}")));
+    for api in found {
+        let (call, what) = match api {
+            Dialect::Pmi1 => ("PMI_Init(&spawned)", "PMI_Init"),
+            Dialect::Pmi2 => ("PMI2_Init(&spawned, &size, &rank, &appnum)", "PMI2_Init"),
+        };
+        let text = format!(
+            "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
+        );
+        let Some(Ok((outcome, _))) = play_probe(suite, &text, target, options) else { continue };
+        if let Some(why) = &outcome.unjudged {
+            all.steps.push(Step::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
+            continue;
+        }
+        let version = offer_of(&outcome.events);
+        let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
+        all.steps.push(match (version, returned) {
+            (Some(version), true) => {
+                Step::new(what, State::Works, format!("it offers {version}, and returns"))
+            }
+            (None, true) => Step::new(what, State::Odd, "it returns without a word on PMI_FD").with(
+                "its calls are judged; where it talks to a process manager of its own, name that by --server",
+            ),
+            (_, false) => {
+                let crash = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
+                Step::new(what, State::Fails, crash)
+            }
+        });
+    }
+    all
+}
+
+/// Longest wait for an answer, if the user says none.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a profile says of an implementation that was looked at.
+pub fn profile(implementation: &Implementation, examination: &Examination) -> String {
+    crate::party::server::profile::written(implementation, &examination.offers)
+}

@@ -100,6 +100,48 @@ fn who_never_answers_has_hung() {
 }
 
 #[test]
+fn who_looks_around_is_silent_where_that_is_lawful_and_has_hung_only_after_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("polls.pmi");
+    let text = "# A server that looks around now and then.
+requires rfc13.wire.lock-step
+ranks 1
+
+0  C: cmd=init pmi_version=1 pmi_subversion=1
+0  S: cmd=response_to_init rc=ok
+0  S: <silence>
+0  S: <one of>
+     pass: <silence>
+     pass: <closes>
+0  C: cmd=get_appnum
+0  S: cmd=appnum rc=ok
+";
+    fs::write(&scenario, text).unwrap();
+    let scenario = scenario.to_str().unwrap();
+    let run = run(&["--server", &hostile("polls"), "--timeout", "2", scenario]);
+    assert_eq!((run.only(), run.status), ("hung", 1), "{}", run.log);
+    let proofs: Vec<&str> = run.log.split(r#""nothing":{"proof":""#).skip(1).collect();
+    let proofs: Vec<&str> = proofs.iter().map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(proofs, ["polled", "polled", "timeout"], "{}", run.log);
+}
+
+#[test]
+fn a_time_limit_of_the_socket_is_no_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("late.pmi");
+    let text = "# An answer that takes its time.
+requires rfc13.abnf.s-init
+ranks 1
+
+0  C: cmd=init pmi_version=1 pmi_subversion=1
+0  S: cmd=response_to_init rc=ok
+";
+    fs::write(&scenario, text).unwrap();
+    let run = run(&["--server", &hostile("late"), "--timeout", "20", scenario.to_str().unwrap()]);
+    assert_eq!((run.only(), run.status), ("pass", 0), "{}", run.log);
+}
+
+#[test]
 fn who_sleeps_has_hung_and_so_has_who_only_makes_noise() {
     for mode in ["hang", "noise"] {
         let run = run(&["--server", &hostile(mode), "--filter", "=init/version-equal", "--timeout", "4"]);

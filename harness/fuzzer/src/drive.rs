@@ -101,7 +101,7 @@ impl Watcher for Driver {
     }
 
     fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool {
-        if proof == SilenceProof::Idle {
+        if proof != SilenceProof::Timeout {
             self.seen.silences.push(waited);
         }
         !self.upstream.owes()

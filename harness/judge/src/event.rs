@@ -36,6 +36,9 @@ impl fmt::Display for Exit {
 pub enum SilenceProof {
     /// The server has read everything and every process of it waits without a time limit.
     Idle,
+    /// The server has read everything, and since then every process of it has waited for some time, several times, and said
+    /// nothing. Enough where silence is lawful.
+    Polled,
     /// The step's time was up.
     Timeout,
 }
@@ -365,6 +368,17 @@ pub enum What {
 
 impl What {
     /// What was written or read, if it is that.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::FromServer { bytes, .. }
+            | Self::ToServer { bytes, .. }
+            | Self::FromProxy { text: bytes, .. }
+            | Self::ToProxy { text: bytes, .. } => Some(&bytes.0),
+            _ => None,
+        }
+    }
+
+    /// See [`What::bytes`].
     pub fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::FromServer { bytes, .. }

@@ -163,6 +163,13 @@ pub struct Choice {
     pub what: Expected,
 }
 
+impl Choice {
+    /// Whether it is that nothing comes, and that is no failure.
+    pub(crate) fn is_lawful_silence(&self) -> bool {
+        self.what == Expected::Silence && self.grade != Grade::Fail
+    }
+}
+
 /// How it stands with the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {

@@ -34,6 +34,8 @@ const JOB_ENDS: &str = "de-facto.job.ends";
 pub enum Awaited {
     /// Something that is due.
     Due,
+    /// One of several lawful outcomes, of which silence is one.
+    Choice,
     /// A process that is to have been started.
     Start,
     /// Nothing: that none comes is what is expected.
@@ -110,6 +112,9 @@ const END: &str = "the end of the connection";
 fn silence(proof: SilenceProof, waited: Duration) -> String {
     match proof {
         SilenceProof::Idle => "silence: the server has read everything and waits".into(),
+        SilenceProof::Polled => {
+            "silence: the server has read everything and looks around now and then".into()
+        }
         SilenceProof::Timeout => format!("silence for {waited:?}"),
     }
 }
@@ -329,6 +334,7 @@ impl Judge {
         Some(match expectation.what {
             Expected::Silence => Awaited::Silence,
             Expected::Started => Awaited::Start,
+            Expected::OneOf(ref choices) if choices.iter().any(Choice::is_lawful_silence) => Awaited::Choice,
             _ => Awaited::Due,
         })
     }
@@ -526,7 +532,9 @@ impl Judge {
             SilenceProof::Idle => {
                 format!("still running, and waiting for nothing that could come: {running}")
             }
-            SilenceProof::Timeout => format!("still running after {waited:?}: {running}"),
+            SilenceProof::Polled | SilenceProof::Timeout => {
+                format!("still running after {waited:?}: {running}")
+            }
         };
         let expected = "the job ends, as all of its processes have".to_owned();
         self.find(self.seq, None, JOB_ENDS, None, expected, seen);

@@ -140,7 +140,7 @@ struct Offers {
 }
 
 enum Message {
-    Event(usize, Event),
+    Events(usize, Vec<Event>),
     Done(usize, Box<(Outcome, Duration)>),
     /// It was played more than once, or might have been.
     Tried(usize, Box<Tried>),
@@ -159,15 +159,36 @@ struct Tried {
     interrupted: bool,
 }
 
+/// Passes events on, many at a time: whoever is woken for each takes time from the scenario.
 struct Channel<'a> {
     index: usize,
     sender: &'a mpsc::Sender<Message>,
+    events: Vec<Event>,
+    /// What they carry.
+    bytes: usize,
+}
+
+/// Most events that wait to be passed on, and most bytes that they carry.
+const BATCH: (usize, usize) = (1024, 1 << 20);
+
+impl Channel<'_> {
+    fn flush(&mut self) {
+        self.bytes = 0;
+        let events = std::mem::take(&mut self.events);
+        if !events.is_empty() {
+            // The receiver only goes away when the run is over.
+            let _ = self.sender.send(Message::Events(self.index, events));
+        }
+    }
 }
 
 impl EventSink for Channel<'_> {
     fn event(&mut self, event: &Event) {
-        // The receiver only goes away when the run is over.
-        let _ = self.sender.send(Message::Event(self.index, event.clone()));
+        self.bytes += event.what.bytes().map_or(0, <[u8]>::len);
+        self.events.push(event.clone());
+        if self.events.len() >= BATCH.0 || self.bytes >= BATCH.1 {
+            self.flush();
+        }
     }
 }
 
@@ -240,7 +261,7 @@ pub fn run(
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(scenario) = selected.get(index) else { break };
-                    let mut sink = Channel { index, sender: &sender };
+                    let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
                         play_scenario(suite, scenario, target, offers, options, interrupted, sink)
                     };
@@ -255,6 +276,7 @@ pub fn run(
                     };
                     let message =
                         message.unwrap_or_else(|skipped| Message::Skipped(index, Box::new(skipped)));
+                    sink.flush();
                     if sender.send(message).is_err() {
                         break;
                     }
@@ -278,14 +300,16 @@ pub fn run(
                     return;
                 }
                 let result = match message {
-                    Message::Event(index, _) if gave_up(lifeless, kind(index)) => return,
+                    Message::Events(index, _) if gave_up(lifeless, kind(index)) => return,
                     Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _)
                         if gave_up(lifeless, kind(index)) =>
                     {
                         skip(&selected[index], Verdict::Unjudged, not_tried(), options)
                     }
-                    Message::Event(index, _) if deviations.are_sensitive_in(&selected[index].name) => return,
-                    Message::Event(index, event) => return observer.event(&selected[index].name, &event),
+                    Message::Events(index, _) if deviations.are_sensitive_in(&selected[index].name) => return,
+                    Message::Events(index, events) => {
+                        return events.iter().for_each(|event| observer.event(&selected[index].name, event));
+                    }
                     Message::Done(index, done) => {
                         let (outcome, time) = *done;
                         count_lifeless(&mut lifeless[kind(index)], outcome.lifeless);
@@ -425,7 +449,7 @@ struct InOrder {
 impl InOrder {
     fn take(&mut self, message: Message, mut tell: impl FnMut(Message)) {
         let (index, last) = match &message {
-            Message::Event(index, _) => (*index, false),
+            Message::Events(index, _) => (*index, false),
             Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _) => (*index, true),
         };
         if index != self.next {
@@ -438,7 +462,7 @@ impl InOrder {
             self.next += 1;
             finished = false;
             for message in self.waiting.remove(&self.next).unwrap_or_default() {
-                finished |= !matches!(message, Message::Event(..));
+                finished |= !matches!(message, Message::Events(..));
                 tell(message);
             }
         }

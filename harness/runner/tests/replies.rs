@@ -8,7 +8,7 @@ use std::time::Instant;
 use pmi_judge::event::What;
 use pmi_reference::Config;
 use pmi_reference::fault::{behaviour, faults, variations};
-use pmi_runner::party::{Incoming, MemoryParty, Party};
+use pmi_runner::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::inputs::{Inputs, Status};
 use pmi_scenario::suite::Suite;
@@ -71,11 +71,11 @@ fn transcript(dialect: Dialect, name: &str) -> String {
     let mut kvs = String::new();
     let mut text =
         format!("# A test.\nrequires rfc13.get.value\ntests client\ndialect {dialect}\n\n0  P: exits 0\n");
-    while let Incoming::Event(_) = server.next(Instant::now(), false) {}
+    while let Incoming::Event(_) = server.next(Instant::now(), Silence::Expected) {}
     for request in if pmi2 { REQUESTS_OF_PMI2 } else { REQUESTS } {
         server.send(proc, &written(dialect, &request.replace("{kvs}", &kvs)));
         let mut writes = Vec::new();
-        while let Incoming::Event(what) = server.next(Instant::now(), false) {
+        while let Incoming::Event(what) = server.next(Instant::now(), Silence::Expected) {
             if let What::FromServer { bytes, proc: to } = what
                 && to == proc
             {

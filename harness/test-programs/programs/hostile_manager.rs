@@ -76,6 +76,23 @@ fn run() -> std::io::Result<()> {
         "crash" => std::process::abort(),
         "hang" => std::thread::sleep(Duration::from_secs(1000)),
         "silent" => while (&ranks[0].connection).read(&mut request)? > 0 {},
+        "late" => {
+            // The time limit is the socket's and stands in no argument of a call.
+            connection.set_read_timeout(Some(Duration::from_millis(700)))?;
+            let mut stream = connection;
+            while stream.read(&mut request).is_ok() {}
+            stream.write_all(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
+            while !matches!(stream.read(&mut request), Ok(0)) {}
+        }
+        "polls" => {
+            // Its loop wakes by a timer, and it answers init only.
+            let mut stream = connection;
+            stream.write_all(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
+            stream.set_nonblocking(true)?;
+            while !matches!(stream.read(&mut request), Ok(0)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         "flood" => flood(connection, &[b'x'; 60_000]),
         "flood-lines" => flood(connection, &[b'\n'; 60_000]),
         "noise" => {

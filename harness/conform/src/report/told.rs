@@ -112,6 +112,7 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
         What::NoAnswer { proc, proof } => {
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read all and waits)",
+                SilenceProof::Polled => "(nothing: the server has read all and looks around now and then)",
                 SilenceProof::Timeout => "(nothing: the time was up)",
             };
             told(Some(proc), Way::FromServer, proof.to_owned())

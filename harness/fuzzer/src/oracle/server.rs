@@ -53,7 +53,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
             SilenceProof::Idle => "its processes wait for ever",
-            SilenceProof::Timeout => "its processes are at work or wait for a time",
+            SilenceProof::Polled | SilenceProof::Timeout => "its processes are at work or wait for a time",
         };
         let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
         all.push(fails(FailureKey::JobStays(last), what));

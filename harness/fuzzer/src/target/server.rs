@@ -19,8 +19,9 @@ use crate::failure::Failure;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
 
-/// How long a proven silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
-const FAST: Patience = Patience { idle: Duration::ZERO, starved: Duration::from_millis(6) };
+/// How long a silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
+const FAST: Patience =
+    Patience { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, believes_polls: true };
 
 /// A job may take so many times as long to end as a step may take, before it is said to stay: launchers sleep.
 const ENDINGS: u32 = 8;

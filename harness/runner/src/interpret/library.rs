@@ -26,7 +26,7 @@ use pmi_wire::Proc;
 use super::walk::{Fragments, Place, walk};
 use super::{Ended, EventSink, Interpreter, Recorder, Stop};
 use crate::party::library::{Library, LibraryParty};
-use crate::party::{Incoming, Limits, MemoryParty, Party};
+use crate::party::{Incoming, Limits, MemoryParty, Party, Silence};
 
 /// First part of the names of keyval spaces that the reference server gives.
 pub const KVS_PREFIX: &str = "library-kvs-";
@@ -110,7 +110,7 @@ impl Manager {
     /// What the reference server has done since.
     fn said(&mut self) -> Vec<What> {
         let mut all = Vec::new();
-        while let Incoming::Event(what) = self.server.next(Instant::now(), false) {
+        while let Incoming::Event(what) = self.server.next(Instant::now(), Silence::Expected) {
             all.push(what);
         }
         all
@@ -233,7 +233,9 @@ impl Interpreter<'_> {
         let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
         for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {
             let other = Proc { rank, ..p };
-            self.listen(Instant::now() + wait, false, &|judge| !judge.library().is_in_call(other))?;
+            self.listen(Instant::now() + wait, Silence::Expected, &|judge| {
+                !judge.library().is_in_call(other)
+            })?;
         }
         let function = function.name.to_owned();
         let called = What::Called { proc: p, function: function.clone(), arguments: arguments.clone(), held };
@@ -432,7 +434,7 @@ impl Interpreter<'_> {
             _ => return Err(mistake("this cannot be said of a process that loads a library")),
         }
         let deadline = Instant::now() + self.limits.step;
-        self.listen(deadline, true, &|judge| judge.library().has_ended(p))?;
+        self.listen(deadline, Silence::Wrong, &|judge| judge.library().has_ended(p))?;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
 use crate::party::proxy::UpstreamCommand;
-use crate::party::{Incoming, Limits, Party};
+use crate::party::{Incoming, Limits, Party, Silence};
 pub use recorder::{EventSink, KEPT, Recorder};
 use walk::{Fragments, Place, Steps, walk};
 pub use watch::{Watched, Watcher, watch};
@@ -234,7 +234,7 @@ impl<'a> Interpreter<'a> {
         let deadline = Instant::now() + ending;
         let mut last = Instant::now();
         while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
-            let proof = match self.next(deadline, true) {
+            let proof = match self.next(deadline, Silence::Wrong) {
                 Incoming::Event(what) => {
                     last = Instant::now();
                     let came_late = matches!(what, What::Started { .. });
@@ -248,17 +248,18 @@ impl<'a> Interpreter<'a> {
                     continue;
                 }
                 Incoming::Interrupted => return None,
-                Incoming::Idle if last.elapsed() < settled => {
+                Incoming::Idle | Incoming::Polled if last.elapsed() < settled => {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
                 Incoming::Idle => SilenceProof::Idle,
+                Incoming::Polled => SilenceProof::Polled,
                 Incoming::Deadline => SilenceProof::Timeout,
             };
             return Some(proof);
         }
         // What follows the launcher's end: that it died of a signal.
-        while let Incoming::Event(what) = self.party.next(Instant::now(), false) {
+        while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
             self.recorder.record(what);
         }
         None
@@ -414,16 +415,14 @@ impl<'a> Interpreter<'a> {
         let expectation = Expectation { proc, cites: self.cited.clone(), what };
         self.recorder.record(What::Expected(Box::new(expectation)));
         let awaited = self.recorder.judge.awaits();
-        let silence = awaited == Some(Awaited::Silence);
-        let wait = match awaited {
-            Some(Awaited::Silence) => self.limits.silence,
-            Some(Awaited::Start) => self.limits.start(),
-            Some(Awaited::Due) | None => self.limits.step,
+        let (wait, silence) = match awaited {
+            Some(Awaited::Silence) => (self.limits.silence, Silence::Expected),
+            Some(Awaited::Start) => (self.limits.start(), Silence::Wrong),
+            Some(Awaited::Choice) => (self.limits.step, Silence::Lawful),
+            Some(Awaited::Due) | None => (self.limits.step, Silence::Wrong),
         };
         let deadline = Instant::now() + wait;
-        while let Some(proof) =
-            self.listen(deadline, !silence, &|judge| judge.standing() != Standing::Open)?
-        {
+        while let Some(proof) = self.listen(deadline, silence, &|judge| judge.standing() != Standing::Open)? {
             self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
             if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
                 self.recorder.record(What::NoAnswer { proc, proof });
@@ -441,7 +440,7 @@ impl<'a> Interpreter<'a> {
     fn listen(
         &mut self,
         deadline: Instant,
-        patient: bool,
+        silence: Silence,
         over: &dyn Fn(&Judge) -> bool,
     ) -> Result<Option<SilenceProof>, Stop> {
         loop {
@@ -449,7 +448,7 @@ impl<'a> Interpreter<'a> {
             if over(&self.recorder.judge) {
                 return Ok(None);
             }
-            match self.next(deadline, patient) {
+            match self.next(deadline, silence) {
                 Incoming::Event(what) => {
                     let exited = match what {
                         What::Exited { proc, exit } => Some((proc, exit)),
@@ -467,18 +466,19 @@ impl<'a> Interpreter<'a> {
                 }
                 Incoming::Deadline if self.enough => return Err(Stop),
                 Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
+                Incoming::Polled => return Ok(Some(SilenceProof::Polled)),
                 Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
             }
         }
     }
 
     /// What comes next. The memory of those that are watched is looked at meanwhile.
-    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
+    fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
         if !self.watching {
-            return self.party.next(deadline, patient);
+            return self.party.next(deadline, silence);
         }
         loop {
-            match self.party.next(deadline.min(Instant::now() + watch::LOOK), patient) {
+            match self.party.next(deadline.min(Instant::now() + watch::LOOK), silence) {
                 Incoming::Deadline => self.look(),
                 other => return other,
             }

@@ -11,7 +11,7 @@ use pmi_wire::Proc;
 use super::walk::{Fragments, walk};
 use super::{Ended, EventSink, Interpreter, Recorder, Stop};
 use crate::party::proxy::UpstreamCommand;
-use crate::party::{Limits, Party};
+use crate::party::{Limits, Party, Silence};
 use crate::process::Memory;
 
 /// The processes of a job get at least so long to report.
@@ -82,7 +82,7 @@ impl Interpreter<'_> {
     fn watch_start(&mut self) -> Result<(), Stop> {
         let ranks = self.scenario.ranks as usize;
         let deadline = Instant::now() + self.limits.step.max(START);
-        if self.listen(deadline, true, &|judge| judge.started().len() >= ranks)?.is_some() {
+        if self.listen(deadline, Silence::Wrong, &|judge| judge.started().len() >= ranks)?.is_some() {
             let why = Abandoned::Unplayable("not every rank reported".to_owned());
             self.recorder.record(What::Abandoned(why));
             return Err(Stop);
@@ -121,7 +121,7 @@ impl Interpreter<'_> {
                 self.upstream_step(p, action)?;
                 if !matches!(action, UpstreamAction::Usual { .. }) {
                     // What comes next comes after the proxy has heard it, so that what it leads to is not laid to that.
-                    self.listen(Instant::now() + self.limits.step, true, &|_| false)?;
+                    self.listen(Instant::now() + self.limits.step, Silence::Wrong, &|_| false)?;
                 }
                 Ok(())
             }
@@ -141,7 +141,7 @@ impl Interpreter<'_> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXIES;
         let over = |judge: &Judge| judge.has_news(p) || (is_proxy && judge.job().is_some());
-        let nothing = self.listen(start + self.limits.step, true, &over)?;
+        let nothing = self.listen(start + self.limits.step, Silence::Wrong, &over)?;
         let waited = start.elapsed();
         let message = self.recorder.judge.take_message(p);
         if is_proxy {

@@ -11,7 +11,7 @@ use pmi_reference::fault::client::{Act, ClientFault, ClientVariation, Session, U
 use serde::Serialize;
 
 use crate::interpret::Recorder;
-use crate::party::{Incoming, MemoryParty, Party};
+use crate::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_judge::event::{Bytes, SilenceProof, What};
 use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
@@ -114,7 +114,7 @@ struct Playing<'a> {
 impl Playing<'_> {
     /// Takes in what the server did.
     fn drain(&mut self) {
-        while let Incoming::Event(what) = self.party.next(Instant::now(), false) {
+        while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
             match &what {
                 What::Started { proc, .. } => {
                     self.procs.insert(*proc, State { waits: false });

@@ -7,7 +7,7 @@ use pmi_reference::{Action, Config, GroupSpec, Server};
 use pmi_wire::port::initack;
 use pmi_wire::{Proc, WayIn, singleton};
 
-use super::{Incoming, Party};
+use super::{Incoming, Party, Silence};
 use pmi_judge::event::{Bytes, Exit, What};
 
 /// A reference server with the processes that a launcher would have started.
@@ -178,7 +178,7 @@ impl Party for MemoryParty {
         self.end(proc, 128 + i32::from(signal));
     }
 
-    fn next(&mut self, _: Instant, _: bool) -> Incoming {
+    fn next(&mut self, _: Instant, _: Silence) -> Incoming {
         self.queue.pop_front().map_or(Incoming::Idle, Incoming::Event)
     }
 

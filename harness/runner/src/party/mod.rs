@@ -27,10 +27,24 @@ pub enum Incoming {
     /// Nothing will ever come unless we act: the server has read everything that was sent and waits without a time
     /// limit.
     Idle,
+    /// The server has read everything that was sent, and its threads have waited for a while several times since and said
+    /// nothing.
+    Polled,
     /// The deadline has passed.
     Deadline,
     /// The user wants the run to end.
     Interrupted,
+}
+
+/// What it means where nothing comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// Nothing is expected.
+    Expected,
+    /// It is one of several lawful outcomes.
+    Lawful,
+    /// An answer is due: that there is none takes a proof, or the whole time.
+    Wrong,
 }
 
 /// The implementation under test with its connections, and the processes that it started for us.
@@ -46,9 +60,9 @@ pub trait Party {
     fn exit(&mut self, proc: Proc, status: u8);
     /// Lets the process die of this signal; closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
-    /// Waits for the next event, until the deadline. `patient` where an answer is due: then a server that merely
-    /// seems to wait gets some time more.
-    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming;
+    /// Waits for the next event, until the deadline. Where an answer may come, a server that merely seems to wait gets some time
+    /// more.
+    fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;
     /// Starts a process that loads the library under test; of other parties nobody asks that, nor for a call.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.

@@ -3,6 +3,9 @@
 //! A server is idle when each thread of each of its processes waits without a time limit for something that only we
 //! can cause: no timer that it has set will wake it, and no process that is not its own. Then silence is proven,
 //! without waiting for a clock. Linux only; elsewhere it is never proven.
+//!
+//! A server whose threads wake by themselves now and then never looks idle. That all of them have done so several times without a
+//! word is no proof; where silence is lawful, it is enough.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -78,6 +81,45 @@ impl IdleCheck {
     }
 }
 
+/// Counts how often threads that wait for some time at most have done so.
+#[derive(Default)]
+pub(crate) struct PollCount {
+    /// How often each had gone to sleep when the count began.
+    began: HashMap<i32, u64>,
+}
+
+impl PollCount {
+    /// How often every thread of the processes that waits with a time limit has begun to wait since the count began; 0 where one
+    /// of them is at work, or has come since, and where none has a limit.
+    pub(crate) fn rounds(&mut self, pids: &[i32]) -> u64 {
+        let mut least = None;
+        for pid in pids {
+            let Some(threads) = waits(*pid) else {
+                self.began.clear();
+                return 0;
+            };
+            for (tid, wait, sleeps) in threads {
+                let since = sleeps - (*self.began.entry(tid).or_insert(sleeps)).min(sleeps);
+                if wait == Wait::Limited {
+                    least = Some(least.unwrap_or(since).min(since));
+                }
+            }
+        }
+        least.unwrap_or(0)
+    }
+}
+
+/// What each thread of a process waits for, and how often it has gone to sleep of its own; `None` if one of them does not wait.
+fn waits(pid: i32) -> Option<Vec<(i32, Wait, u64)>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let thread = |folder: &Path| {
+        let wait = wait(&procfs::text(folder.join("syscall")).ok()?);
+        let tid = folder.file_name()?.to_str()?.parse().ok()?;
+        (wait != Wait::None).then_some((tid, wait, sleep(folder)?))
+    };
+    tasks.flatten().map(|task| thread(&task.path())).collect()
+}
+
 fn look(pids: &[i32]) -> Look {
     let mut sleeps = Sleeps::new();
     for pid in pids {
@@ -89,7 +131,7 @@ fn look(pids: &[i32]) -> Look {
             if call.is_empty() || call.starts_with("-1") {
                 return Look::Ended;
             }
-            if !waits_for_ever(&call) {
+            if wait(&call) != Wait::Endless {
                 return Look::Busy;
             }
             let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
@@ -141,6 +183,10 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
+            // A read with the socket's own time limit looks like one without any.
+            if has_time_limit(&socket) {
+                return false;
+            }
             match other_end(&socket) {
                 Some(End::Process(pid)) if !pids.contains(&pid) && !friends.pids.contains(&pid) => {
                     return false;
@@ -175,6 +221,11 @@ enum End {
     Elsewhere,
 }
 
+fn has_time_limit(socket: &OwnedFd) -> bool {
+    use rustix::net::sockopt::{Timeout, socket_timeout};
+    [Timeout::Recv, Timeout::Send].into_iter().any(|way| matches!(socket_timeout(socket, way), Ok(Some(_))))
+}
+
 /// What is at the other end of a connected socket.
 fn other_end(socket: &OwnedFd) -> Option<End> {
     let there = rustix::net::getpeername(socket.as_fd()).ok()??;
@@ -185,17 +236,28 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
     Some(tcp::ends(socket).map_or(End::Elsewhere, End::Internet))
 }
 
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// For an event, without a time limit.
+    Endless,
+    /// For an event or a time, or for a time alone.
+    Limited,
+    /// It does not wait, or for something else.
+    None,
+}
+
 /// Reads a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
-fn waits_for_ever(line: &str) -> bool {
+fn wait(line: &str) -> Wait {
     let mut words = line.split_whitespace();
-    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return false };
+    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return Wait::None };
     let args: Vec<u64> =
         words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
     let arg = |i: usize| args.get(i).copied().unwrap_or(1);
     // A timeout in milliseconds is an int: its low half counts.
     let endless = |i: usize| (arg(i) as u32 as i32) < 0;
     let no_timeout = |i: usize| arg(i) == 0;
-    match call(number) {
+    let endless = match call(number) {
         Call::Poll => endless(2),
         Call::EpollWait => endless(3),
         Call::Ppoll => no_timeout(2),
@@ -204,8 +266,10 @@ fn waits_for_ever(line: &str) -> bool {
         Call::Futex => no_timeout(3),
         Call::SigTimedWait => no_timeout(2),
         Call::Endless => true,
-        Call::Other => false,
-    }
+        Call::Sleep => false,
+        Call::Other => return Wait::None,
+    };
+    if endless { Wait::Endless } else { Wait::Limited }
 }
 
 enum Call {
@@ -218,6 +282,8 @@ enum Call {
     SigTimedWait,
     /// read, recv, accept, wait4, pause ...: no time limit in the arguments.
     Endless,
+    /// nanosleep and clock_nanosleep.
+    Sleep,
     Other,
 }
 
@@ -231,6 +297,7 @@ fn call(number: u32) -> Call {
         441 => Call::EpollPwait2,
         202 => Call::Futex,
         128 => Call::SigTimedWait,
+        35 | 230 => Call::Sleep,
         0 | 19 | 34 | 43 | 45 | 47 | 61 | 130 | 247 | 288 => Call::Endless,
         _ => Call::Other,
     }
@@ -245,6 +312,7 @@ fn call(number: u32) -> Call {
         441 => Call::EpollPwait2,
         98 => Call::Futex,
         137 => Call::SigTimedWait,
+        101 | 115 => Call::Sleep,
         63 | 65 | 133 | 95 | 202 | 207 | 212 | 242 | 260 => Call::Endless,
         _ => Call::Other,
     }
@@ -257,19 +325,20 @@ fn call(_: u32) -> Call {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::waits_for_ever;
+    use rstest::rstest;
 
-    #[test]
-    fn only_waits_without_a_limit_count() {
-        assert!(waits_for_ever("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f"), "poll(-1)");
-        assert!(!waits_for_ever("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f"), "poll(1000)");
-        assert!(
-            waits_for_ever("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f"),
-            "epoll_wait(-1)"
-        );
-        assert!(!waits_for_ever("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f"), "clock_nanosleep");
-        assert!(!waits_for_ever("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f"), "futex with a timeout");
-        assert!(!waits_for_ever("running"));
-        assert!(!waits_for_ever(""));
+    use super::{Wait, wait};
+
+    #[rstest]
+    #[case::poll("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Endless)]
+    #[case::poll_for_a_second("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
+    #[case::epoll("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f", Wait::Endless)]
+    #[case::clock_nanosleep("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
+    #[case::futex_with_a_limit("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
+    #[case::brk("12 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f", Wait::None)]
+    #[case::at_work("running", Wait::None)]
+    #[case::unreadable("", Wait::None)]
+    fn waits_are_read_off_the_call(#[case] line: &str, #[case] expected: Wait) {
+        assert_eq!(wait(line), expected);
     }
 }

@@ -19,7 +19,7 @@ use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
 use crate::party::server::Implementation;
-use crate::party::{Incoming, Party};
+use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::idle::{Friends, IdleCheck};
@@ -310,8 +310,8 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &Order::Kill(signal));
     }
 
-    /// What a library does of its own, it does at once: there is no need of patience.
-    fn next(&mut self, deadline: Instant, _patient: bool) -> Incoming {
+    /// What a library does of its own, it does at once: whatever silence means, there is no need of patience.
+    fn next(&mut self, deadline: Instant, _: Silence) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
             if let Some(event) = self.queue.pop_front() {

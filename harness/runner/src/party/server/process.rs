@@ -18,12 +18,12 @@ use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, RankHello, Singinit};
 use crate::agent::reception::Reception;
 use crate::party::proxy::{UpstreamCommand, script};
-use crate::party::{Incoming, Party};
+use crate::party::{Incoming, Party, Silence};
 use crate::process::Memory;
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::foreign::{self, Foreign};
-use crate::process::idle::{Friends, IdleCheck};
+use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, tree};
@@ -41,6 +41,10 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
+/// How often a server that looks around now and then must have done so without a word. It may have been about to when we wrote.
+const ROUNDS: u64 = 3;
+/// So many times its slowest answer must have passed, too.
+const ANSWERS: u32 = 10;
 
 /// How long a launcher that is told to end gets for it: it may wait in turn for what it has started.
 const ASKED: Duration = Duration::from_secs(5);
@@ -174,6 +178,11 @@ pub struct ServerParty {
     /// The same without the launcher, if the kernel tells how they die.
     deaths: Option<Vec<Foreign>>,
     idle: IdleCheck,
+    polls: PollCount,
+    /// When that count began: when something happened last.
+    polls_since: Option<Instant>,
+    /// The slowest answer.
+    slowest: Duration,
     quiet_since: Instant,
     patience: Patience,
     /// Who wrote last, and when.
@@ -184,18 +193,22 @@ pub struct ServerParty {
     exit_told: bool,
 }
 
-/// How long a proven silence must last where an answer is expected.
+/// How long a silence must last.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Where the server has read everything.
+    /// A proven one where an answer is expected and the server has read everything.
     pub idle: Duration,
-    /// Where it leaves bytes unread.
+    /// The same where it leaves bytes unread.
     pub starved: Duration,
+    /// One of a server that looks around now and then: it must have done so this often.
+    pub rounds: u64,
+    /// Such a silence is enough where an answer is due, too.
+    pub believes_polls: bool,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { idle: PATIENCE, starved: STARVED }
+        Self { idle: PATIENCE, starved: STARVED, rounds: ROUNDS, believes_polls: false }
     }
 }
 
@@ -259,6 +272,9 @@ impl ServerParty {
             makers: BTreeSet::new(),
             deaths: environment.foreign_deaths_are_known.then(Vec::new),
             idle: IdleCheck::default(),
+            polls: PollCount::default(),
+            polls_since: None,
+            slowest: Duration::ZERO,
             quiet_since: Instant::now(),
             patience: Patience::default(),
             wrote: None,
@@ -449,6 +465,9 @@ impl ServerParty {
             Received::Nothing => {}
             Received::Bytes(n) => {
                 self.reactor.after_read(key, n, buffer.len());
+                if let Some((_, at)) = self.wrote {
+                    self.slowest = self.slowest.max(at.elapsed());
+                }
                 self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
             }
             Received::End => {
@@ -550,11 +569,37 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
+    /// Whether the server has read everything, and looked around often enough since without a word.
+    fn has_polled(&mut self) -> bool {
+        let settled = self.exit.is_none()
+            && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
+            && self.is_read(false);
+        if !settled {
+            self.polls_since = None;
+            return false;
+        }
+        if self.polls_since != Some(self.quiet_since) {
+            self.polls_since = Some(self.quiet_since);
+            self.polls = PollCount::default();
+        }
+        let Some(makers) = self.known_makers() else { return false };
+        let here = self.servers();
+        // Of a server that runs as a daemon only those can be looked at who made the connections.
+        let here =
+            if makers.iter().all(|pid| here.contains(pid)) { here } else { makers.into_iter().collect() };
+        self.polls.rounds(&here) >= self.patience.rounds
+            && self.quiet_since.elapsed() >= self.slowest * ANSWERS
+            && !self.poll(Duration::ZERO)
+    }
+
+    /// Who made the connections of ours that are open, where that is known of all: it is theirs to answer.
+    fn known_makers(&self) -> Option<BTreeSet<i32>> {
+        self.connected().map(|pmi| pmi.maker).collect()
+    }
+
     /// Whether every process of the server's waits for what only we can do. With `alarms`, one that catches alarms may not.
     fn servers_wait(&mut self, alarms: bool) -> bool {
-        // Who made a connection of ours is the one to answer.
-        let makers = self.connected().map(|pmi| pmi.maker).collect::<Option<BTreeSet<i32>>>();
-        let Some(makers) = makers else { return false };
+        let Some(makers) = self.known_makers() else { return false };
         let list = || {
             let servers = tree::of_launch(self.launcher.pid(), &self.agents);
             makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
@@ -645,7 +690,9 @@ impl Party for ServerParty {
         self.dismiss(proc, &Order::Kill(signal));
     }
 
-    fn next(&mut self, deadline: Instant, patient: bool) -> Incoming {
+    fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
+        let patient = silence != Silence::Expected;
+        let believes_polls = self.patience.believes_polls || silence != Silence::Wrong;
         let mut slice = FIRST;
         loop {
             if let Some(what) = self.queue.pop_front() {
@@ -674,6 +721,8 @@ impl Party for ServerParty {
                 Incoming::Deadline
             } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
                 Incoming::Idle
+            } else if believes_polls && quiet >= MOST_ANSWER && self.has_polled() {
+                Incoming::Polled
             } else {
                 if quiet >= MOST_ANSWER {
                     slice = (slice * 2).min(Duration::from_millis(20));

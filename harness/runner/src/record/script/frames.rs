@@ -6,6 +6,7 @@ use pmi_wire::pmi2::{
 };
 use pmi_wire::{Proc, Tuple};
 
+use super::fold::Order;
 use super::state::{Detail, Happening, Pending, RESERVED, Writer, escaped, is_plain, variable};
 
 /// The limits of the draft: a pair within them can be put.
@@ -41,6 +42,21 @@ pub(in crate::record) fn tuples(body: &[u8]) -> Option<String> {
     written(body, |_, _| None)
 }
 
+/// Where a request may stand.
+fn order(command: Command) -> Order {
+    match command {
+        Command::Fullinit
+        | Command::JobGetid
+        | Command::InfoGetjobattr
+        | Command::KvsPut
+        | Command::KvsGet
+        | Command::Finalize => Order::Free,
+        Command::KvsFence => Order::Enters,
+        // What nodes, names, jobs and processes have is there for all at once.
+        _ => Order::Fixed,
+    }
+}
+
 impl Writer {
     /// Whether this is behind a fence that not all have entered, and waits for them.
     pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
@@ -71,7 +87,12 @@ impl Writer {
 
     pub(super) fn frame_request(&mut self, p: Proc, body: &[u8]) {
         let text = self.sent_in_frame(p, body);
-        self.step(p, 'C', "", text);
+        let order = match Request::parse(body, Semicolons::Doubled).map(|request| order(request.command())) {
+            Ok(Order::Free) => self.order_with_names(p),
+            Ok(order) => order,
+            Err(_) => Order::Fixed,
+        };
+        self.step_in(p, order, 'C', "", text);
         let pushed = self.rank(p).concat.push(body, Semicolons::Doubled);
         let whole = match pushed {
             Ok(Some(whole)) => whole,
@@ -233,10 +254,14 @@ impl Writer {
         // Which of several is answered first is not the same everywhere.
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
+        let order = match order(asked.command) {
+            Order::Enters => Order::Leaves,
+            other => other,
+        };
         let (cites, text) = self.answer_in_frame(p, &asked, &response);
         match alone {
-            true => self.step(p, 'S', cites, text),
-            false => self.step(p, 'S', self.any(), "cmd=<any>".to_owned()),
+            true => self.step_in(p, order, 'S', cites, text),
+            false => self.step_in(p, order, 'S', self.any(), "cmd=<any>".to_owned()),
         }
     }
 
@@ -305,6 +330,7 @@ impl Writer {
             (_, Command::JobGetid) => match response.get("jobid") {
                 Some(jobid) => {
                     self.group(p.group).jobid.get_or_insert_with(|| jobid.to_vec());
+                    self.rank(p).is_told_names = true;
                     ("pmi2.common.jobid", format!("cmd={name} rc=0 jobid=${}:any", job(p.group)))
                 }
                 None => anything,

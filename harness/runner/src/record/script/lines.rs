@@ -7,7 +7,27 @@ use pmi_wire::{
     Body, MappingForm, Operation, Proc, Request, Response, SpawnAssembler, SpawnLimits, ValueReading,
 };
 
+use super::fold::Order;
 use super::state::{Asked, RESERVED, Writer, escaped, is_plain, variable};
+
+/// Where a request may stand.
+fn order(asked: &Asked) -> Order {
+    match asked {
+        Asked::Op(
+            Operation::Init
+            | Operation::Maxes
+            | Operation::Universe
+            | Operation::Appnum
+            | Operation::Kvsname
+            | Operation::Finalize,
+        )
+        | Asked::Put { .. }
+        | Asked::Get { .. } => Order::Free,
+        Asked::Op(Operation::Barrier) => Order::Enters,
+        // Names and processes that are started are there for all at once, and an abort ends all.
+        Asked::Op(_) | Asked::Lookup { .. } | Asked::Unknown => Order::Fixed,
+    }
+}
 
 impl Writer {
     // ----- what the client sent ------------------------------------------------------------------------------------
@@ -46,9 +66,13 @@ impl Writer {
             }
             _ => {}
         }
+        let order = match &asked {
+            Asked::Put { .. } | Asked::Get { .. } => self.order_with_names(p),
+            other => order(other),
+        };
         self.rank(p).asked.push_back(asked);
         let text = self.sent(p, line);
-        self.step(p, 'C', "", text);
+        self.step_in(p, order, 'C', "", text);
     }
 
     /// A line as it is sent: the kvsname by its name.
@@ -126,6 +150,10 @@ impl Writer {
         let reading = ValueReading::ToEndOfLine;
         let Ok(response) = Response::parse(line, reading) else { return };
         let (ok, operation) = (response.is_success(), response.operation());
+        let order = match order(&asked) {
+            Order::Enters => Order::Leaves,
+            other => other,
+        };
         let (cites, text) = match (asked, response.body) {
             (Asked::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
                 "pmi2.common.version",
@@ -142,6 +170,7 @@ impl Writer {
             }
             (Asked::Op(Operation::Kvsname), Body::Kvsname(Some(name))) if ok => {
                 self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec());
+                self.rank(p).is_told_names = true;
                 let text = format!("cmd=my_kvsname rc=ok kvsname=${}:word", variable(p.group));
                 ("rfc13.kvsname.common", text)
             }
@@ -170,7 +199,7 @@ impl Writer {
                 None => return,
             },
         };
-        self.step(p, 'S', cites, text);
+        self.step_in(p, order, 'S', cites, text);
     }
 
     fn got(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>) -> (&'static str, String) {

@@ -4,6 +4,7 @@
 //! type (the kvsname, limits, mapping, whatever it provides under `PMI_` keys), and what depends on time is not asked for: a
 //! value is expected only where RFC 13 promises it, after a barrier between put and get.
 
+mod fold;
 mod frames;
 mod lines;
 mod state;
@@ -18,6 +19,7 @@ use pmi_scenario::ast::{Dialect, Need, Source};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Direction, Framing, FramingError, Proc};
 
+use fold::{Said, Step};
 use state::{Happening, Rank, Writer};
 
 pub(super) use frames::tuples;
@@ -225,11 +227,12 @@ impl Writer {
             Some(exit) if exit != Exit::Code(0) && self.aborted.is_some() => "exits nonzero",
             _ => "exits any",
         };
+        let steps = std::mem::take(&mut self.steps).finish();
         let mut requires: Vec<&str> = Vec::new();
         let mut known = BTreeSet::new();
-        for step in &self.steps {
-            if !step.cites.is_empty() && known.insert(step.cites) {
-                requires.push(step.cites);
+        for step in &steps {
+            if !step.said.cites.is_empty() && known.insert(step.said.cites) {
+                requires.push(step.said.cites);
             }
         }
         if requires.is_empty() {
@@ -253,10 +256,10 @@ impl Writer {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }
         let _ = writeln!(text, "ranks {ranks}\n");
-        for step in self.steps.drain(..) {
-            let cites = if step.cites.is_empty() { String::new() } else { format!("[{}]", step.cites) };
-            let body = step.text.replace('\n', "\n    ");
-            let _ = writeln!(text, "{} {}{cites}: {body}", who(&step.who), step.role);
+        for Step { who, said: Said { role, cites, text: body } } in steps {
+            let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
+            let body = body.replace('\n', "\n    ");
+            let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));
         }
         let _ = writeln!(text, "J: {status}");
         text
@@ -264,7 +267,7 @@ impl Writer {
 }
 
 /// Ranks of one group, in this order.
-fn who(procs: &[Proc]) -> String {
+fn ranks_of(procs: &[Proc]) -> String {
     let group = procs[0].group;
     let prefix = match group {
         0 => String::new(),

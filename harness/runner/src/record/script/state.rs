@@ -8,6 +8,8 @@ use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::pmi2::{Command, Concat, Series};
 use pmi_wire::{Connection, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
+use super::fold::{Order, Said, Steps};
+
 /// Longest message that is written.
 const LONGEST: usize = 1 << 20;
 
@@ -71,6 +73,8 @@ pub(super) enum Happening {
 
 pub(super) struct Rank {
     pub(super) connection: Connection,
+    /// It was told the name of its keyval space, or the id of its job.
+    pub(super) is_told_names: bool,
     /// It has written something.
     pub(super) spoke: bool,
     pub(super) asked: VecDeque<Asked>,
@@ -95,6 +99,7 @@ impl Default for Rank {
     fn default() -> Self {
         Self {
             connection: Connection::new(LONGEST),
+            is_told_names: false,
             spoke: false,
             asked: VecDeque::new(),
             pending: Vec::new(),
@@ -128,13 +133,6 @@ pub(super) struct Group {
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-pub(super) struct Step {
-    pub(super) who: Vec<Proc>,
-    pub(super) role: char,
-    pub(super) cites: &'static str,
-    pub(super) text: String,
-}
-
 /// See the module's documentation.
 pub(super) struct Writer {
     pub(super) dialect: Dialect,
@@ -144,7 +142,7 @@ pub(super) struct Writer {
     pub(super) groups: HashMap<u32, Group>,
     pub(super) ports: HashMap<Vec<u8>, Vec<u8>>,
     pub(super) spawned: u32,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Steps,
     pub(super) spawns: bool,
     pub(super) names: bool,
     /// What only the draft of PMI-2 has.
@@ -171,7 +169,7 @@ impl Writer {
             groups: HashMap::new(),
             ports: HashMap::new(),
             spawned: 0,
-            steps: Vec::new(),
+            steps: Steps::default(),
             spawns: false,
             names: false,
             draft: BTreeSet::new(),
@@ -204,19 +202,22 @@ impl Writer {
         self.groups.entry(id).or_default()
     }
 
+    /// Adds a step that stands where it was seen.
     pub(super) fn step(&mut self, p: Proc, role: char, cites: &'static str, text: String) {
-        let whole = !text.contains('\n');
-        match self.steps.last_mut() {
-            Some(last)
-                if whole
-                    && (last.role, last.cites, &last.text) == (role, cites, &text)
-                    && last.who[0].group == p.group
-                    && !last.who.contains(&p) =>
-            {
-                last.who.push(p);
-            }
-            _ => self.steps.push(Step { who: vec![p], role, cites, text }),
-        }
+        self.step_in(p, Order::Fixed, role, cites, text);
+    }
+
+    /// Adds a step that stands where its order lets it.
+    pub(super) fn step_in(&mut self, p: Proc, order: Order, role: char, cites: &'static str, text: String) {
+        self.steps.push(p, order, Said { role, cites, text });
+    }
+
+    /// Where a request may stand that may hold a name: behind the answer that tells it, so that a rank which knows it from elsewhere
+    /// comes after whoever has asked.
+    pub(super) fn order_with_names(&mut self, p: Proc) -> Order {
+        let group = self.group(p.group);
+        let is_named = group.kvsname.is_some() || group.jobid.is_some();
+        if is_named && !self.rank(p).is_told_names { Order::Fixed } else { Order::Free }
     }
 }
 

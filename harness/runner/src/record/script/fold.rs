@@ -1,0 +1,205 @@
+//! The steps of a session: what many ranks say alike is written once.
+//!
+//! Between two barriers, what one rank asks has nothing to do with what another one asks meanwhile: a value that is put is expected of
+//! nobody before the next barrier. So the steps of different ranks may be put in another order there, if each rank keeps its own: the
+//! first of all ranks, the second of all, and so on. Where that saves nothing, the order stays as it was recorded.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use pmi_wire::Proc;
+
+/// What a step says, whoever says it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Said {
+    pub(super) role: char,
+    pub(super) cites: &'static str,
+    pub(super) text: String,
+}
+
+/// A step of the scenario.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// Ranks of one group.
+    pub(super) who: Vec<Proc>,
+    pub(super) said: Said,
+}
+
+/// Where a step may stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Where it was seen.
+    Fixed,
+    /// Before or after what other ranks say meanwhile.
+    Free,
+    /// The same; it is a barrier that the rank enters.
+    Enters,
+    /// The rank is let out of a barrier: after all have entered it.
+    Leaves,
+}
+
+/// The steps so far.
+#[derive(Default)]
+pub(super) struct Steps {
+    done: Vec<Step>,
+    /// Steps whose order is not decided, as the number of what is said.
+    open: Vec<(Proc, u32)>,
+    /// What is said in them.
+    said: Vec<Said>,
+    numbers: HashMap<Said, u32>,
+    /// Who has entered a barrier in them.
+    entered: HashSet<Proc>,
+}
+
+impl Steps {
+    /// Adds a step of a rank.
+    pub(super) fn push(&mut self, p: Proc, order: Order, said: Said) {
+        if order == Order::Fixed || order == Order::Leaves && self.entered.contains(&p) {
+            self.close();
+        }
+        if order == Order::Enters {
+            self.entered.insert(p);
+        }
+        if order == Order::Fixed {
+            return append(&mut self.done, p, said);
+        }
+        let next = self.said.len() as u32;
+        let number = *self.numbers.entry(said).or_insert_with_key(|said| {
+            self.said.push(said.clone());
+            next
+        });
+        self.open.push((p, number));
+    }
+
+    /// All of them.
+    pub(super) fn finish(mut self) -> Vec<Step> {
+        self.close();
+        self.done
+    }
+
+    /// Decides the order of the steps that are open.
+    fn close(&mut self) {
+        let columns = columns(&self.open);
+        let recorded = self.open.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
+        if columns.len() * 2 <= recorded {
+            let step =
+                |(number, who): (u32, Vec<Proc>)| Step { who, said: self.said[number as usize].clone() };
+            self.done.extend(columns.into_iter().map(step));
+        } else {
+            for (p, number) in &self.open {
+                append(&mut self.done, *p, self.said[*number as usize].clone());
+            }
+        }
+        self.open.clear();
+        self.said.clear();
+        self.numbers.clear();
+        self.entered.clear();
+    }
+}
+
+/// Adds a step, to the last one if that says the same.
+fn append(steps: &mut Vec<Step>, p: Proc, said: Said) {
+    let whole = !said.text.contains('\n');
+    match steps.last_mut() {
+        Some(last)
+            if whole && last.said == said && last.who[0].group == p.group && !last.who.contains(&p) =>
+        {
+            last.who.push(p);
+        }
+        _ => steps.push(Step { who: vec![p], said }),
+    }
+}
+
+/// The first steps of all ranks, then the second ones, and so on; those that say the same, in one.
+fn columns(open: &[(Proc, u32)]) -> Vec<(u32, Vec<Proc>)> {
+    let mut place: HashMap<Proc, usize> = HashMap::new();
+    let mut columns: Vec<BTreeMap<(u32, u32), Vec<Proc>>> = Vec::new();
+    for (p, number) in open {
+        let at = place.entry(*p).or_default();
+        if *at == columns.len() {
+            columns.push(BTreeMap::new());
+        }
+        columns[*at].entry((p.group, *number)).or_default().push(*p);
+        *at += 1;
+    }
+    let all = columns.into_iter().flatten();
+    let sorted = all.map(|((_, number), mut who)| {
+        who.sort_unstable();
+        (number, who)
+    });
+    sorted.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proc(rank: u32) -> Proc {
+        Proc { group: 0, rank }
+    }
+
+    /// Steps as `ranks role text`, from `rank order text` with the orders free, fixed, enters, leaves.
+    fn folded(steps: &[(u32, Order, String)]) -> Vec<(Vec<u32>, String)> {
+        let mut all = Steps::default();
+        for (rank, order, text) in steps {
+            all.push(proc(*rank), *order, Said { role: 'C', cites: "", text: text.clone() });
+        }
+        let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
+        all.finish().into_iter().map(|step| (ranks(step.who), step.said.text)).collect()
+    }
+
+    /// What each rank says, in its order.
+    fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<&str> {
+        steps.iter().filter(|(who, _)| who.contains(&rank)).map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_all_ranks_say_in_a_round_is_written_once_and_every_rank_keeps_its_order() {
+        const RANKS: u32 = 16;
+        let of_rank = |rank: u32| -> Vec<(Order, String)> {
+            let gets = |round: u32| (0..RANKS).map(move |key| (Order::Free, format!("get {round} {key}")));
+            let put = [(Order::Free, format!("put {rank}")), (Order::Enters, "in".to_owned())];
+            let out = (Order::Leaves, "out".to_owned());
+            let second = [out.clone()].into_iter().chain(gets(1)).chain([(Order::Enters, "in".to_owned())]);
+            put.into_iter().chain(second).chain([out]).collect()
+        };
+        // Ranks go on at different paces; nobody is let out before all are in.
+        let mut left: Vec<std::collections::VecDeque<_>> =
+            (0..RANKS).map(|rank| of_rank(rank).into()).collect();
+        let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);
+        while left.iter().any(|rank| !rank.is_empty()) {
+            turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let rank = (turn >> 16) % RANKS;
+            let at = rank as usize;
+            let Some((order, _)) = left[at].front() else { continue };
+            if *order == Order::Leaves && inside.iter().any(|n| *n < inside[at]) {
+                continue;
+            }
+            let (order, text) = left[at].pop_front().unwrap();
+            inside[at] += u32::from(order == Order::Enters);
+            steps.push((rank, order, text));
+        }
+        let written = folded(&steps);
+        // A put of each rank, and once what all say.
+        assert!(written.len() < 3 * RANKS as usize, "{written:?}");
+        for rank in 0..RANKS {
+            let expected: Vec<String> = of_rank(rank).into_iter().map(|(_, text)| text).collect();
+            assert_eq!(by_rank(&written, rank), expected, "{rank}");
+        }
+        let whole: Vec<usize> =
+            written.iter().filter(|(_, text)| text == "get 1 3").map(|(who, _)| who.len()).collect();
+        assert_eq!(whole, [RANKS as usize]);
+        // Nothing has passed a barrier.
+        let place = |name: &str| written.iter().position(|(_, text)| text == name).unwrap();
+        let last_put = written.iter().rposition(|(_, text)| text.starts_with("put")).unwrap();
+        assert!(last_put < place("out") && place("out") < place("get 1 0"));
+    }
+
+    #[test]
+    fn where_nothing_is_said_twice_and_around_what_has_its_place_the_order_is_the_recorded_one() {
+        let free = |rank, text: &str| (rank, Order::Free, text.to_owned());
+        let fixed = (0, Order::Fixed, "publish".to_owned());
+        let steps = [free(0, "a"), free(0, "b"), free(1, "c"), fixed, free(1, "d"), free(0, "e")];
+        let texts: Vec<String> = folded(&steps).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["a", "b", "c", "publish", "d", "e"]);
+    }
+}

@@ -121,12 +121,14 @@ fn columns(open: &[(Proc, u32)]) -> Vec<(u32, Vec<Proc>)> {
         columns[*at].entry((p.group, *number)).or_default().push(*p);
         *at += 1;
     }
-    let all = columns.into_iter().flatten();
-    let sorted = all.map(|((_, number), mut who)| {
-        who.sort_unstable();
-        (number, who)
+    let steps = columns.into_iter().flat_map(|column| {
+        let mut column: Vec<(u32, Vec<Proc>)> =
+            column.into_iter().map(|((_, number), who)| (number, who)).collect();
+        column.iter_mut().for_each(|(_, who)| who.sort_unstable());
+        column.sort_by_key(|(_, who)| who[0]);
+        column
     });
-    sorted.collect()
+    steps.collect()
 }
 
 #[cfg(test)]

@@ -335,9 +335,15 @@ fn silence(suite: &Suite, target: &Target, options: &Options) -> Step {
         Some(SilenceProof::Idle) => {
             Step::new(what, State::Works, "can be proved: its processes are seen to wait")
         }
-        Some(SilenceProof::Timeout) => {
-            let seen =
-                "cannot be proved: it polls, or runs where it cannot be looked at; time has to run out";
+        Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
+            let seen = match proof {
+                SilenceProof::Polled => {
+                    "cannot be proved, since it looks around by a timer: believed where it is lawful, else time has to run out"
+                }
+                _ => {
+                    "cannot be proved: it is at work, or runs where it cannot be looked at; time has to run out"
+                }
+            };
             let most = options.limits.step.as_secs_f64();
             let remedy = format!(
                 "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"

@@ -1,4 +1,4 @@
-//! `doctor`: what it says of what works, of what lacks, and of what cannot be judged.
+//! `doctor`: what it says of what works, of what lacks, and of what cannot be judged; and `init`, which begins with that.
 
 mod common;
 
@@ -88,4 +88,68 @@ fn programs_and_libraries_are_looked_at() {
     }
     let ran = conform(Path::new("."), &["doctor", "--server", "no-such-manager {ranks} {agent}"]);
     assert_eq!(ran.status, 2, "{}", ran.whole());
+}
+
+/// What `init` writes is what judges, and it covers what was found.
+#[test]
+fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
+    let folder = TempDir::new().unwrap();
+    let server = serve("--fault get-missing-rc-zero --vary names-refused");
+    let filters = ["-f", "kvs/missing-key-before-any-put", "-f", "=kvs/own-key", "-f", "=names/own-name"];
+    let init = |more: &[&str]| {
+        conform(
+            folder.path(),
+            &[&["init", "--server", &server, "--repeat", "2"], &filters[..], more].concat(),
+        )
+    };
+    let ran = init(&["--ci", "both"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(
+        ran.out.contains("1 cause, of which")
+            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml\n"),
+        "{}",
+        ran.out
+    );
+    let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+    let known = read("pmi-conform-deviations.toml");
+    assert!(known.contains("requirement = \"rfc13.error.rc-nonzero\""), "{known}");
+    let ran = conform(folder.path(), &[&["--server", "@pmi-conform.toml", "-q"], &filters[..]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
+
+    // The files for CI are those of the sample repository, but for the name of the profile.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
+    for (ours, sample, keys) in [
+        (
+            ".github/workflows/pmi-conform.yml",
+            "github.yml",
+            &["uses:", "server:", "on:", "persist-credentials:"][..],
+        ),
+        (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:"]),
+    ] {
+        let sample =
+            std::fs::read_to_string(root.join(sample)).unwrap().replace("@manager.toml", "@pmi-conform.toml");
+        let lines = |text: &str| -> Vec<String> {
+            let code = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            code.filter(|line| keys.iter().any(|key| line.contains(key))).map(str::to_owned).collect()
+        };
+        assert_eq!(lines(&read(ours)), lines(&sample), "{ours}");
+        assert!(!lines(&sample).is_empty());
+    }
+
+    std::fs::remove_file(folder.path().join("pmi-conform.toml")).unwrap();
+    let ran = init(&["--ci", "none"]);
+    assert_eq!(ran.status, 2, "{}", ran.whole());
+    assert!(ran.err.contains("there is pmi-conform-deviations.toml already"), "{}", ran.err);
+    assert!(!folder.path().join("pmi-conform.toml").exists());
+    assert_eq!(read("pmi-conform-deviations.toml"), known);
+}
+
+#[test]
+fn for_what_cannot_be_judged_nothing_is_written() {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &["init", "--server", "false {ranks} {agent}"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("FAILS  started"), "{}", ran.out);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -382,6 +382,15 @@ fn programs_under_process_managers_make_a_matrix() {
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(json["cells"][0]["exit"]["code"], 0);
     assert_eq!(json["cells"][0]["verdict"], "pass");
+    assert_eq!(json["cells"][0]["versions"], serde_json::json!(["1.1"]));
+    // The pages show it beside others.
+    fs::write(folder.path().join("met.json"), &ran.out).unwrap();
+    let ran = conform(folder.path(), &["matrix", "--interop", "met.json", "-o", "pages"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    let shown = fs::read_to_string(folder.path().join("pages/RESULTS.md")).unwrap();
+    assert!(shown.contains("| ok (1.1) |"), "{shown}");
+    let ran = conform(folder.path(), &["matrix", "--interop", "pages/RESULTS.md", "-o", "pages"]);
+    assert!(ran.status == 2 && ran.err.contains("pages/RESULTS.md: this is not what"), "{}", ran.whole());
 }
 
 #[test]
@@ -403,7 +412,9 @@ fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
 #[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "cannot start /nowhere/a.out")]
-#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI")]
+#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI: the process manager gave them no PMI_FD")]
+#[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "linked with no library which speaks PMI")]
+#[case::nothing_said(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: nothing was said")]
 fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["record", "--"], command].concat());

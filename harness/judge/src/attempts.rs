@@ -118,6 +118,7 @@ mod tests {
             findings: seen.iter().map(judged).collect(),
             reason: None,
             unreached: 0,
+            negotiated: Vec::new(),
             exit: None,
             requires: Vec::new(),
             time_us: 1,

@@ -17,6 +17,7 @@ mod judge;
 mod kvs;
 pub mod library;
 pub mod monitor;
+mod negotiated;
 pub mod own;
 mod program;
 pub mod result;

@@ -9,6 +9,7 @@ use pmi_scenario::suite::Suite;
 use crate::crash::{Cause, is_assertion};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
+use crate::negotiated;
 use crate::own::{self, CRASH, CRASH_TEXT};
 use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Outcome, Severity, Unjudged};
@@ -104,6 +105,7 @@ pub fn of_scenario(
         What::JobExited { exit } => Some(exit),
         _ => None,
     });
+    result.negotiated = negotiated::versions(&outcome.events);
     if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
         result.last_events = last(outcome.events);
     }

@@ -13,6 +13,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
+use crate::negotiated::Negotiated;
 use crate::result::{LAST_EVENTS, judged, same};
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side};
@@ -58,6 +59,7 @@ pub struct SessionJudge {
     findings: Vec<Finding>,
     processes: BTreeMap<Proc, Process>,
     messages: usize,
+    negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
     /// Something went wrong, after which the process manager may end everything.
@@ -76,6 +78,7 @@ impl Default for SessionJudge {
             findings: Vec::new(),
             processes: BTreeMap::new(),
             messages: 0,
+            negotiated: Negotiated::default(),
             unconnected: 0,
             trouble: false,
             exit: None,
@@ -121,6 +124,7 @@ impl SessionJudge {
             _ => {}
         }
         self.monitor.observe(event);
+        self.negotiated.observe(event);
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
             if self.findings.len() < FINDINGS {
@@ -248,8 +252,18 @@ impl SessionJudge {
                 format!("A recorded session in {}.", words.join(" and "))
             }
         };
-        ScenarioResult { summary, verdict, findings, reason, exit: self.exit, last_events, ..blank }
-            .at(strict)
+        let negotiated = self.negotiated.versions();
+        ScenarioResult {
+            summary,
+            verdict,
+            findings,
+            reason,
+            negotiated,
+            exit: self.exit,
+            last_events,
+            ..blank
+        }
+        .at(strict)
     }
 
     /// Why a session says nothing, or not enough.

@@ -144,6 +144,9 @@ pub struct ScenarioResult {
     /// Statements of the scenario behind the place where playing it ended: they are not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
+    /// Versions of PMI that connections have agreed on, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub negotiated: Vec<String>,
     /// How the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,

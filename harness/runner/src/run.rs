@@ -869,6 +869,7 @@ fn blank(scenario: &Scenario, options: &Options) -> ScenarioResult {
         deviates_as_recorded: false,
         findings: Vec::new(),
         reason: None,
+        negotiated: Vec::new(),
         exit: None,
         requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
         time_us: 0,

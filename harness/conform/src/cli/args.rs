@@ -52,6 +52,28 @@ Exit codes:
   2    usage error, or there is no such command
   3    it is a proxy that is spoken to in the wrong way";
 
+const BISECT_HELP: &str = "\
+Neighbouring versions are compared as `compare` does: what a scenario finds in one and not in the one before it, that version has brought, and
+what it finds no more, that version has mended. What one of the two could not be asked, or did not play, is no change. Deviations do
+not count.
+
+Exit codes:
+  0    no version has brought anything that is bad
+  1    one has
+  2    usage error
+  3    of a version, nothing could be judged
+  130  interrupted";
+
+const INIT_HELP: &str = "\
+In the current folder: pmi-conform.toml, the profile; pmi-conform-deviations.toml, a draft of what was found, an entry for each cause; and
+.github/workflows/pmi-conform.yml or .gitlab/pmi-conform.yml. Nothing is written over what is there.
+
+Exit codes:
+  0    the files are written, whatever was found
+  1    it cannot be judged: what `doctor` says of it is shown
+  2    usage error, or a file is there already
+  130  interrupted";
+
 const COMPATIBILITY_HELP: &str = "\
 Nothing is run: what the server sends in its logs is held against what the client went on from in its own, and the
 client's requests against what the server accepted. Where answers lack a field on purpose, as in a run against
@@ -83,6 +105,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Look whether something can be judged here, step by step, and say what to write into its profile
     Doctor(Doctor),
+    /// Write what a repository needs to have its process manager judged: a profile, what it is known to do differently, a file for CI
+    Init(Init),
     /// Run a program under the reference process manager
     Serve(Serve),
     /// Play mpiexec to a hydra_pmi_proxy: what --server makes of one
@@ -149,6 +173,8 @@ pub(super) enum Command {
     Report(Report),
     /// Show what changed between two runs, in what both have played; exit 1 if something did
     Compare(Compare),
+    /// Play the suite on several versions of a process manager, and say of each finding which version brought or mended it
+    Bisect(Bisect),
     /// Write pages that show many runs beside each other: which requirement which implementation keeps
     Matrix(Matrix),
     /// Show whether a client and a server can talk to each other, by logs of each; exit 1 if a message is not understood
@@ -281,8 +307,8 @@ pub(super) struct Judge {
     #[arg(long, value_name = "FILE", help_heading = "Verdict")]
     pub(super) draft_deviations: Option<PathBuf>,
 
-    /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, github (annotations), codequality (GitLab's), terminal
-    /// or sequence (charts of who said what), to standard output or `FORMAT=FILE`
+    /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, github (annotations), codequality (GitLab's), sarif,
+    /// terminal or sequence (charts of who said what), to standard output or `FORMAT=FILE`
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every scenario, and every finding in full
@@ -332,6 +358,32 @@ pub(super) struct Doctor {
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = INIT_HELP)]
+pub(super) struct Init {
+    /// The process manager, as for judging
+    #[arg(long, value_name = "CMD", env = "PMI_CONFORM_SERVER")]
+    pub(super) server: String,
+    /// The command for several nodes, as for judging
+    #[arg(long, value_name = "CMD")]
+    pub(super) server_nodes: Option<String>,
+    /// For which CI: github, gitlab, both or none
+    #[arg(long, value_name = "CI", default_value = "github", value_parser = ["github", "gitlab", "both", "none"])]
+    pub(super) ci: String,
+    /// How often each scenario is played, to tell what happens only sometimes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) repeat: u32,
+    /// Play only these scenarios, as for judging
+    #[arg(long, short, value_name = "PATTERN")]
+    pub(super) filter: Vec<String>,
+    /// Longest wait for what a step expects, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT")]
+    pub(super) timeout: std::time::Duration,
+    /// The same for processes that are to be started [default: as --timeout]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) start_timeout: Option<std::time::Duration>,
 }
 
 #[derive(Args)]
@@ -575,7 +627,7 @@ pub(super) struct Again {
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "should", value_parser = strictness())]
     pub(super) strict: Option<Strictness>,
-    /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality or terminal
+    /// html, sequence, ndjson, json, junit, tap, markdown, github, codequality, sarif or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
 }
@@ -588,8 +640,8 @@ Exit codes:
 pub(super) struct Report {
     /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
-    /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown, github (annotations), codequality (GitLab's) or
-    /// terminal
+    /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown, github (annotations), codequality (GitLab's),
+    /// sarif or terminal
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
@@ -621,10 +673,48 @@ pub(super) struct Compare {
 }
 
 #[derive(Args)]
+#[command(after_help = BISECT_HELP)]
+pub(super) struct Bisect {
+    /// Logs of earlier runs, the oldest version first, as `--report ndjson=FILE` wrote them; NAME=FILE says what the version is called
+    #[arg(value_name = "[NAME=]LOG", conflicts_with = "server")]
+    pub(super) logs: Vec<String>,
+    /// A version of the process manager, as for judging; the oldest first, each with an option of its own
+    #[arg(long, value_name = "CMD", required_unless_present = "logs")]
+    pub(super) server: Vec<String>,
+    /// Play only these scenarios, as for judging
+    #[arg(long, short, value_name = "PATTERN", conflicts_with = "logs")]
+    pub(super) filter: Vec<String>,
+    /// Play only scenarios that test this requirement
+    #[arg(long, value_name = "ID", conflicts_with = "logs")]
+    pub(super) requirement: Vec<String>,
+    /// The protocol that is spoken: pmi-1.1, pmi-2 or all
+    #[arg(long, value_name = "DIALECT", value_parser = dialects(), conflicts_with = "logs")]
+    pub(super) dialect: Option<String>,
+    /// Launches side by side [default: number of processors]
+    #[arg(long, short, value_name = "N", value_parser = positive, conflicts_with = "logs")]
+    pub(super) jobs: Option<usize>,
+    /// Longest wait for what a step expects, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, env = "PMI_CONFORM_TIMEOUT")]
+    pub(super) timeout: std::time::Duration,
+    /// Tell what is found in every version, and all scenarios, too
+    #[arg(long, short)]
+    pub(super) verbose: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Args)]
 pub(super) struct Matrix {
     /// Logs that `--report ndjson=FILE` wrote, in the order in which they are to stand; NAME=FILE says what the implementation is called
-    #[arg(required = true, value_name = "[NAME=]LOG")]
+    #[arg(required_unless_present = "interop", value_name = "[NAME=]LOG")]
     pub(super) logs: Vec<String>,
+    /// Show programs under process managers, too: what `interop --json` printed. Several add up
+    #[arg(long, value_name = "FILE")]
+    pub(super) interop: Vec<PathBuf>,
+    /// Say what each run has brought and mended: those of one kind are of versions of one implementation, the oldest first
+    #[arg(long)]
+    pub(super) history: bool,
     /// Where to: index.html, matrix.json, RESULTS.md, and a page and a badge for each run
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: PathBuf,

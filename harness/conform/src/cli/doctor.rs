@@ -1,4 +1,4 @@
-//! `doctor`: whether something can be judged, and what to write into its profile; and `init`, which writes that.
+//! `doctor`: whether something can be judged, and what to write into its profile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::{UNFIT, say, suite_against};
 use crate::report::doctor_text;
 
 /// What was looked at.
-struct Patient {
-    label: String,
-    examination: Examination,
+pub(super) struct Patient {
+    pub(super) label: String,
+    pub(super) examination: Examination,
     /// The profile that fits it, if it is a process manager without one.
-    profile: Option<String>,
+    pub(super) profile: Option<String>,
     /// The command that judges it.
-    next: String,
+    pub(super) next: String,
 }
 
 pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
@@ -40,7 +40,12 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     Ok(if fit { 0 } else { UNFIT })
 }
 
-fn examined(args: &Doctor) -> anyhow::Result<Patient> {
+/// Looks at what is named.
+///
+/// # Errors
+///
+/// It cannot be started at all.
+pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };

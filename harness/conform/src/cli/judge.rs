@@ -19,11 +19,12 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, Tries, run};
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Dialect, Need, Scenario};
+use pmi_scenario::suite::Suite;
 
 use super::args::Judge;
 use super::select::{are_scenario_files, select};
-use super::{NOTHING_RAN, read_deviations, say, told};
+use super::{INTERRUPTED, NOTHING_RAN, read_deviations, say, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -45,6 +46,68 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
             twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
         anyhow::bail!("two reports would be written to {place}: give each a file of its own");
     }
+    let chosen = choose(args)?;
+    if args.list {
+        let list: String = chosen
+            .selected
+            .iter()
+            .map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary())))
+            .collect();
+        say(&list)?;
+        return Ok(if chosen.selected.is_empty() { NOTHING_RAN } else { 0 });
+    }
+    let Some(prepared) = chosen.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
+    let mut observer = Reports::open(args)?;
+    let (run, torn_down) = prepared.play(&mut observer)?;
+    let mut drafted = None;
+    if let Some(path) = &args.draft_deviations {
+        let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
+        let text = draft(name, &run.results, run.header.strict);
+        let entries = text.matches("[[deviation]]").count();
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        let told = match entries {
+            0 => "nothing to record, and a file without entries".to_owned(),
+            1 => "1 entry, whose reason is to be written".to_owned(),
+            n => format!("{n} entries, whose reasons are to be written"),
+        };
+        drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
+    }
+    let status = run.end.as_ref().map_or(0, |end| end.exit_code as u8);
+    observer.finish(run, args)?;
+    if let Some(drafted) = drafted {
+        anstream::eprint!("{drafted}");
+    }
+    torn_down.map(|()| status)
+}
+
+/// Is set when the user wants the command to end.
+///
+/// # Errors
+///
+/// The system lets nobody catch signals.
+pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    Ok(interrupted)
+}
+
+/// Who is judged, and by which scenarios.
+pub(super) struct Chosen {
+    suite: Suite,
+    named: Option<Implementation>,
+    client: Option<Program>,
+    dialects: Vec<Dialect>,
+    selected: Vec<Arc<Scenario>>,
+}
+
+/// Reads who is named, and selects.
+///
+/// # Errors
+///
+/// Scenarios with mistakes, and what cannot be used.
+pub(super) fn choose(args: &Judge) -> anyhow::Result<Chosen> {
     let mut suite = if args.paths.is_empty() {
         pmi_runner::suite::embedded()
     } else {
@@ -66,117 +129,121 @@ pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     }
     let dialects = dialects(args, named.as_ref(), client.as_ref());
     let selected = select(&suite, args, &dialects)?;
-    if args.list {
-        let list: String =
-            selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
-        say(&list)?;
-        return Ok(if selected.is_empty() { NOTHING_RAN } else { 0 });
-    }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
-    let environment = Environment::new(Arc::clone(&interrupted))?;
-    let implementation = match (named, args.memory || args.client.is_some()) {
-        (_, true) => None,
-        (None, false) if args.library.is_some() => None,
-        (None, false) => Some(Implementation::reference(&environment.binary)),
-        (named, false) => named,
-    };
-    let mut recorded = args.deviations.clone().map(Recorded::File);
-    let mut version = None;
-    let (mut strict, mut start) = (args.strict, args.start_timeout);
-    let (mut setup, mut teardown) = (None, None);
-    let target = match (client, implementation) {
-        (Some(program), _) => Target::Client(Box::new(program)),
-        (None, implementation) if args.library.is_some() => {
-            implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
-            version = implementation.as_ref().and_then(|i| i.version.clone());
-            library(args, environment, implementation)?
-        }
-        (None, None) => Target::Memory(pmi_reference::Config::default()),
-        (None, Some(mut implementation)) => {
-            if let Some(nodes) = &args.server_nodes {
-                implementation.set_command_nodes(nodes).context("--server-nodes")?;
-            }
-            by_connection(&mut implementation, &args.connection)?;
-            implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
-            implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
-            implementation.can_start().context("--server")?;
-            implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
-            if let Err(error) = implementation.try_upstream(&interrupted) {
-                if interrupted.load(Ordering::Relaxed) {
-                    return Ok(130);
-                }
-                return Err(error.into());
-            }
-            implementation.claims.extend(claims(args)?);
-            if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
-                writeln!(anstream::stderr(), "note: {notice}")?;
-            }
-            recorded = recorded.or_else(|| implementation.deviations.clone());
-            start = start.or(implementation.start_timeout);
-            version = implementation.version.clone();
-            strict = strict.or(implementation.strict);
-            (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
-            Target::Processes(Box::new(implementation), environment)
-        }
-    };
-    let connection = target.way_in();
-    let mut deviations = match &recorded {
-        Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
-        Some(Recorded::Builtin(path, text)) => Deviations::parse(path, text, version.as_ref(), connection)?,
-        None => Deviations::default(),
-    };
-    let options = Options {
-        jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        limits: Limits { step: args.timeout, start, ..Limits::default() },
-        strict: strict.unwrap_or_default(),
-        max_fail: args.max_fail,
-        give_up: !args.no_give_up,
-        tries: match (args.repeat, args.retries) {
-            (Some(times), _) => Tries::Repeat(times),
-            (None, Some(more)) => Tries::Retry(more),
-            (None, None) => Tries::Once,
-        },
-        replay: shell_words::join(replay(args)),
-        command: shell_words::join(command(args)),
-        dialects,
-    };
-    let mut observer = Reports::open(args)?;
-    shell(setup.as_deref()).context("the profile's setup")?;
-    let (header, results, end) =
-        run(&suite, &selected, &target, &mut deviations, &options, &interrupted, &mut observer);
-    let torn_down = shell(teardown.as_deref()).context("the profile's teardown");
-    let mut drafted = None;
-    if let Some(path) = &args.draft_deviations {
-        let name = header.implementation.as_deref().unwrap_or(&header.server);
-        let text = draft(name, &results, header.strict);
-        let entries = text.matches("[[deviation]]").count();
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let told = match entries {
-            0 => "nothing to record, and a file without entries".to_owned(),
-            1 => "1 entry, whose reason is to be written".to_owned(),
-            n => format!("{n} entries, whose reasons are to be written"),
+    Ok(Chosen { suite, named, client, dialects, selected })
+}
+
+impl Chosen {
+    /// Makes all ready for the run; `None` if it was interrupted.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be started, and deviations that cannot be read.
+    pub(super) fn prepare(
+        self,
+        args: &Judge,
+        interrupted: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Option<Prepared>> {
+        let Self { suite, named, client, dialects, selected } = self;
+        let environment = Environment::new(Arc::clone(interrupted))?;
+        let implementation = match (named, args.memory || args.client.is_some()) {
+            (_, true) => None,
+            (None, false) if args.library.is_some() => None,
+            (None, false) => Some(Implementation::reference(&environment.binary)),
+            (named, false) => named,
         };
-        drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
+        let mut recorded = args.deviations.clone().map(Recorded::File);
+        let mut version = None;
+        let (mut strict, mut start) = (args.strict, args.start_timeout);
+        let (mut setup, mut teardown) = (None, None);
+        let target = match (client, implementation) {
+            (Some(program), _) => Target::Client(Box::new(program)),
+            (None, implementation) if args.library.is_some() => {
+                implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
+                version = implementation.as_ref().and_then(|i| i.version.clone());
+                library(args, environment, implementation)?
+            }
+            (None, None) => Target::Memory(pmi_reference::Config::default()),
+            (None, Some(mut implementation)) => {
+                if let Some(nodes) = &args.server_nodes {
+                    implementation.set_command_nodes(nodes).context("--server-nodes")?;
+                }
+                by_connection(&mut implementation, &args.connection)?;
+                implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
+                implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
+                implementation.can_start().context("--server")?;
+                implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
+                if let Err(error) = implementation.try_upstream(interrupted) {
+                    if interrupted.load(Ordering::Relaxed) {
+                        return Ok(None);
+                    }
+                    return Err(error.into());
+                }
+                implementation.claims.extend(claims(args)?);
+                if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
+                    writeln!(anstream::stderr(), "note: {notice}")?;
+                }
+                recorded = recorded.or_else(|| implementation.deviations.clone());
+                start = start.or(implementation.start_timeout);
+                version = implementation.version.clone();
+                strict = strict.or(implementation.strict);
+                (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
+                Target::Processes(Box::new(implementation), environment)
+            }
+        };
+        let connection = target.way_in();
+        let deviations = match &recorded {
+            Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
+            Some(Recorded::Builtin(path, text)) => {
+                Deviations::parse(path, text, version.as_ref(), connection)?
+            }
+            None => Deviations::default(),
+        };
+        let options = Options {
+            jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            limits: Limits { step: args.timeout, start, ..Limits::default() },
+            strict: strict.unwrap_or_default(),
+            max_fail: args.max_fail,
+            give_up: !args.no_give_up,
+            tries: match (args.repeat, args.retries) {
+                (Some(times), _) => Tries::Repeat(times),
+                (None, Some(more)) => Tries::Retry(more),
+                (None, None) => Tries::Once,
+            },
+            replay: shell_words::join(replay(args)),
+            command: shell_words::join(command(args)),
+            dialects,
+        };
+        let interrupted = Arc::clone(interrupted);
+        Ok(Some(Prepared { suite, selected, target, deviations, options, interrupted, setup, teardown }))
     }
-    let status = end.exit_code as u8;
-    observer.finish(
-        Run {
-            header,
-            results,
-            events: Default::default(),
-            left_out: Default::default(),
-            cut: Vec::new(),
-            end: Some(end),
-        },
-        args,
-    )?;
-    if let Some(drafted) = drafted {
-        anstream::eprint!("{drafted}");
+}
+
+/// All that a run needs.
+pub(super) struct Prepared {
+    suite: Suite,
+    selected: Vec<Arc<Scenario>>,
+    target: Target,
+    deviations: Deviations,
+    options: Options,
+    interrupted: Arc<AtomicBool>,
+    setup: Option<String>,
+    teardown: Option<String>,
+}
+
+impl Prepared {
+    /// Plays it; and how the profile's teardown went.
+    ///
+    /// # Errors
+    ///
+    /// The profile's setup fails.
+    pub(super) fn play(mut self, observer: &mut dyn Observer) -> anyhow::Result<(Run, anyhow::Result<()>)> {
+        shell(self.setup.as_deref()).context("the profile's setup")?;
+        let Self { suite, selected, target, deviations, options, interrupted, .. } = &mut self;
+        let (header, results, end) = run(suite, selected, target, deviations, options, interrupted, observer);
+        let torn_down = shell(self.teardown.as_deref()).context("the profile's teardown");
+        let (events, left_out, cut) = Default::default();
+        Ok((Run { header, results, events, left_out, cut, end: Some(end) }, torn_down))
     }
-    torn_down.map(|()| status)
 }
 
 /// Has processes come to their connections in the way that `--connection` says.

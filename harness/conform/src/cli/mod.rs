@@ -1,10 +1,12 @@
 //! What the user may write, and which command does it.
 
 mod args;
+mod bisect;
 mod catalogue;
 mod doctor;
 mod files;
 mod fuzz;
+mod init;
 mod judge;
 mod mutants;
 mod record;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::{
-    Comparison, Entry, Format, Keep, Run, read_log, render, write_compatibility, write_matrix,
+    Comparison, Entry, Extra, Format, Keep, Run, read_log, render, write_compatibility, write_matrix,
 };
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
@@ -36,6 +38,8 @@ use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, R
 const USAGE: u8 = 2;
 /// Nothing can be said about the implementation.
 const UNJUDGED: u8 = 3;
+/// The user has ended it.
+const INTERRUPTED: u8 = 130;
 /// What was looked at cannot be judged as it is.
 const UNFIT: u8 = 1;
 /// Exit status where no scenario was played, or would be.
@@ -46,6 +50,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match cli.command {
         None => judge::judge(&cli.judge),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
+        Some(Command::Init(args)) => init::init(&args),
         Some(Command::Serve(serve)) => run_serve(serve),
         Some(Command::Record(args)) => record::record(&args),
         Some(Command::Interop(args)) => record::interop(&args),
@@ -66,6 +71,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Judge(again)) => judge_again(&again),
         Some(Command::Report(report)) => run_report(&report),
         Some(Command::Compare(compare)) => run_compare(&compare),
+        Some(Command::Bisect(args)) => bisect::bisect(&args),
         Some(Command::Matrix(args)) => run_matrix(&args),
         Some(Command::Compatibility(args)) => run_compatibility(&args),
         Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
@@ -206,6 +212,7 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     }
 }
 
+/// Reads a log.
 fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
@@ -265,21 +272,32 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     Ok(u8::from(bad))
 }
 
+/// Reads `NAME=LOG` or `LOG`.
+fn named_run(log: &str) -> anyhow::Result<Entry> {
+    let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
+        Some((name, path)) => (Some(name.to_owned()), path),
+        None => (None, log),
+    };
+    let run = read_run(Path::new(path), Keep::Nothing)?;
+    let header = &run.header;
+    let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
+    Ok(Entry { name, run })
+}
+
 fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
-    let mut entries = Vec::new();
-    for log in &args.logs {
-        let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
-            Some((name, path)) => (Some(name.to_owned()), path),
-            None => (None, log.as_str()),
-        };
-        let run = read_run(Path::new(path), Keep::Nothing)?;
-        let header = &run.header;
-        let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
-        entries.push(Entry { name, run });
-    }
+    let entries = args.logs.iter().map(|log| named_run(log)).collect::<anyhow::Result<Vec<_>>>()?;
+    let read = |path: &PathBuf| {
+        let name = || path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(name)?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{}: this is not what `interop --json` prints", name()))
+    };
+    let interop = args.interop.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let extra = Extra { interop, history: args.history };
     let folder = args.output.display();
-    let written = write_matrix(&entries, &args.output).with_context(|| folder.to_string())?;
+    let written = write_matrix(&entries, &extra, &args.output).with_context(|| folder.to_string())?;
     let runs = match args.logs.len() {
+        0 => "no run".to_owned(),
         1 => "a page and a badge for the run".to_owned(),
         n => format!("a page and a badge for each of {n} runs"),
     };

@@ -1,6 +1,6 @@
 //! A page that shows a run: one file, with nothing in it that is fetched from elsewhere.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -292,6 +292,22 @@ fn counts(results: &[ScenarioResult]) -> Vec<Count> {
     tally::counts(results).into_iter().map(count).collect()
 }
 
+/// Versions that connections have agreed on, and in how many scenarios.
+fn agreed(results: &[ScenarioResult]) -> String {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    for version in results.iter().flat_map(|result| &result.negotiated) {
+        *numbers.entry(version).or_default() += 1;
+    }
+    // What an odd offer was answered is told by the scenarios that make it.
+    let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
+    all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    let told = all
+        .iter()
+        .take(4)
+        .map(|(version, n)| format!("{} in {}", words(version), text::count(*n, "scenario")));
+    told.collect::<Vec<_>>().join(", ")
+}
+
 fn facts(run: &Run) -> Vec<Fact> {
     let header = &run.header;
     let mut sets = "RFC 13, and what implementations agree on beyond it".to_owned();
@@ -312,6 +328,7 @@ fn facts(run: &Run) -> Vec<Fact> {
         fact("started as", words(&header.server), true),
         fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
         fact("protocol", protocol(header), false),
+        fact("agreed on", agreed(&run.results), false),
         fact("requirements", sets, false),
         fact(
             "suite",

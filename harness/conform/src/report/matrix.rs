@@ -8,11 +8,14 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::history::History;
 use super::html::{self, requirement_place};
 use super::standing::{Standing, Stands, in_order, standings};
 use super::{Run, markdown, page, tally, text};
-use pmi_judge::Side;
 use pmi_judge::own;
+use pmi_judge::verdict::Verdict;
+use pmi_judge::{Severity, Side};
+use pmi_runner::record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
 
 /// A run, and what it is called.
@@ -33,7 +36,42 @@ const BADGES: &str = "badges";
 struct Matrix {
     version: &'static str,
     tables: Vec<Table>,
+    interop: Vec<Interop>,
     kinds: [Kind; 8],
+}
+
+/// What else the pages show.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// Programs under process managers.
+    pub(crate) interop: Vec<interop::Matrix>,
+    /// Runs of one kind are of versions of one implementation, the oldest first.
+    pub(crate) history: bool,
+}
+
+/// Programs under process managers.
+#[derive(Serialize)]
+struct Interop {
+    managers: Vec<String>,
+    programs: Vec<Program>,
+}
+
+#[derive(Serialize)]
+struct Program {
+    name: String,
+    cells: Vec<Meeting>,
+}
+
+/// A program under a process manager.
+#[derive(Serialize)]
+struct Meeting {
+    standing: Standing,
+    /// Who erred, in a few words.
+    says: String,
+    /// Versions that were agreed on.
+    versions: String,
+    /// What broke, or why it could not be judged.
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -48,6 +86,8 @@ struct Table {
     title: String,
     runs: Vec<Column>,
     requirements: Vec<Row>,
+    /// What each run has brought and mended, where they are versions of one implementation.
+    history: Option<History>,
 }
 
 #[derive(Serialize)]
@@ -94,7 +134,7 @@ struct Cell {
 /// # Errors
 ///
 /// The folder cannot be written.
-pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> io::Result<Vec<String>> {
     let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
     for name in [RUNS, BADGES] {
         fs::create_dir_all(folder.join(name))?;
@@ -110,7 +150,8 @@ pub(crate) fn write_matrix(entries: &[Entry], folder: &Path) -> io::Result<Vec<S
     }
     let matrix = Matrix {
         version: env!("CARGO_PKG_VERSION"),
-        tables: tables(entries, &names, &suite.catalogue),
+        tables: tables(entries, &names, &suite.catalogue, extra.history),
+        interop: extra.interop.iter().map(meetings).collect(),
         kinds: Standing::ALL.map(|kind| Kind { kind, what: kind.label() }),
     };
     for column in matrix.tables.iter().flat_map(|table| &table.runs) {
@@ -187,7 +228,40 @@ fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
     }
 }
 
-fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Table> {
+/// A table of programs under process managers.
+fn meetings(matrix: &interop::Matrix) -> Interop {
+    let meeting = |cell: &interop::Cell| {
+        let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);
+        let broken: Vec<String> = broken
+            .map(|judged| {
+                let who = if judged.finding.party == Side::Server { "manager" } else { "program" };
+                format!("the {who}: {}", judged.finding.requirement)
+            })
+            .collect();
+        let reason = cell.reason.clone().unwrap_or_else(|| broken.join(", "));
+        Meeting {
+            standing: match cell.verdict {
+                Verdict::Unjudged => Standing::NotJudged,
+                _ if cell.is_well() => Standing::Passes,
+                _ => Standing::Fails,
+            },
+            says: text::clean(&cell.text()),
+            versions: text::clean(&cell.versions.join(", ")),
+            reason: text::clip(&text::clean(&reason), 300),
+        }
+    };
+    let width = matrix.managers.len().max(1);
+    let programs = matrix.cells.chunks(width).filter_map(|row| {
+        let name = text::clean(&row.first()?.program);
+        Some(Program { name, cells: row.iter().map(meeting).collect() })
+    });
+    Interop {
+        managers: matrix.managers.iter().map(|name| text::clean(name)).collect(),
+        programs: programs.collect(),
+    }
+}
+
+fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: bool) -> Vec<Table> {
     let mut titles: Vec<String> = Vec::new();
     for entry in entries {
         let title = title(&entry.run);
@@ -248,8 +322,14 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue) -> Vec<Tab
                 cells,
             }
         };
+        let versions: Vec<Entry> = these
+            .iter()
+            .filter(|_| history && these.len() > 1)
+            .map(|(entry, _)| Entry { name: entry.name.clone(), run: entry.run.clone() })
+            .collect();
         Table {
             title,
+            history: (!versions.is_empty()).then(|| History::of(&versions)),
             runs,
             requirements: in_order(all.into_iter(), catalogue).into_iter().map(row).collect(),
         }
@@ -304,6 +384,28 @@ fn in_markdown(matrix: &Matrix) -> String {
             let _ = writeln!(out, "| {} | {level} | {} |", markdown::cell(&row.id), by.join("; "));
         }
     }
+    for interop in &matrix.interop {
+        let heads: Vec<String> = interop.managers.iter().map(|name| markdown::cell(name)).collect();
+        let rule = "---|".repeat(heads.len());
+        let _ = writeln!(
+            out,
+            "\n## Programs under process managers\n\nWhat a job came to, who broke a MUST, and the versions that were agreed on.\n\n\
+             | | {} |\n|---|{rule}",
+            heads.join(" | ")
+        );
+        for program in &interop.programs {
+            let cell = |meeting: &Meeting| {
+                let versions = if meeting.versions.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", meeting.versions)
+                };
+                markdown::cell(&format!("{}{versions}", meeting.says))
+            };
+            let cells: Vec<String> = program.cells.iter().map(cell).collect();
+            let _ = writeln!(out, "| {} | {} |", markdown::cell(&program.name), cells.join(" | "));
+        }
+    }
     out
 }
 
@@ -338,8 +440,7 @@ impl Badge {
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::Severity;
-    use pmi_judge::verdict::{ScenarioResult, Verdict};
+    use pmi_judge::verdict::ScenarioResult;
 
     fn result(scenario: &str, verdict: Verdict, requires: &str) -> ScenarioResult {
         ScenarioResult { requires: vec![requires.to_owned()], ..tests::result(scenario, verdict) }
@@ -373,9 +474,51 @@ mod tests {
     }
 
     #[test]
+    fn programs_under_managers_and_what_versions_brought_are_shown() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let finding = tests::judged("rfc13.get.value", Severity::Fail, "this", "<that>");
+        let met = serde_json::json!({
+            "programs": ["./a<b>"], "managers": ["mpiexec", "srun"], "interrupted": false,
+            "cells": [
+                { "program": "./a<b>", "manager": "mpiexec", "exit": { "code": 0 }, "verdict": "fail", "versions": ["1.1"],
+                  "findings": [finding], "by_manager": 1, "by_program": 0 },
+                { "program": "./a<b>", "manager": "srun", "exit": { "code": 0 }, "verdict": "pass", "versions": ["2.0"],
+                  "findings": [], "by_manager": 0, "by_program": 0 },
+            ],
+        });
+        let interop = vec![serde_json::from_value(met).unwrap()];
+        write_matrix(&entries(), &Extra { interop, history: true }, folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let (index, json) = (read(INDEX), read(JSON));
+        for words in [
+            "manager breaks 1",
+            "PMI 1.1",
+            "PMI 2.0",
+            "rfc13.get.value",
+            "./a&lt;b&gt;",
+            "From version to version",
+        ] {
+            assert!(index.contains(&words.replace('/', "&#x2f;")) || index.contains(words), "{words}");
+        }
+        assert!(!index.contains("a<b>"));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["interop"][0]["programs"][0]["cells"][0]["standing"], "fails");
+        assert_eq!(json["interop"][0]["programs"][0]["cells"][1]["standing"], "passes");
+        // The first crashes where the second passes.
+        let turns = json["tables"][0]["history"]["turns"].as_array().unwrap();
+        let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
+        assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("mended".into(), "iut.no-crash".into())]);
+        assert!(
+            read(MARKDOWN).contains("| ./a&lt;b&gt; | manager breaks 1 (1.1) | ok (2.0) |"),
+            "{}",
+            read(MARKDOWN)
+        );
+    }
+
+    #[test]
     fn each_cell_says_how_it_stands_and_none_is_only_red() {
         let folder = tempfile::TempDir::new().unwrap();
-        let written = write_matrix(&entries(), folder.path()).unwrap();
+        let written = write_matrix(&entries(), &Extra::default(), folder.path()).unwrap();
         for file in &written {
             assert!(folder.path().join(file).is_file(), "{file}");
         }

@@ -11,12 +11,14 @@ mod compare;
 mod compatibility;
 mod doctor;
 mod github;
+mod history;
 mod html;
 mod junit;
 mod log;
 mod markdown;
 mod matrix;
 mod page;
+mod sarif;
 mod sequence;
 mod standing;
 mod tally;
@@ -43,10 +45,17 @@ pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use doctor::doctor_text;
+pub(crate) use history::History;
 pub(crate) use log::{Keep, LogWriter, read_log};
-pub(crate) use matrix::{Entry, write_matrix};
+pub(crate) use matrix::{Entry, Extra, write_matrix};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
+
+/// How many scenarios came to what.
+pub(crate) fn counts_text(run: &Run) -> String {
+    let counts = tally::counts(&run.results);
+    counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
+}
 
 /// A form of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,11 +80,13 @@ pub(crate) enum Format {
     Github,
     /// The code quality report of GitLab.
     CodeQuality,
+    /// SARIF, for code scanning.
+    Sarif,
 }
 
 impl Format {
     /// All, with the names that users give.
-    const NAMES: [(&'static str, Self); 10] = [
+    const NAMES: [(&'static str, Self); 11] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),
@@ -86,6 +97,7 @@ impl Format {
         ("sequence", Self::Sequence),
         ("github", Self::Github),
         ("codequality", Self::CodeQuality),
+        ("sarif", Self::Sarif),
     ];
 }
 
@@ -94,7 +106,7 @@ impl Format {
 pub(crate) enum SpecError {
     /// There is no such format.
     #[error(
-        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github or codequality"
+        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality or sarif"
     )]
     Format(String),
     /// `FORMAT=` without a file.
@@ -220,6 +232,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Html => html::write(run, out),
         Format::Github => github::write(run, out),
         Format::CodeQuality => code_quality::write(run, out),
+        Format::Sarif => sarif::write(run, out),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
             let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };

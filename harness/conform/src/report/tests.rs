@@ -29,6 +29,7 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
         deviates_as_recorded: false,
         findings: Vec::new(),
         reason: None,
+        negotiated: Vec::new(),
         exit: None,
         requires: Vec::new(),
         time_us: 1500,

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::place::TAP;
 use super::result;
@@ -104,7 +104,7 @@ fn split(command: &str) -> Result<Vec<String>, TemplateError> {
 }
 
 /// A program under a process manager.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     /// The program, as given.
     pub program: String,
@@ -115,8 +115,11 @@ pub struct Cell {
     /// What the session came to.
     pub verdict: Verdict,
     /// Why it could not be judged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Versions of PMI that were agreed on.
+    #[serde(default)]
+    pub versions: Vec<String>,
     /// What either side broke.
     pub findings: Vec<Judged>,
     /// MUSTs that the process manager broke.
@@ -153,7 +156,7 @@ impl Cell {
 }
 
 /// All of them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matrix {
     /// The programs, as given.
     pub programs: Vec<String>,
@@ -202,6 +205,7 @@ pub fn run(
                 by_manager: result::broken(&result, Side::Server),
                 by_program: result::broken(&result, Side::Client),
                 reason: result.reason,
+                versions: result.negotiated,
                 findings: result.findings,
             });
         }
@@ -351,6 +355,7 @@ mod tests {
             exit,
             verdict,
             reason: None,
+            versions: Vec::new(),
             findings: Vec::new(),
             by_manager: usize::from(verdict == Verdict::Fail),
             by_program: 0,

@@ -39,6 +39,7 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
         deviates_as_recorded: false,
         findings: Vec::new(),
         reason: None,
+        negotiated: Vec::new(),
         exit: None,
         requires: Vec::new(),
         time_us: session.time.as_micros() as u64,

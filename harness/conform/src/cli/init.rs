@@ -1,0 +1,130 @@
+//! `init`: a profile, what is known to be different, and a file for CI.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Parser;
+use pmi_judge::deviations::draft;
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{RunHeader, ScenarioResult};
+use pmi_runner::run::Observer;
+
+use super::args::{Cli, Command, Init};
+use super::doctor::examined;
+use super::judge::{choose, ends_on_signals};
+use super::{INTERRUPTED, UNFIT, say};
+use crate::report::{counts_text, doctor_text};
+
+const PROFILE: &str = "pmi-conform.toml";
+const DEVIATIONS: &str = "pmi-conform-deviations.toml";
+const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
+const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
+
+/// The run is told in a line.
+struct Unheard;
+
+impl Observer for Unheard {
+    fn begin(&mut self, header: &RunHeader) {
+        // Where stderr is gone, nobody is left to tell.
+        let _ = writeln!(anstream::stderr(), "playing {} scenarios", header.selected);
+    }
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, _: &ScenarioResult) {}
+}
+
+pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
+    let ci: &[(&str, &str)] = match &args.ci[..] {
+        "github" => &[GITHUB],
+        "gitlab" => &[GITLAB],
+        "both" => &[GITHUB, GITLAB],
+        _ => &[],
+    };
+    let files = [PROFILE, DEVIATIONS].into_iter().chain(ci.iter().map(|(file, _)| *file));
+    let there: Vec<&str> = files.filter(|file| Path::new(file).exists()).collect();
+    anyhow::ensure!(
+        there.is_empty(),
+        "there is {} already, and nothing is written over what is there",
+        there.join(", ")
+    );
+    let words = |command: &str| {
+        let mut words = vec!["pmi-conform".to_owned()];
+        words.extend((!command.is_empty()).then(|| command.to_owned()));
+        words.push(format!("--server={}", args.server));
+        words.extend(args.server_nodes.iter().map(|nodes| format!("--server-nodes={nodes}")));
+        words.push(format!("--timeout={}", args.timeout.as_secs_f64()));
+        words.extend(args.start_timeout.iter().map(|time| format!("--start-timeout={}", time.as_secs_f64())));
+        words
+    };
+    let Some(Command::Doctor(doctor)) = Cli::try_parse_from(words("doctor"))?.command else {
+        anyhow::bail!("these are no words for doctor");
+    };
+    let patient = examined(&doctor)?;
+    let Some(mut profile) = patient.profile.clone().filter(|_| patient.examination.is_fit()) else {
+        say(&doctor_text(&patient.label, &patient.examination, patient.profile.as_deref(), &patient.next))?;
+        anyhow::ensure!(!patient.examination.is_fit(), "{} is a profile already", args.server);
+        return Ok(UNFIT);
+    };
+    let mut words = words("");
+    words.extend(
+        patient
+            .examination
+            .offers
+            .iter()
+            .map(|(need, has)| format!("--{}={}", if *has { "has" } else { "lacks" }, need.word())),
+    );
+    words.extend((args.repeat > 1).then(|| format!("--repeat={}", args.repeat)));
+    words.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
+    let judge = Cli::try_parse_from(words)?.judge;
+    let interrupted = ends_on_signals()?;
+    let Some(prepared) = choose(&judge)?.prepare(&judge, &interrupted)? else { return Ok(INTERRUPTED) };
+    let (run, _) = prepared.play(&mut Unheard)?;
+    let end = run.end.as_ref().context("the run has no end")?;
+    if end.interrupted {
+        return Ok(INTERRUPTED);
+    }
+    let name = profile.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
+    let name = name.trim_matches('"').to_owned();
+    let known = draft(&name, &run.results, run.header.strict);
+    let entries = known.matches("[[deviation]]").count();
+    profile += &format!("deviations = \"{DEVIATIONS}\"\n");
+    let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
+    for (file, template) in ci {
+        let text = template
+            .replace("{version}", env!("CARGO_PKG_VERSION"))
+            .replace("{profile}", PROFILE)
+            .replace("{file}", file);
+        written.push(write_new(file, &text)?);
+    }
+    let mut text = format!("{}\n", counts_text(&run));
+    for file in &written {
+        let what = match file.to_str() {
+            Some(PROFILE) => "how it is started: mend its name, and what it does not know".to_owned(),
+            Some(DEVIATIONS) => match entries {
+                0 => "what it is known to do differently: nothing".to_owned(),
+                1 => "what it is known to do differently: 1 cause, of which the reason is to be written"
+                    .to_owned(),
+                n => format!(
+                    "what it is known to do differently: {n} causes, of which the reasons are to be written"
+                ),
+            },
+            _ => "judges it at each push: see what is to be added to it".to_owned(),
+        };
+        text += &format!("  {:34} {what}\n", file.display());
+    }
+    text += &format!("\nnext: pmi-conform --server @{PROFILE}\n");
+    say(&text)?;
+    Ok(0)
+}
+
+/// Writes a file that is not there.
+fn write_new(file: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let path = PathBuf::from(file);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let opened = fs::File::options().write(true).create_new(true).open(&path);
+    opened.and_then(|mut f| f.write_all(text.as_bytes())).with_context(|| file.to_owned())?;
+    Ok(path)
+}

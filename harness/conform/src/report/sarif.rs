@@ -1,0 +1,291 @@
+//! SARIF 2.1.0, which code scanning reads: a rule for each requirement, a result for each cause.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{Run, tally, text};
+use pmi_judge::Severity;
+use pmi_judge::cause::{Cause, causes, shape};
+use pmi_judge::verdict::Verdict;
+
+/// GitHub shows so many results of a run, and is told of no more.
+const RESULTS: usize = 5000;
+/// It cuts names and descriptions of rules.
+const NAME: usize = 255;
+const DESCRIPTION: usize = 1000;
+/// Characters of what was expected and seen.
+const PART: usize = 300;
+/// Further scenarios of a cause that are named as related places.
+const RELATED: usize = 20;
+
+/// The rule of what kept us from judging.
+const UNJUDGED: &str = "pmi-conform.could-not-judge";
+/// The rule of what is wrong with the run as a whole.
+const RUN: &str = "pmi-conform.run";
+
+pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let mut rules: BTreeMap<String, Value> = BTreeMap::new();
+    let mut results = Vec::new();
+    for cause in causes(&run.results) {
+        let Some((_, judged)) = cause.findings.first() else { continue };
+        let id = rule_id(cause.requirement);
+        let text = if judged.text.is_empty() { cause.requirement } else { &judged.text };
+        let help = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
+        rules.entry(id.clone()).or_insert_with(|| rule(&id, &format!("{text}{help}")));
+        results.push(result(run, &cause, &id));
+    }
+    let mut bare: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for result in run.results.iter().filter(|result| tally::is_bare(result, run.header.strict)) {
+        let reason = text::clean(result.reason.as_deref().unwrap_or("it could not be judged"));
+        bare.entry(reason).or_insert((0, &result.path)).0 += 1;
+    }
+    for (reason, (times, path)) in &bare {
+        let message = format!("{} could not be judged: {reason}", text::count(*times, "scenario"));
+        results.push(other(UNJUDGED, &message, path, reason));
+    }
+    for complaint in run.complaints() {
+        let message = format!("{}: {}", complaint.name, complaint.text);
+        results.push(other(RUN, &message, "pmi-conform", &message));
+    }
+    for (id, text) in [
+        (UNJUDGED, "What could not be judged says nothing of the implementation."),
+        (RUN, "What is wrong with the run as a whole."),
+    ] {
+        if results.iter().any(|result| result["ruleId"] == id) {
+            rules.insert(id.to_owned(), rule(id, text));
+        }
+    }
+    // What is red comes first, and is not what is left out.
+    let weight = |result: &Value| match result["level"].as_str() {
+        _ if result.get("suppressions").is_some() => 3,
+        Some("error") => 0,
+        Some("warning") => 1,
+        _ => 2,
+    };
+    results.sort_by_key(weight);
+    let mut notifications = Vec::new();
+    if let Some(more @ 1..) = results.len().checked_sub(RESULTS) {
+        results.truncate(RESULTS);
+        let told = format!("{} left out: they are in the log", text::count(more, "result"));
+        notifications.push(json!({ "level": "warning", "message": { "text": told } }));
+    }
+    let judged = run.end.is_some()
+        && run.unfinished() == 0
+        && !run.results.iter().any(|result| result.verdict == Verdict::Unjudged);
+    let mut invocation = json!({ "executionSuccessful": judged });
+    if let Some(end) = &run.end {
+        invocation["exitCode"] = end.exit_code.into();
+    }
+    if !run.header.command.is_empty() {
+        invocation["commandLine"] = text::clean(&run.header.command).into();
+    }
+    if !notifications.is_empty() {
+        invocation["toolExecutionNotifications"] = notifications.into();
+    }
+    let document = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "pmi-conform",
+                "version": text::clean(&run.header.version),
+                "rules": rules.into_values().collect::<Vec<_>>(),
+            } },
+            "automationDetails": { "id": format!("pmi-conform/{}/", text::clean(&run.header.dialect)) },
+            "invocations": [invocation],
+            "results": results,
+        }],
+    });
+    writeln!(out, "{}", text::safe_json(&serde_json::to_string_pretty(&document)?))
+}
+
+/// An id as it can stand in a document, whoever has written it.
+fn rule_id(requirement: &str) -> String {
+    text::clean(requirement).chars().take(NAME).collect()
+}
+
+fn rule(id: &str, says: &str) -> Value {
+    let says: String = text::clean(says).chars().take(DESCRIPTION).collect();
+    let told = json!({ "text": says });
+    json!({ "id": id, "shortDescription": told, "fullDescription": told })
+}
+
+fn result(run: &Run, cause: &Cause<'_>, id: &str) -> Value {
+    let (first, judged) = cause.findings[0];
+    let level = match judged.severity {
+        _ if run.header.strict.counts(judged) => "error",
+        Severity::Fail | Severity::Warn => "warning",
+        Severity::Note => "note",
+    };
+    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
+    let others = match cause.findings.len() {
+        1 => String::new(),
+        n => format!(", and in {}", text::count(n - 1, "other scenario")),
+    };
+    let scenario = text::clip(&text::clean(&first.scenario), PART);
+    let mut message = format!("Expected {expected}, seen {seen}, in {scenario}{others}.");
+    if !first.replay.is_empty() {
+        message += &format!(" Play it again: {}", text::clip(&text::clean(&first.replay), 2 * PART));
+    }
+    let mut value = json!({
+        "ruleId": id,
+        "level": level,
+        "message": { "text": message },
+        "locations": [place(&first.path, judged.finding.line)],
+        // The same in another run, whatever ranks and names there are.
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{}", shape(&judged.finding))), NAME) },
+    });
+    let related: Vec<Value> = cause
+        .findings
+        .iter()
+        .skip(1)
+        .take(RELATED)
+        .map(|(result, judged)| {
+            let mut place = place(&result.path, judged.finding.line);
+            place["message"] = json!({ "text": text::clip(&text::clean(&result.scenario), PART) });
+            place
+        })
+        .collect();
+    if !related.is_empty() {
+        value["relatedLocations"] = related.into();
+    }
+    if let Some(reason) = &judged.deviation {
+        let reason = text::clip(&text::clean(reason), DESCRIPTION);
+        value["suppressions"] =
+            json!([{ "kind": "external", "status": "accepted", "justification": reason }]);
+    }
+    value
+}
+
+/// Of what is no finding.
+fn other(id: &str, message: &str, path: &str, fingerprint: &str) -> Value {
+    json!({
+        "ruleId": id,
+        "level": "error",
+        "message": { "text": text::clip(&text::clean(message), DESCRIPTION) },
+        "locations": [place(path, 0)],
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{fingerprint}")), NAME) },
+    })
+}
+
+/// A line of a scenario. Whatever a file is called, this is a URI.
+fn place(path: &str, line: usize) -> Value {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let uri: String = path
+        .bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    json!({ "physicalLocation": { "artifactLocation": { "uri": uri }, "region": { "startLine": line.max(1) } } })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::{Format, render, tests};
+    use super::*;
+    use pmi_judge::verdict::ScenarioResult;
+
+    fn document(run: &Run) -> Value {
+        let mut out = Vec::new();
+        render(run, Format::Sarif, &mut out).unwrap();
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    fn text(value: &Value) -> &str {
+        value.as_str().unwrap_or_default()
+    }
+
+    /// What the schema demands of the parts that we use, and GitHub beyond it.
+    fn check(document: &Value) {
+        assert_eq!(document["version"], "2.1.0");
+        let runs = document["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 1);
+        let driver = &runs[0]["tool"]["driver"];
+        assert_eq!(driver["name"], "pmi-conform");
+        let rules: Vec<&str> =
+            driver["rules"].as_array().unwrap().iter().map(|rule| text(&rule["id"])).collect();
+        let distinct: BTreeSet<_> = rules.iter().collect();
+        assert_eq!(distinct.len(), rules.len(), "a rule twice");
+        for rule in driver["rules"].as_array().unwrap() {
+            assert!((1..=NAME).contains(&text(&rule["id"]).chars().count()), "{rule}");
+            for part in ["shortDescription", "fullDescription"] {
+                assert!((1..=1024).contains(&text(&rule[part]["text"]).chars().count()), "{rule}");
+            }
+        }
+        let results = runs[0]["results"].as_array().unwrap();
+        assert!(results.len() <= RESULTS);
+        for result in results {
+            assert!(rules.contains(&text(&result["ruleId"])), "{result}");
+            assert!(["error", "warning", "note"].contains(&text(&result["level"])), "{result}");
+            assert!(!text(&result["message"]["text"]).is_empty());
+            assert!(!text(&result["partialFingerprints"]["cause/v1"]).is_empty());
+            let related = result["relatedLocations"].as_array().into_iter().flatten();
+            let places: Vec<&Value> = result["locations"].as_array().unwrap().iter().chain(related).collect();
+            assert!((1..=1000).contains(&places.len()));
+            for place in places {
+                let place = &place["physicalLocation"];
+                let uri = text(&place["artifactLocation"]["uri"]);
+                assert!(
+                    !uri.is_empty()
+                        && uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"{}|\\^`[]".contains(&b)),
+                    "{uri}"
+                );
+                assert!(place["region"]["startLine"].as_u64().unwrap() >= 1);
+            }
+        }
+        assert!(runs[0]["invocations"][0]["executionSuccessful"].is_boolean());
+    }
+
+    #[test]
+    fn findings_stand_in_it_as_its_schema_has_them() {
+        let run = tests::run();
+        let document = document(&run);
+        check(&document);
+        let results = document["runs"][0]["results"].as_array().unwrap();
+        let of = |id: &'static str| results.iter().filter(move |result| result["ruleId"] == id);
+        assert!(of("rfc13.get.value").all(|result| result["level"] == "error"));
+        assert!(of("rfc13.init.rc").all(|result| result["level"] == "warning"));
+        let known: Vec<_> = of("rfc13.put.limits").collect();
+        assert!(text(&known[0]["suppressions"][0]["justification"]).starts_with("issue 12"), "{known:?}");
+        assert!(of(UNJUDGED).any(|result| result["level"] == "error"), "{results:#?}");
+        assert_eq!(document["runs"][0]["invocations"][0]["executionSuccessful"], false);
+    }
+
+    /// One mistake is one result, wherever it shows; and what GitHub would drop is not sent.
+    #[test]
+    fn causes_are_told_once_and_limits_are_kept() {
+        let many = |number: usize, seen: &dyn Fn(usize) -> String| {
+            let results: Vec<ScenarioResult> = (0..number)
+                .map(|at| {
+                    let judged = tests::judged("rfc13.get.value", Severity::Fail, "that", &seen(at));
+                    ScenarioResult {
+                        findings: vec![judged],
+                        ..tests::result(&format!("a/{at}"), Verdict::Fail)
+                    }
+                })
+                .collect();
+            let mut run = tests::run();
+            run.header.selected = number;
+            document(&Run { results, ..run })
+        };
+        let one = many(30, &|at| format!("rank {at} of 9"));
+        check(&one);
+        let results = one["runs"][0]["results"].as_array().unwrap();
+        let of_cause: Vec<_> =
+            results.iter().filter(|result| result["ruleId"] == "rfc13.get.value").collect();
+        assert_eq!(of_cause.len(), 1);
+        assert!(text(&of_cause[0]["message"]["text"]).contains("in 29 other scenarios"));
+        assert_eq!(of_cause[0]["relatedLocations"].as_array().unwrap().len(), RELATED);
+        let letters = |at: usize| {
+            let digits = format!("{at:04}");
+            digits.bytes().map(|digit| char::from(digit - b'0' + b'a')).collect()
+        };
+        let full = many(RESULTS + 7, &letters);
+        check(&full);
+        let told = &full["runs"][0]["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"];
+        assert!(text(told).ends_with("left out: they are in the log"), "{told}");
+    }
+}

@@ -1,0 +1,80 @@
+//! `bisect`: which version brought or mended what.
+
+mod common;
+
+use common::conform;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+fn serve(options: &str) -> String {
+    format!("{CONFORM} serve {options} -n {{ranks}} {{agent}}")
+}
+
+#[test]
+fn the_version_that_brings_and_the_one_that_mends_are_told() {
+    let folder = TempDir::new().unwrap();
+    let (good, bad) = (serve(""), serve("--fault get-missing-rc-zero"));
+    let bisect = |servers: [&str; 3], more: &[&str]| {
+        let servers = servers.iter().flat_map(|server| ["--server", server]);
+        let filters = ["--filter", "kvs/missing-key-before-any-put", "--filter", "kvs/own-key"];
+        let args: Vec<&str> =
+            ["bisect"].into_iter().chain(servers).chain(filters).chain(more.iter().copied()).collect();
+        conform(folder.path(), &args)
+    };
+    let ran = bisect([&good, &bad, &good], &["--json"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    let turns = told["turns"].as_array().unwrap().iter();
+    let turns: Vec<_> = turns.map(|t| (&t["version"], &t["becomes"], &t["requirement"])).collect();
+    let id = "rfc13.error.rc-nonzero".into();
+    assert_eq!(turns, [(&1.into(), &"brought".into(), &id), (&2.into(), &"mended".into(), &id)], "{told:#}");
+    assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key-before-any-put"]));
+
+    // What only becomes better, and what every version breaks, is no reason to fail.
+    let ran = bisect([&bad, &bad, &good], &[]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("mended by 3") && !ran.out.contains("brought by"), "{}", ran.out);
+    let ran = bisect([&bad, &bad, &bad], &["-v"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.out.contains("broken by every version: rfc13.error.rc-nonzero"), "{}", ran.out);
+}
+
+#[test]
+fn stored_runs_tell_the_same() {
+    let folder = TempDir::new().unwrap();
+    for (log, options) in [("one", ""), ("two", "--fault get-missing-rc-zero")] {
+        let server = serve(options);
+        let report = format!("ndjson={log}");
+        conform(
+            folder.path(),
+            &["--server", &server, "-q", "-f", "kvs/missing-key-before-any-put", "--report", &report],
+        );
+    }
+    let ran = conform(folder.path(), &["bisect", "1.0=one", "2.0=two"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("brought by 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
+    for (args, told) in [
+        (&["bisect", "one"][..], "two versions at least"),
+        (&["bisect", "one", "nowhere"], "nowhere"),
+        (&["bisect", "one", "two", "--filter", "x"], "cannot be used with"),
+    ] {
+        let ran = conform(folder.path(), args);
+        assert!(ran.status == 2 && ran.err.contains(told), "{}", ran.whole());
+    }
+}
+
+#[test]
+fn a_version_that_cannot_be_judged_is_told() {
+    let folder = TempDir::new().unwrap();
+    let good = serve("");
+    let args = ["bisect", "--server", &good, "--server", "false {ranks} {agent}", "-f", "kvs/own-key"];
+    let ran = conform(folder.path(), &args);
+    assert_eq!(ran.status, 3, "{}", ran.whole());
+    assert!(
+        ran.err.contains("of false {ranks} {agent}, nothing could be judged: the launcher ended"),
+        "{}",
+        ran.err
+    );
+}

@@ -287,7 +287,7 @@ fn a_job_that_only_a_command_reaches_is_cancelled() {
 
 #[test]
 fn who_starts_nothing_is_given_up_on_alike_side_by_side() {
-    let filter = ["--filter", "init/", "--filter", "mapping/"];
+    let filter = ["--filter", "init/", "--filter", "maxes/"];
     let server = ["--server", "true {ranks} {agent}"];
     let runs: Vec<Run> =
         ["1", "2"].iter().map(|jobs| run(&[&filter[..], &server, &["-j", jobs]].concat())).collect();
@@ -320,7 +320,8 @@ fn exit_codes() {
         (&["/no/such/scenario.pmi"], 2),
         (&["--filter", "=group/appnum", "--server", "/no/such/manager {ranks} {agent}"], 2),
         (&["--filter", "=group/appnum", "--server", "false {ranks} {agent}"], 3),
-        (&["--filter", "no such scenario"], 4),
+        (&["--filter", "no such scenario"], 2),
+        (&["--filter", "=names/own-name", "--lacks", "names"], 4),
     ] {
         let run = run(args);
         assert_eq!(run.status, status, "{args:?}: {}", run.log);

@@ -437,7 +437,7 @@ fn nothing_is_found_in_a_clean_program(#[case] program: String) {
 #[case(&["--client", FAULTY_PROGRAM, "--dialect", "pmi-2"], "it speaks PMI-1")]
 #[case(&["--client", "/bin/true"], "it must end well where nothing is unusual")]
 #[case(&["--client", "/nonexistent/program"], "--client")]
-#[case(&["--library", "/bin/true"], "cannot be loaded")]
+#[case(&["--library", "/bin/true"], "takes a shared library: /bin/true: it is a program")]
 #[case(&["--library", "/nonexistent/lib.so"], "--library /nonexistent/lib.so")]
 fn what_cannot_be_tested_is_told(#[case] args: &[&str], #[case] expected: &str) {
     let folder = tempfile::tempdir().unwrap();

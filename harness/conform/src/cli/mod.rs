@@ -332,7 +332,7 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
 fn run_report(report: &Report) -> anyhow::Result<u8> {
     let keep = match report.format {
         Format::Ndjson => Keep::All,
-        Format::Sequence => Keep::Edges,
+        Format::Sequence | Format::Html => Keep::Edges,
         _ => Keep::Nothing,
     };
     let mut run = read_run(&report.log, keep)?;

@@ -206,11 +206,6 @@ fn turns_of(version: usize, before: &Run, after: &Run) -> Vec<Turn> {
         for (ids, becomes, shows) in [(&change.broken, brought, new), (&change.mended, mended, old)] {
             for id in ids {
                 let Some(judged) = found(shows, id) else { continue };
-                // That it ended early by a crash or a hang is the one thing that it is sure of.
-                let becomes = match becomes {
-                    Becomes::FirstSeen if judged.level.is_none() => Becomes::Brought,
-                    other => other,
-                };
                 let same =
                     turns.iter_mut().find(|t| t.becomes == becomes && t.requirement == text::clean(id));
                 match same {

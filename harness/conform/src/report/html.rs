@@ -145,6 +145,8 @@ struct Shown {
     also: Vec<Link>,
     chart: Option<Drawing>,
     chart_left_out: &'static str,
+    /// The same from the first event on, where the log is there and has more.
+    whole: Option<Drawing>,
     output: Vec<String>,
 }
 
@@ -443,6 +445,7 @@ fn groups<'a>(
             } else {
                 room -= size;
                 shown.chart = Some(Drawing::of(&chart));
+                shown.whole = whole(run, result, &chart, &mut room);
             }
         }
         for (other, _) in &cause.findings {
@@ -455,6 +458,20 @@ fn groups<'a>(
         groups[group].causes.push(shown);
     }
     (groups, left_out, places)
+}
+
+/// The chart of all events of a scenario, if there are more than in that of the last, and room.
+fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize) -> Option<Drawing> {
+    let events = run.events.get(&result.scenario)?;
+    let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);
+    let chart = Chart::of_events(events, left_out, result);
+    let size = chart.size(CHART_ROW);
+    // Later findings are to have room, too.
+    if chart.rows() <= last.rows() || size > *room / 4 {
+        return None;
+    }
+    *room -= size;
+    Some(Drawing::of(&chart))
 }
 
 fn group(
@@ -546,6 +563,7 @@ fn shown(
         also: also.collect(),
         chart: None,
         chart_left_out: "",
+        whole: None,
         output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
     }
 }

@@ -625,3 +625,30 @@ fn code_quality_has_a_fingerprint_for_each_issue() {
         assert!(issue["location"]["lines"]["begin"].as_u64().unwrap() > 0);
     }
 }
+
+/// A page that is made of the log has all of a scenario; one that is made without it, what results have kept.
+#[test]
+fn a_page_of_a_log_draws_a_long_scenario_from_its_first_event_on() {
+    let asks = |seq: u64| {
+        Event::new(
+            seq,
+            What::ToServer { proc: proc(0, 0), bytes: bytes(&format!("cmd=get key=number-{seq}\n")) },
+        )
+    };
+    let mut failed = result("get/many", Verdict::Fail);
+    failed.findings = vec![judged("rfc13.get.value", Severity::Fail, "this", "that")];
+    let all: Vec<Event> = (0..90).map(asks).collect();
+    failed.last_events = all[50..].to_vec();
+    let short = Run { results: vec![failed], ..run() };
+    let page = |run: &Run| {
+        let mut out = Vec::new();
+        render(run, Format::Html, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let (without, key) = (page(&short), "key=number-3\\n");
+    assert!(!without.contains("From the first event on") && !without.contains(key));
+    assert!(without.contains("number-70"));
+    let whole = Run { events: [("get/many".to_owned(), all)].into(), ..short };
+    let with = page(&whole);
+    assert!(with.contains("From the first event on") && with.contains(key), "{with}");
+}

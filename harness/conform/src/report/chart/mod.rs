@@ -117,6 +117,11 @@ impl<'a> Chart<'a> {
         self.lanes.is_empty() || self.rows.iter().all(|row| row.seq.is_none())
     }
 
+    /// Lines that it has.
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// How many bytes it takes in a page, about, where a row takes so many besides its words.
     pub(super) fn size(&self, row: usize) -> usize {
         self.rows.iter().map(|r| row + r.what.len() + r.bytes.map_or(0, <[u8]>::len).min(2 * BYTES)).sum()

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use pmi_judge::again;
+use pmi_judge::again::Again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
@@ -283,13 +283,13 @@ fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
 }
 
 /// Judges every scenario again, by its events alone: it comes to the same.
-struct Again<'a> {
+struct JudgesAgain<'a> {
     suite: &'a Suite,
     header: Option<RunHeader>,
     events: Vec<Event>,
 }
 
-impl Observer for Again<'_> {
+impl Observer for JudgesAgain<'_> {
     fn begin(&mut self, header: &RunHeader) {
         self.header = Some(header.clone());
     }
@@ -303,7 +303,9 @@ impl Observer for Again<'_> {
         let header = self.header.as_ref().expect("a run has begun");
         let events = std::mem::take(&mut self.events);
         let deviations = &mut Deviations::default();
-        let mut again = again::scenario(header, result, events, self.suite, deviations, Strictness::Must);
+        let mut judge = Again::new(header, self.suite, Strictness::Must);
+        events.into_iter().for_each(|event| judge.event(&result.scenario, event));
+        let mut again = judge.result(result, deviations);
         // These have long lines cut.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
@@ -331,7 +333,7 @@ fn judge_under(
     let target = Target::Library(Box::new(library), BTreeMap::new(), Arc::default());
     let options = Options { jobs: 4, ..Options::uncounted(Limits::default()) };
     let interrupted = AtomicBool::new(false);
-    let mut again = Again { suite, header: None, events: Vec::new() };
+    let mut again = JudgesAgain { suite, header: None, events: Vec::new() };
     run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut again).1
 }
 

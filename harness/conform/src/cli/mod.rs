@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::{
-    Comparison, Entry, Extra, Format, Keep, Run, read_log, render, write_compatibility, write_matrix,
+    Comparison, Entry, Extra, Format, Keep, Part, Run, read_log, read_parts, render, write_compatibility,
+    write_matrix,
 };
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
@@ -214,36 +215,57 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
 
 /// Reads a log.
 fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
+    let (name, log) = open_log(path)?;
+    Ok(read_log(&name, log, keep)?)
+}
+
+/// A log, and what it is called.
+fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std::fs::File>)> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    Ok(read_log(&name, io::BufReader::new(file), keep)?)
+    Ok((name, io::BufReader::with_capacity(1 << 18, file)))
 }
 
 /// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
 fn judge_again(args: &Again) -> anyhow::Result<u8> {
-    let Run { mut header, results, mut events, left_out, cut, .. } = read_run(&args.log, Keep::All)?;
-    header.strict = args.strict.unwrap_or(header.strict);
     let suite = suite_against(&args.against)?;
-    let mut deviations = match &args.deviations {
-        Some(path) => read_deviations(path, None, header.connection, &suite)?,
-        None => Deviations::default(),
-    };
-    let mut judged = Vec::new();
-    for result in &results {
-        let events = events.remove(&result.scenario).unwrap_or_default();
-        let again = again::scenario(&header, result, events, &suite, &mut deviations, header.strict);
-        judged.push(again);
+    let mut judging: Option<(again::Again<'_>, Deviations)> = None;
+    let (mut judged, mut unread) = (Vec::new(), None);
+    let (name, log) = open_log(&args.log)?;
+    let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
+        (Part::Header(header), _) => {
+            let deviations = match &args.deviations {
+                Some(path) => read_deviations(path, None, header.connection, &suite),
+                None => Ok(Deviations::default()),
+            };
+            match deviations {
+                Ok(deviations) => {
+                    let strict = args.strict.unwrap_or(header.strict);
+                    judging = Some((again::Again::new(header, &suite, strict), deviations));
+                }
+                Err(error) => unread = Some(error),
+            }
+        }
+        (Part::Event(scenario, event), Some((again, _))) => again.event(scenario, event),
+        (Part::Result(result), Some((again, deviations))) => judged.push(again.result(result, deviations)),
+        (Part::Event(..) | Part::Result(_), None) => {}
+    })?;
+    if let Some(error) = unread {
+        return Err(error);
     }
+    let deviations = judging.map(|(_, deviations)| deviations).unwrap_or_default();
+    let mut header = run.header;
+    header.strict = args.strict.unwrap_or(header.strict);
     let ran = Ran {
         selected: header.selected,
         interrupted: false,
         scenario_errors: false,
         strict: header.strict,
-        time: std::time::Duration::from_micros(results.iter().map(|r| r.time_us).sum()),
+        time: std::time::Duration::from_micros(run.results.iter().map(|r| r.time_us).sum()),
     };
     let end = result::of_run(&suite, &judged, &deviations, ran);
     let status = end.exit_code as u8;
-    let run = Run { header, results: judged, events, left_out, cut, end: Some(end) };
+    let run = Run { header, results: judged, end: Some(end), ..run };
     let mut text = Vec::new();
     render(&run, args.format, &mut text)?;
     say(&String::from_utf8_lossy(&text))?;

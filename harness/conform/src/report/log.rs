@@ -1,5 +1,6 @@
 //! The log: written as things happen, read back whole or torn.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, Write};
@@ -7,7 +8,9 @@ use std::path::Path;
 
 use super::{Run, text};
 use pmi_judge::event::Event;
-use pmi_judge::verdict::{LOG_FORMAT, LogLine};
+use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// Writes a log as things happen.
 #[derive(Debug)]
@@ -112,7 +115,59 @@ impl Keep {
 /// # Errors
 ///
 /// If it cannot be read, is empty or of another format, or a line does not belong there.
-pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
+pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
+    let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
+    let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| {
+        if let Part::Event(scenario, event) = part {
+            let events = events.entry(scenario.to_owned()).or_default();
+            events.push(event);
+            match keep.cut(events) {
+                0 => {}
+                dropped => *left_out.entry(scenario.to_owned()).or_default() += dropped,
+            }
+        }
+    })?;
+    (run.events, run.left_out) = (events, left_out);
+    Ok(run)
+}
+
+/// What is told of while a log is read.
+pub(crate) enum Part<'a> {
+    /// Its first line.
+    Header(&'a RunHeader),
+    /// An event of a scenario.
+    Event(&'a str, Event),
+    /// A scenario's result.
+    Result(&'a ScenarioResult),
+}
+
+/// How our own logs begin the line of an event.
+const EVENT: &[u8] = br#"{"type":"event","#;
+
+/// The line of an event, read without looking for its type first: most of a log are such lines.
+#[derive(Deserialize)]
+struct EventLine<'a> {
+    #[serde(borrow)]
+    scenario: Cow<'a, str>,
+    event: Event,
+}
+
+/// The same where the event does not matter.
+#[derive(Deserialize)]
+struct EventPassed<'a> {
+    #[serde(borrow)]
+    scenario: Cow<'a, str>,
+    #[serde(rename = "event")]
+    _event: IgnoredAny,
+}
+
+/// See [`read_log`]. Tells of each part as it is read, of events only if they are `wanted`; none are kept.
+pub(crate) fn read_parts(
+    name: &str,
+    mut from: impl BufRead,
+    wanted: bool,
+    tell: &mut dyn FnMut(Part<'_>),
+) -> Result<Run, LogError> {
     let name = text::clean(name);
     let mut run: Option<Run> = None;
     let mut begun = BTreeSet::new();
@@ -124,6 +179,15 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result
             break;
         }
         let wrong = |why: String| LogError::Line { name: name.clone(), line, why: text::clean(&why) };
+        if let Some(Run { end: None, .. }) = run
+            && bytes.starts_with(EVENT)
+            && let Some(scenario) = event_of(&bytes, wanted, tell)
+        {
+            if !begun.contains(&*scenario) {
+                begun.insert(scenario.into_owned());
+            }
+            continue;
+        }
         let parsed = match &run {
             None => first(&name, &bytes),
             Some(_) => serde_json::from_slice(&bytes)
@@ -135,6 +199,7 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result
         };
         match (&mut run, parsed) {
             (None, LogLine::Run(header)) => {
+                tell(Part::Header(&header));
                 let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
                 let left_out = BTreeMap::new();
                 run = Some(Run { header, results, events, left_out, cut, end: None });
@@ -151,18 +216,16 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result
             (Some(Run { end: Some(_), .. }), _) => {
                 return Err(wrong("more after the line of type `end`: delete it".to_owned()));
             }
-            (Some(run), LogLine::Event { scenario, event }) => {
-                if keep != Keep::Nothing {
-                    let events = run.events.entry(scenario.clone()).or_default();
-                    events.push(event);
-                    match keep.cut(events) {
-                        0 => {}
-                        dropped => *run.left_out.entry(scenario.clone()).or_default() += dropped,
-                    }
+            (Some(_), LogLine::Event { scenario, event }) => {
+                if wanted {
+                    tell(Part::Event(&scenario, event));
                 }
                 begun.insert(scenario);
             }
-            (Some(run), LogLine::Result(result)) => run.results.push(result),
+            (Some(run), LogLine::Result(result)) => {
+                tell(Part::Result(&result));
+                run.results.push(result);
+            }
             (Some(run), LogLine::End(end)) => run.end = Some(end),
         }
     }
@@ -172,6 +235,16 @@ pub(crate) fn read_log(name: &str, mut from: impl BufRead, keep: Keep) -> Result
     }
     run.cut = begun.into_iter().collect();
     Ok(run)
+}
+
+/// Tells of the event of a line; its scenario, if the line can be read.
+fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(Part<'_>)) -> Option<Cow<'a, str>> {
+    if !wanted {
+        return serde_json::from_slice::<EventPassed<'_>>(bytes).ok().map(|line| line.scenario);
+    }
+    let line = serde_json::from_slice::<EventLine<'_>>(bytes).ok()?;
+    tell(Part::Event(&line.scenario, line.event));
+    Some(line.scenario)
 }
 
 /// The first line. Its format comes first: with another one, nothing else need be as we know it.

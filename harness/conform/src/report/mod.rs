@@ -46,7 +46,7 @@ pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
-pub(crate) use log::{Keep, LogWriter, read_log};
+pub(crate) use log::{Keep, LogWriter, Part, read_log, read_parts};
 pub(crate) use matrix::{Entry, Extra, write_matrix};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;

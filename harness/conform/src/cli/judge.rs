@@ -350,7 +350,8 @@ fn command(args: &Judge) -> Vec<String> {
     words
 }
 
-fn shell(command: Option<&str>) -> anyhow::Result<()> {
+/// Runs a command of a profile.
+pub(super) fn shell(command: Option<&str>) -> anyhow::Result<()> {
     if let Some(command) = command {
         duct::cmd!("sh", "-c", command).stdin_null().stdout_to_stderr().run()?;
     }

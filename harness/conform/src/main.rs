@@ -5,8 +5,13 @@ mod report;
 
 use std::process::ExitCode;
 
+use pmi_runner::process::tracer;
+
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
+    if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
+        return ExitCode::from(tracer::main());
+    }
     if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
         return ExitCode::from(pmi_runner::agent::rank::main(argv));
     }

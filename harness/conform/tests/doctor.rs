@@ -53,21 +53,6 @@ fn the_profile_that_it_shows_can_be_used() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// Where a daemon has to be there, the profile says how it comes and goes.
-#[test]
-fn what_a_profile_sets_up_is_there() {
-    let folder = TempDir::new().unwrap();
-    let profile = format!(
-        "name = 'x'\ncommand = 'sh -c \"test -e up && exec {CONFORM} serve -n $0 $1\" {{ranks}} {{agent}}'\n\
-         setup = 'touch up'\nteardown = 'mv up down'\n"
-    );
-    std::fs::write(folder.path().join("x.toml"), profile).unwrap();
-    let ran = conform(folder.path(), &["doctor", "--server", "@x"]);
-    assert_eq!(ran.status, 0, "{}", ran.whole());
-    assert!(ran.out.ends_with("It can be judged: pmi-conform --server @x\n"), "{}", ran.out);
-    assert!(folder.path().join("down").exists() && !folder.path().join("up").exists());
-}
-
 #[rstest]
 #[case::nothing_starts("false {ranks} {agent}", "started")]
 #[case::no_connection("sh -c 'for i in $(seq $0); do $1 & done; wait' {ranks} {agent}", "connection")]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PMI2_CLIENT};
+use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PMI2_CLIENT, WITHOUT_PTRACE};
 use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
@@ -31,6 +31,9 @@ fn deaths_are_told() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
+/// Where the manager with the fault `crash` dies.
+const CRASH: &str = "crash--faulty-manager--SIGABRT--in-build_script_main-faulty_manager-Fault-asked";
+
 /// Folders of findings.
 fn found(out: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(out)
@@ -47,7 +50,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 }
 
 #[rstest]
-#[case("crash", "crash--faulty-manager--SIGABRT--get")]
+#[case("crash", CRASH)]
 #[case("swap", "rule--rfc13.get.value--get")]
 #[case("hang", "hang--rfc13.abnf.c-put--put")]
 fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] fault: &str, #[case] bucket: &str) {
@@ -143,7 +146,7 @@ fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
-    let bucket = "crash--faulty-manager--SIGABRT--get";
+    let bucket = CRASH;
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
     let told = deaths_are_told();
     assert_eq!(all.contains(&bucket.to_owned()), told, "{status} {text}");
@@ -160,12 +163,47 @@ fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite
     }
 }
 
+/// Names of the findings of some sessions with the manager that dies in several functions, and what was shown.
+fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = faulty_manager("crash-in-places");
+    let mut command = Command::new(within.first().unwrap_or(&CONFORM));
+    command.args(within.get(1..).unwrap_or_default());
+    command.args(["fuzz", "--server", &server, "--seed", "1", "--sessions", "40", "--valid", "-n", "1"]);
+    command.args(more).current_dir(folder.path()).stdin(Stdio::null()).env_remove("PMI_CONFORM_SERVER");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
+}
+
+#[test]
+fn a_crash_is_filed_under_the_function_that_it_is_in() {
+    let (all, text) = crashes_in_places(&[], &[]);
+    let places: Vec<&str> = all.iter().filter_map(|name| name.rsplit("--").next()).collect();
+    let functions = ["keep_even", "keep_odd", "tell_number"];
+    // Two functions that one request leads to are two findings, two requests that lead to one function are one.
+    assert!(
+        places.len() == 3 && functions.iter().zip(&places).all(|(name, place)| place.ends_with(name)),
+        "{all:?} {text}"
+    );
+    assert!(text.contains("::faulty_manager::keep_even\n"), "{text}");
+}
+
+#[test]
+fn where_nobody_may_trace_a_crash_is_filed_under_what_came_before_and_it_is_told_why() {
+    let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
+    let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
+    assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
+    let why = "where it dies is not known: ptrace is refused: Operation not permitted";
+    assert!(text.contains(why), "{text}");
+}
+
 #[test]
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash");
     let (_, text) = fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "40", "--valid"]);
-    let script = folder.path().join("pmi-conform-fuzz/crash--faulty-manager--SIGABRT--get/replay.sh");
+    let script = folder.path().join("pmi-conform-fuzz").join(CRASH).join("replay.sh");
     let run = || {
         let output = Command::new(&script).stdin(Stdio::null()).output();
         let output = output.unwrap_or_else(|e| panic!("{e}: {text}"));

@@ -11,9 +11,10 @@ use super::confirm::Examiner;
 use super::failure::Failure;
 use super::generate::{Generator, numbered};
 use super::known::{Known, Steering};
+use super::lawful::is_lawful;
 use super::state::{State, StateError};
-use super::store::{Found, Origin, WriteError, store};
-use super::target::{Pace, Run, Target};
+use super::store::{self, Found, Origin, WriteError, store};
+use super::target::{Pace, Run, Target, Tracing};
 use super::transition::transitions;
 
 /// A failure that did not show again so often is not tried again.
@@ -221,7 +222,7 @@ impl Campaign<'_> {
             if self.leaves_out(&case, number) {
                 continue;
             }
-            match self.target.play(&case, Pace::Fast) {
+            match self.target.play(&case, Pace::Fast, Tracing::Off) {
                 Ok(run) => self.judge(&case, number, &run),
                 Err(error) => self.unjudged(error.to_string()),
             }
@@ -252,6 +253,7 @@ impl Campaign<'_> {
         }
         let mut fresh = Vec::new();
         let mut trouble = None;
+        let mut lawful = Vec::new();
         {
             let mut shared = self.lock();
             let shared = &mut *shared;
@@ -272,13 +274,24 @@ impl Campaign<'_> {
             let mut ended_as_known = false;
             for failure in &run.failures {
                 let mut bucket = failure.key.to_string();
+                let mut place = failure.key.place().map(ToString::to_string);
                 if let Some(alias) = shared.state.aliases.get_mut(&bucket) {
                     if alias.is_due() {
                         fresh.push(failure.clone());
                     }
                     bucket.clone_from(&alias.of);
+                    place.clone_from(&alias.place);
                 }
-                let known = self.options.known.has(&bucket) || shared.state.buckets.contains_key(&bucket);
+                // Where a crash is another's alias, only a debugger can say that it is the same.
+                let is_it = |found: &Found| found.bucket == bucket && failure.key.to_string() == bucket;
+                if shared.found.iter().any(|found| is_it(found) && !found.lawful)
+                    && is_lawful(&run.seen.events, case.tests())
+                {
+                    lawful.push(bucket.clone());
+                }
+                let told = self.options.known.name(&bucket, place.as_deref());
+                let known = told.is_some() || shared.state.buckets.contains_key(&bucket);
+                let bucket = told.unwrap_or(bucket);
                 if known {
                     ended_as_known |= failure.key.is_fatal();
                     *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
@@ -294,8 +307,23 @@ impl Campaign<'_> {
         if let Some(error) = trouble {
             self.reporter.trouble(&error.into());
         }
+        lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
             self.examine(&failure, case, number);
+        }
+    }
+
+    /// What was found where we said what is not lawful was met without that, which its folder is to say as well.
+    fn meets_lawfully(&self, bucket: &str) {
+        let found = {
+            let mut shared = self.lock();
+            let Some(found) = shared.found.iter_mut().find(|found| found.bucket == bucket) else { return };
+            found.lawful = true;
+            found.clone()
+        };
+        if let Err(error) = store::tell(&self.options.out, &found) {
+            let file = self.options.out.join(bucket);
+            self.reporter.trouble(&WriteError { file, error }.into());
         }
     }
 
@@ -305,11 +333,17 @@ impl Campaign<'_> {
         if let Some((root, smaller)) = self.examiner.root(failure, case) {
             let mut shared = self.lock();
             let of = root.key.to_string();
-            shared.state.aliases.entry(bucket).or_default().of.clone_from(&of);
+            let place = root.key.place().map(ToString::to_string);
+            let known = self.options.known.name(&of, place.as_deref()).is_some();
+            let alias = shared.state.aliases.entry(bucket).or_default();
+            (alias.of, alias.place) = (of.clone(), place);
+            let is_odd = shared.found.iter().any(|found| found.bucket == of && !found.lawful);
             let fresh = shared.taken.insert(of.clone());
             drop(shared);
-            if fresh && !self.options.known.has(&of) {
+            if fresh && !known {
                 self.confirm(&root, &smaller, number);
+            } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
+                self.meets_lawfully(&of);
             }
             return;
         }

@@ -4,17 +4,37 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pmi_judge::crash::untraced;
+use pmi_judge::event::{Event, What};
+
 use super::case::Case;
 use super::failure::{After, Failure, FailureKey};
+use super::lawful::is_lawful;
 use super::shrink::{leave_out, shrink};
 use super::store::{Found, TRIES};
-use super::target::{Pace, Run, Target};
+use super::target::{Pace, Run, Target, Tracing};
 
 /// Most cases that shrinking one finding plays.
 const SHRINKING: usize = 200;
 
 /// Most time that shrinking one finding takes; three times as much where cases are slow.
 const SHRINKING_TIME: Duration = Duration::from_secs(20);
+
+/// What a case must show.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    key: &'a FailureKey,
+    /// All that we say in it must be lawful.
+    lawful: bool,
+}
+
+/// How often a debugger looks at most where a crash does not show each time.
+const LOOKS: u32 = 3;
+
+/// A failure that is told by a place needs who sees it.
+fn tracing(key: &FailureKey) -> Tracing {
+    if key.place().is_some() { Tracing::On } else { Tracing::Off }
+}
 
 /// Tries failures of an implementation again.
 pub struct Examiner<'a> {
@@ -38,9 +58,12 @@ pub struct Confirmed {
 }
 
 /// What a case cites in which we are a proxy's upstream, where the judge knows no requirement.
-fn for_proxies(case: &Case, key: &FailureKey) -> Option<&'static str> {
+fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
+    let said = || events.iter().any(|event| matches!(event.what, What::ToProxy { scripted: true, .. }));
+    let closed = || events.iter().any(|event| matches!(event.what, What::ClosedByUpstream { .. }));
     case.needs_upstream().then(|| match key.after() {
         Some(After::UpstreamClose) => "hydra.upstream.lost",
+        None if closed() && !said() => "hydra.upstream.lost",
         _ => "hydra.upstream.bad-text",
     })
 }
@@ -68,16 +91,27 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn shows(&self, case: &Case, pace: Pace, key: &FailureKey) -> bool {
-        self.goes_on() && self.target.play(case, pace).is_ok_and(|run| run.failure(key).is_some())
+    /// A run that shows what is wanted.
+    fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
+        let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
+        let shows = run.failure(wanted.key).is_some()
+            && (!wanted.lawful || is_lawful(&run.seen.events, case.tests()));
+        shows.then_some(run)
     }
 
     /// How many of some more runs show a failure. A hang is waited for, so these runs are made at the same time.
-    fn again(&self, case: &Case, key: &FailureKey) -> u32 {
-        let run = || self.shows(case, Pace::Thorough, key);
-        let shown =
-            if key.is_hang() { at_once(TRIES as usize, run) } else { (0..TRIES).filter(|_| run()).count() };
+    fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
+        let run = || self.showing(case, Pace::Thorough, wanted).is_some();
+        let shown = match wanted.key.is_hang() {
+            true => at_once(TRIES as usize, run),
+            false => (0..TRIES).filter(|_| run()).count(),
+        };
         shown as u32
+    }
+
+    /// Whether a case shows a failure once more, and all that we say in it is lawful.
+    pub fn shows_lawfully(&self, failure: &Failure, case: &Case) -> bool {
+        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: true }).is_some()
     }
 
     /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
@@ -87,20 +121,33 @@ impl Examiner<'_> {
             return None;
         }
         let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
+        // Where it died says more than anything that came before it.
+        let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
+        let located = (0..LOOKS).filter(|_| self.goes_on()).find_map(|_| look());
+        if let Some(located) = located.filter(|located| located.key.place().is_some()) {
+            return Some((located, case.clone()));
+        }
         let deadline = Instant::now() + SHRINKING_TIME / 2;
         let case = leave_out(case.clone(), SHRINKING, &mut |candidate| {
-            let play = |_| self.target.play(candidate, Pace::Fast).ok().and_then(same).is_some();
+            let play =
+                |_| self.target.play(candidate, Pace::Fast, Tracing::Off).ok().and_then(same).is_some();
             Instant::now() < deadline && self.goes_on() && (0..2).all(play)
         });
-        let root = self.target.play(&case, Pace::Thorough).ok().and_then(same)?;
+        let root = self.target.play(&case, Pace::Thorough, Tracing::Off).ok().and_then(same)?;
         (root.key != failure.key).then_some((root, case))
+    }
+
+    /// Why no debugger sees where a process of the case dies.
+    fn why_unseen(&self, case: &Case) -> Option<String> {
+        let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
+        untraced(&run.seen.events).map(str::to_owned)
     }
 
     /// Tries a failure of a case again, and makes the case smaller. `None` if it does not show again.
     pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<Confirmed> {
         let key = &failure.key;
         let start = Instant::now();
-        let again = self.again(case, key);
+        let again = self.again(case, Wanted { key, lawful: false });
         let time = start.elapsed() / if key.is_hang() { 1 } else { TRIES } * SHRINKING as u32;
         let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
@@ -108,10 +155,14 @@ impl Examiner<'_> {
         if again < if by_clock { 2 } else { 1 } {
             return None;
         }
-        let mut best = self.smaller(case, key, again, 2, time);
+        // A crash that anybody may meet is to be shown so. Of others, single bytes are not left out to begin with.
+        let lawful = Wanted { key, lawful: true };
+        let is_lawful = again > 0 && self.showing(case, Pace::Thorough, lawful).is_some();
+        let wanted = Wanted { key, lawful: is_lawful && matches!(key, FailureKey::Crash { .. }) };
+        let mut best = self.smaller(case, wanted, again, 2, time);
         if best.again < again {
             // Something that makes it sure was left out: once more, with more runs for each candidate.
-            let stricter = self.smaller(case, key, again, 5, time);
+            let stricter = self.smaller(case, wanted, again, 5, time);
             let played = best.played + stricter.played;
             if stricter.again > best.again {
                 best = stricter;
@@ -123,12 +174,12 @@ impl Examiner<'_> {
         }
         // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
         for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
-            if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, key) >= best.again) {
+            if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, wanted) >= best.again) {
                 best.case = fitted;
             }
         }
         let again_shown = |_| {
-            let run = self.target.play(&best.case, Pace::Thorough).ok()?;
+            let run = self.showing(&best.case, Pace::Thorough, wanted)?;
             let told = run.failure(key)?.clone();
             Some((run, told))
         };
@@ -141,6 +192,10 @@ impl Examiner<'_> {
             bucket: key.to_string(),
             what: told.what,
             requirement: told.requirement,
+            kind: key.kind(),
+            lawful: is_lawful,
+            backtrace: told.backtrace.map(|trace| *trace),
+            untraced: key.is_unseen_crash().then(|| self.why_unseen(&best.case)).flatten(),
             server: self.target.label(),
             seed: self.seed,
             number,
@@ -151,18 +206,22 @@ impl Examiner<'_> {
             shrinking: best.played,
         };
         let summary = format!("Found by fuzzing: {}.", found.what.trim_end_matches('.'));
-        best.case.finish(&summary, found.requirement.as_deref().or(for_proxies(&best.case, key)));
+        best.case.finish(
+            &summary,
+            found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
+        );
         Some(Confirmed { found, case: best.case, run })
     }
 
     /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.
-    fn smaller(&self, case: &Case, key: &FailureKey, again: u32, runs: usize, time: Duration) -> Smaller {
+    fn smaller(&self, case: &Case, wanted: Wanted<'_>, again: u32, runs: usize, time: Duration) -> Smaller {
+        let key = wanted.key;
         let played = AtomicUsize::new(0);
         let deadline = Instant::now() + time;
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);
-                Instant::now() < deadline && self.shows(candidate, Pace::Fast, key)
+                Instant::now() < deadline && self.showing(candidate, Pace::Fast, wanted).is_some()
             };
             match (again == TRIES, key.is_hang()) {
                 (true, true) => at_once(runs, run) == runs,
@@ -172,7 +231,7 @@ impl Examiner<'_> {
             }
         };
         let case = shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
-        let again = self.again(&case, key);
+        let again = self.again(&case, wanted);
         Smaller { case, again, played: played.into_inner() }
     }
 }

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use pmi_judge::backtrace::{Backtrace, Place};
 use pmi_wire::pmi2::{self, Body, Semicolons};
 use pmi_wire::{Operation, Request, Response, ValueReading};
+use serde::{Deserialize, Serialize};
 
 use super::op::Op;
 use super::said::Said;
@@ -21,6 +23,8 @@ pub struct Failure {
     pub what: String,
     /// The requirement that is broken, if the judge knows it.
     pub requirement: Option<String>,
+    /// Of a crash, what a debugger saw.
+    pub backtrace: Option<Box<Backtrace>>,
 }
 
 /// Which failure it is. What it is shown as is a name for a folder: the bucket.
@@ -32,10 +36,8 @@ pub enum FailureKey {
         who: String,
         /// Of what.
         cause: CrashCause,
-        /// The function of a library that was called.
-        call: Option<String>,
-        /// After what; `None` where that says little.
-        after: Option<After>,
+        /// Where, or when.
+        site: CrashSite,
     },
     /// It sends without end.
     Flood(After),
@@ -73,6 +75,37 @@ pub enum FailureKey {
         asked: After,
         /// What each of them says.
         answers: Vec<String>,
+    },
+}
+
+/// What kind of failure it is, the most serious first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A process dies.
+    Crash,
+    /// It does not answer, or does not end.
+    Hang,
+    /// It sends, grows or leaves processes behind without end.
+    Excess,
+    /// A requirement is broken.
+    #[default]
+    Rule,
+    /// Servers answer differently.
+    Difference,
+}
+
+/// What tells a crash from others of the same process and cause.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrashSite {
+    /// Where it died: a debugger saw it.
+    Place(Place),
+    /// No debugger looked, or could.
+    Unseen {
+        /// The function of a library that was called.
+        call: Option<String>,
+        /// After what; `None` where that says little.
+        after: Option<After>,
     },
 }
 
@@ -226,10 +259,35 @@ impl FailureKey {
         }
     }
 
+    /// What kind of failure it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Crash { .. } => Kind::Crash,
+            Self::Hang { .. } | Self::HangBehindHalf | Self::JobStays(_) => Kind::Hang,
+            Self::Flood(_) | Self::Memory(_) | Self::Leak(_) => Kind::Excess,
+            Self::Rule { .. } => Kind::Rule,
+            Self::Difference { .. } => Kind::Difference,
+        }
+    }
+
+    /// Whether it is a crash, and nobody has seen where.
+    pub(crate) fn is_unseen_crash(&self) -> bool {
+        matches!(self, Self::Crash { site: CrashSite::Unseen { .. }, .. })
+    }
+
+    /// Where a process died, if a debugger saw it.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Crash { site: CrashSite::Place(place), .. } => Some(place),
+            _ => None,
+        }
+    }
+
     /// What happened last before it, if that is known.
     pub(crate) fn after(&self) -> Option<&After> {
         match self {
-            Self::Crash { after, .. } => after.as_ref(),
+            Self::Crash { site: CrashSite::Unseen { after, .. }, .. } => after.as_ref(),
+            Self::Crash { site: CrashSite::Place(_), .. } => None,
             Self::Flood(after) | Self::JobStays(after) => Some(after),
             Self::Hang { after, .. } | Self::Rule { after, .. } => Some(after),
             Self::Memory(_) | Self::Leak(_) | Self::HangBehindHalf | Self::Difference { .. } => None,
@@ -246,6 +304,7 @@ impl Failure {
             key: FailureKey::Leak(distinct),
             what: format!("processes are left when {starter} has ended: {}", names.join(", ")),
             requirement: None,
+            backtrace: None,
         }
     }
 }
@@ -316,6 +375,18 @@ impl UpstreamKind {
             Ok(_) => Self::Response(op),
             Err(_) => Self::Malformed(op),
         }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Crash => "crash",
+            Self::Hang => "hang",
+            Self::Excess => "excess",
+            Self::Rule => "broken requirement",
+            Self::Difference => "difference",
+        })
     }
 }
 
@@ -399,10 +470,15 @@ impl fmt::Display for FailureKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts: Vec<String> = Vec::new();
         match self {
-            Self::Crash { who, cause, call, after } => {
+            Self::Crash { who, cause, site } => {
                 parts.extend(["crash".to_owned(), slug(who), cause.to_string()]);
-                parts.extend(call.clone());
-                parts.extend(after.as_ref().map(After::to_string));
+                match site {
+                    CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), PLACE)),
+                    CrashSite::Unseen { call, after } => {
+                        parts.extend(call.clone());
+                        parts.extend(after.as_ref().map(After::to_string));
+                    }
+                }
             }
             Self::Flood(after) => parts.extend(["flood".to_owned(), after.to_string()]),
             Self::JobStays(after) => parts.extend(["job-stays".to_owned(), after.to_string()]),
@@ -430,16 +506,23 @@ impl fmt::Display for FailureKey {
     }
 }
 
-/// A text of letters, digits and `.-_`, not too long.
+/// Most letters of a place in the name of a folder: C++ has long names.
+const PLACE: usize = 120;
+
+/// A text of letters, digits and `.-_+`, not too long.
 fn slug(text: &str) -> String {
+    cut_slug(text, 60)
+}
+
+fn cut_slug(text: &str, most: usize) -> String {
     let mut out = String::new();
     for c in text.chars() {
-        if c.is_ascii_alphanumeric() || c == '.' || c == '_' {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+') {
             out.push(c);
         } else if !out.ends_with('-') {
             out.push('-');
         }
-        if out.len() >= 60 {
+        if out.len() >= most {
             break;
         }
     }
@@ -486,13 +569,17 @@ mod tests {
     #[test]
     fn a_key_is_shown_as_the_name_of_a_folder() {
         let get = || After::Message(MessageKind::Request(Operation::Get.into()));
-        let crash =
-            |cause, after| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, call: None, after };
+        let seen = |cause, site| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, site };
+        let crash = |cause, after| seen(cause, CrashSite::Unseen { call: None, after });
         let key = crash(CrashCause::Signal(11), Some(get()));
         assert_eq!(key.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--get");
         let told = crash(CrashCause::Message("assert (!closed) failed/x".into()), None);
         assert_eq!(told.to_string(), "crash--hydra_pmi_proxy--assert-closed-failed-x");
         assert!(key.is_same_crash(&crash(CrashCause::Signal(11), None)) && !key.is_same_crash(&told));
+        let place = Place::Address { module: "libpmi.so.0".into(), offset: 0x5f30 };
+        let located = seen(CrashCause::Signal(11), CrashSite::Place(place));
+        assert_eq!(located.to_string(), "crash--hydra_pmi_proxy--SIGSEGV--in-libpmi.so.0+0x5f30");
+        assert!(located.is_same_crash(&key) && located != key);
         let rule = FailureKey::Rule { who: None, requirement: "rfc13.get.value".into(), after: get() };
         assert_eq!(rule.to_string(), "rule--rfc13.get.value--get");
         assert!(key.is_fatal() && !rule.is_fatal());

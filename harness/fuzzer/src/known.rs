@@ -43,13 +43,36 @@ pub enum KnownError {
 #[serde(deny_unknown_fields)]
 pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
-    pub bucket: NamePattern,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<NamePattern>,
+    /// The function that a process dies in, or a pattern.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<NamePattern>,
+    /// What brings it about is not to be published yet: a campaign tells of it by what is written here, not by what it saw.
+    #[serde(default)]
+    pub sensitive: bool,
     /// Why it is accepted: a link to an issue, for example.
     #[serde(default)]
     pub reason: String,
     /// Ingredients of cases that are not played at all (`half:put`, `junk:*`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<NamePattern>,
+}
+
+impl KnownBucket {
+    /// One that says nothing fits nothing.
+    fn fits(&self, bucket: &str, place: Option<&str>) -> bool {
+        let bucket = self.bucket.as_ref().map(|pattern| pattern.fits(bucket));
+        let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.fits(place)));
+        (bucket.is_some() || place.is_some()) && bucket.unwrap_or(true) && place.unwrap_or(true)
+    }
+
+    /// What it says.
+    fn text(&self) -> String {
+        let place = self.place.as_ref().map(|pattern| format!("in {}", pattern.text()));
+        let words = self.bucket.as_ref().map(|pattern| pattern.text().to_owned());
+        words.into_iter().chain(place).collect::<Vec<_>>().join(" ")
+    }
 }
 
 impl Known {
@@ -65,9 +88,11 @@ impl Known {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// Whether a failure is known, by its key as it is shown.
-    pub fn has(&self, bucket: &str) -> bool {
-        self.known.iter().any(|k| k.bucket.fits(bucket))
+    /// The name under which a failure is known, by its key as it is shown and where a process died: that of its bucket, or
+    /// what the entry says if it is sensitive.
+    pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
+        let entry = self.known.iter().find(|known| known.fits(bucket, place))?;
+        Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
     /// Whether a case with these ingredients is to be left out.
@@ -119,9 +144,23 @@ mod tests {
     fn patterns_suppress_and_avoid() {
         let known: Known =
             toml::from_str("[[known]]\nbucket = \"crash--proxy--*\"\navoid = [\"half:*\"]").unwrap();
-        assert!(known.has("crash--proxy--SIGSEGV--put") && !known.has("job-stays--put"));
+        let name = |bucket: &str| known.name(bucket, None);
+        assert_eq!(name("crash--proxy--SIGSEGV--put").as_deref(), Some("crash--proxy--SIGSEGV--put"));
+        assert_eq!(name("job-stays--put"), None);
         assert!(known.avoids(&set(&["token:get", "half:put"])) && !known.avoids(&set(&["token:get"])));
         assert!(toml::from_str::<Known>("[[known]]\nbuckets = \"x\"").is_err());
+    }
+
+    #[test]
+    fn a_crash_is_known_by_its_place_and_told_by_what_is_written_if_it_is_sensitive() {
+        let text = "[[known]]\nplace = \"handle_*\"\nbucket = \"crash--pm--*\"\nsensitive = true\n[[known]]\nreason = \"none\"";
+        let known: Known = toml::from_str(text).unwrap();
+        let name = |bucket, place| known.name(bucket, place);
+        let told = Some("crash--pm--* in handle_*".to_owned());
+        assert_eq!(name("crash--pm--SIGSEGV--in-handle_put", Some("handle_put")), told);
+        assert_eq!(name("crash--pm--SIGSEGV--in-serve", Some("serve")), None);
+        assert_eq!(name("crash--other--SIGSEGV--in-handle_put", Some("handle_put")), None);
+        assert_eq!(name("crash--pm--SIGSEGV--put", None), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod failure;
 mod fields;
 pub mod generate;
 pub mod known;
+mod lawful;
 mod mutate;
 pub mod observation;
 pub mod op;

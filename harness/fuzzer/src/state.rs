@@ -56,13 +56,23 @@ pub struct Alias {
     pub of: String,
     /// How often it was seen under this name.
     pub seen: u64,
+    /// Where a process dies, if that is what the bucket is named after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
+
+/// So often it is looked where a crash happens that has another name, and then each time of so many: one session shows it.
+const LOOKS: u64 = 16;
+const LATER: u64 = 8;
 
 impl Alias {
     /// Counts one more time; whether to look into it again, since something else may be behind it: ever more seldom.
     pub(super) fn is_due(&mut self) -> bool {
         self.seen += 1;
-        self.seen >= 8 && self.seen.is_power_of_two()
+        match self.place {
+            Some(_) => self.seen <= LOOKS || self.seen.is_multiple_of(LATER),
+            None => self.seen >= 8 && self.seen.is_power_of_two(),
+        }
     }
 }
 

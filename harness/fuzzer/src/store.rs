@@ -1,16 +1,19 @@
 //! Findings as folders that others can use: the scenario, a script that needs nothing of ours, the transcript.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use pmi_judge::backtrace::{Backtrace, Place};
 use pmi_judge::event::Event;
 use pmi_scenario::Diagnostic;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::command::{output_of, plain};
+use super::failure::{Failure, Kind};
 use super::replay;
 
 /// The file that tells what a finding's folder holds.
@@ -29,6 +32,18 @@ pub struct Found {
     pub what: String,
     /// The requirement that is broken, if the judge knows it.
     pub requirement: Option<String>,
+    /// What kind of failure it is. Folders of earlier versions do not say.
+    #[serde(default)]
+    pub kind: Kind,
+    /// It was met in a session in which all that we say is lawful, so that sessions of anybody may meet it.
+    #[serde(default)]
+    pub lawful: bool,
+    /// Where it crashes, as a debugger sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<Backtrace>,
+    /// Why no debugger may see that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced: Option<String>,
     /// The implementation.
     pub server: String,
     /// Seed and number of the case in which it was found.
@@ -47,10 +62,59 @@ pub struct Found {
     pub shrinking: usize,
 }
 
+/// What findings have in common that probably come of one mistake: where a process dies, or the requirement that is broken, or else
+/// the finding alone. The most serious come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Root {
+    odd: bool,
+    kind: Kind,
+    what: Common,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Common {
+    Place(Place),
+    Requirement(String),
+    Bucket(String),
+}
+
+impl Root {
+    /// Only sessions meet it in which we say something that is not lawful.
+    pub fn is_odd(&self) -> bool {
+        self.odd
+    }
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            Common::Place(place) => write!(f, "{} in {place}", self.kind),
+            Common::Requirement(requirement) => write!(f, "{}: {requirement}", self.kind),
+            Common::Bucket(_) => write!(f, "{}", self.kind),
+        }
+    }
+}
+
 /// How often a finding is tried again.
 pub const TRIES: u32 = 5;
 
 impl Found {
+    /// What it has in common with others.
+    pub fn root(&self) -> Root {
+        let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
+        let requirement = || self.requirement.clone().map(Common::Requirement);
+        let what = place.or_else(requirement).unwrap_or_else(|| Common::Bucket(self.bucket.clone()));
+        Root { odd: !self.lawful, kind: self.kind, what }
+    }
+
+    /// Whether a failure is a crash of the same process by the same signal, wherever that was seen.
+    pub fn is_same_crash(&self, failure: &Failure) -> bool {
+        match (&self.backtrace, &failure.backtrace) {
+            (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),
+            _ => false,
+        }
+    }
+
     /// `deterministic`, or how often it shows.
     pub fn label(&self) -> String {
         match self.again_minimal {
@@ -119,8 +183,17 @@ pub fn store(
     )?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
     // Last, so that a folder that has it is whole.
-    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
+    tell(out, found)?;
     Ok(folder)
+}
+
+/// Writes what is told of a finding into its folder below `out`.
+///
+/// # Errors
+///
+/// Whatever writing files brings.
+pub fn tell(out: &Path, found: &Found) -> io::Result<()> {
+    fs::write(out.join(&found.bucket).join(FINDING), format!("{:#}\n", serde_json::to_value(found)?))
 }
 
 /// Something cannot be written down.

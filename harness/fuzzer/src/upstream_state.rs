@@ -115,6 +115,7 @@ mod tests {
             expected: String::new(),
             seen: String::new(),
             kind: None,
+            place: None,
         }
     }
 

@@ -103,6 +103,7 @@ mod tests {
                 expected: String::new(),
                 seen: (*seen).to_owned(),
                 kind: None,
+                place: None,
             },
             level: None,
             severity: Severity::Fail,

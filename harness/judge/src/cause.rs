@@ -21,9 +21,18 @@ pub struct Cause<'a> {
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
 }
 
-/// What is seen, with `#` for numbers that any other scenario may have otherwise.
+/// What is seen, with `#` for numbers that any other scenario may have otherwise. Where a process died is what tells a crash from
+/// others.
 pub fn shape(finding: &Finding) -> String {
     let seen = finding.seen.as_str();
+    let place = finding.place.as_ref().map(|place| format!("(in {place}"));
+    match place.as_ref().and_then(|place| seen.rsplit_once(place.as_str())) {
+        Some((before, after)) => masked(before) + place.as_deref().unwrap_or_default() + &masked(after),
+        None => masked(seen),
+    }
+}
+
+fn masked(seen: &str) -> String {
     let mut shape = String::with_capacity(seen.len());
     let mut rest = seen;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -66,8 +75,13 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<Cause<'_>> {
 mod tests {
     use super::*;
     use crate::Side;
+    use crate::backtrace::Place;
 
     fn seen(text: &str) -> String {
+        seen_in(text, None)
+    }
+
+    fn seen_in(text: &str, place: Option<Place>) -> String {
         shape(&Finding {
             requirement: "rfc13.get.value".into(),
             party: Side::Server,
@@ -78,6 +92,7 @@ mod tests {
             expected: String::new(),
             seen: text.into(),
             kind: None,
+            place,
         })
     }
 
@@ -97,5 +112,15 @@ mod tests {
         ] {
             assert_ne!(seen(one), seen(other));
         }
+    }
+
+    #[test]
+    fn a_crash_in_another_function_is_another() {
+        let died = |offset| {
+            let place = Place::Address { module: "pm-2".into(), offset };
+            seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))
+        };
+        assert_eq!(died(0x1a2), "rank # died of signal 11 (in pm-2+0x1a2)");
+        assert_ne!(died(0x1a2), died(0x3a4));
     }
 }

@@ -4,6 +4,9 @@ use libc::{
     SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP,
 };
 
+use crate::backtrace::Backtrace;
+use crate::event::{Event, What};
+
 /// What a process does, or what is done to it, when it dies of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
@@ -59,6 +62,40 @@ pub fn is_broken_memory(line: &str) -> bool {
 /// Whether a line tells of an assertion that failed.
 pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
+}
+
+/// Whose crash it is that a backtrace is looked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Of<'a> {
+    /// A process of a server, which is called so.
+    Server(&'a str),
+    /// Any process under test: there is nobody else.
+    Any,
+}
+
+/// What a debugger saw of a crash, if somebody looked.
+pub fn of_crash<'e>(events: &'e [Event], of: Of<'_>, signal: i32) -> Option<&'e Backtrace> {
+    let mut all = events.iter().filter_map(|event| match &event.what {
+        What::Backtrace(trace) => Some(&**trace),
+        _ => None,
+    });
+    all.find(|trace| match of {
+        Of::Server(name) => trace.is_of(program_in(name), signal),
+        Of::Any => trace.signal == signal,
+    })
+}
+
+/// Why a debugger could not look into a crash, if somebody tried.
+pub fn untraced(events: &[Event]) -> Option<&str> {
+    events.iter().find_map(|event| match &event.what {
+        What::Untraced { why } => Some(why.as_str()),
+        _ => None,
+    })
+}
+
+/// The program of a process that is named in words: `the launcher, mpiexec,`.
+pub fn program_in(name: &str) -> &str {
+    name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }
 
 #[cfg(test)]

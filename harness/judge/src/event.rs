@@ -7,6 +7,7 @@ use pmi_wire::Proc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::backtrace::Backtrace;
 pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
 use crate::library::api::{Argument, Returned};
@@ -304,6 +305,14 @@ pub enum What {
         name: String,
         /// The signal.
         signal: i32,
+    },
+    /// What a debugger saw of a process that died of a signal. Looking takes time, so that it is done only where a crash is looked
+    /// into: then all of the scenario was played once more, and this is of that play.
+    Backtrace(Box<Backtrace>),
+    /// A crash was looked into, and no debugger may see the process.
+    Untraced {
+        /// Why.
+        why: String,
     },
     /// The program was run where nothing is unusual, since that is what it is measured by.
     PlainRun(PlainRun),

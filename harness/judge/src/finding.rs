@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::backtrace::Place;
 use crate::seen::SeenKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
@@ -42,4 +43,7 @@ pub struct Finding {
     /// What kind of thing was seen, where that is told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<SeenKind>,
+    /// Of a crash, where the process died, if a debugger saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }

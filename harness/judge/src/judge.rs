@@ -683,7 +683,18 @@ impl Judge {
             return;
         }
         let (requirement, party, line) = (cites.to_owned(), self.party, self.line);
-        self.own.push(Finding { requirement, party, proc, seq, line, at_most, expected, seen, kind: None });
+        self.own.push(Finding {
+            requirement,
+            party,
+            proc,
+            seq,
+            line,
+            at_most,
+            expected,
+            seen,
+            kind: None,
+            place: None,
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod again;
 pub mod attempts;
+pub mod backtrace;
 mod bytes;
 pub mod cause;
 pub mod compatibility;

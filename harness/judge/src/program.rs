@@ -290,7 +290,18 @@ impl ProgramState {
             let mut find = |requirement: &str, line, expected: String, seen: String| {
                 let (requirement, party, proc) = (requirement.to_owned(), Side::Client, Some(*p));
                 let (at_most, kind) = (None, None);
-                findings.push(Finding { requirement, party, proc, seq, line, at_most, expected, seen, kind });
+                findings.push(Finding {
+                    requirement,
+                    party,
+                    proc,
+                    seq,
+                    line,
+                    at_most,
+                    expected,
+                    seen,
+                    kind,
+                    place: None,
+                });
             };
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };

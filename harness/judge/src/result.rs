@@ -6,13 +6,14 @@ use std::time::Duration;
 use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::Suite;
 
-use crate::crash::{Cause, is_assertion};
+use crate::backtrace::Backtrace;
+use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::negotiated;
 use crate::own::{self, CRASH, CRASH_TEXT};
 use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Outcome, Severity, Unjudged};
+use crate::{Finding, Outcome, Severity, Side, Unjudged};
 
 /// Events of a failed scenario that go into its result, besides output.
 pub const LAST_EVENTS: usize = 40;
@@ -52,6 +53,8 @@ pub fn of_scenario(
         }
     }
     if let Some((name, signal)) = &outcome.crashed {
+        let of = if outcome.under_test == Side::Server { Of::Server(name) } else { Of::Any };
+        let trace = of_crash(&outcome.events, of, *signal);
         findings.push(Judged {
             finding: Finding {
                 requirement: CRASH.into(),
@@ -61,8 +64,9 @@ pub fn of_scenario(
                 line: 0,
                 at_most: None,
                 expected: "its processes end by themselves".into(),
-                seen: crash(name, *signal, &outcome.events),
+                seen: crash(name, *signal, &outcome.events) + &located(trace),
                 kind: None,
+                place: trace.and_then(Backtrace::place),
             },
             level: None,
             severity: Severity::Fail,
@@ -142,6 +146,15 @@ fn crash(name: &str, signal: i32, events: &[Event]) -> String {
         Some(line) => format!("{name} died of signal {signal}: {line}"),
         None => format!("{name} died of signal {signal}"),
     }
+}
+
+/// Where a process died, in words to be put behind how it did; addresses that differ from run to run are left out.
+fn located(trace: Option<&Backtrace>) -> String {
+    let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed()?))) else {
+        return String::new();
+    };
+    let line = frame.line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
+    format!(" (in {place}{line})")
 }
 
 /// What a result shows of what happened.

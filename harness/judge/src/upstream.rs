@@ -200,6 +200,7 @@ impl UpstreamMonitor {
                 expected,
                 seen: seen.text,
                 kind: seen.kind,
+                place: None,
             });
         }
     }

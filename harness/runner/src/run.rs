@@ -1,6 +1,7 @@
 //! A run: the selected scenarios, each against a fresh launch, several at a time, results in the order of the suite.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -15,7 +16,9 @@ use crate::party::library::{Library, apis};
 use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
+use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
+use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
@@ -93,6 +96,8 @@ pub struct Options {
     pub give_up: bool,
     /// How often a scenario is played.
     pub tries: Tries,
+    /// Our own program, which plays a scenario once more after a crash and looks where that happens; nobody looks if there is none.
+    pub tracer: Option<PathBuf>,
     /// The command that plays one scenario again, up to its name.
     pub replay: String,
     /// The command that runs all of it again.
@@ -111,6 +116,7 @@ impl Options {
             max_fail: None,
             give_up: false,
             tries: Tries::Once,
+            tracer: None,
             replay: String::new(),
             command: String::new(),
             dialects: Vec::new(),
@@ -263,7 +269,15 @@ pub fn run(
                     let Some(scenario) = selected.get(index) else { break };
                     let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
-                        play_scenario(suite, scenario, target, offers, options, interrupted, sink)
+                        let once = |sink: &mut dyn EventSink| {
+                            play_scenario(suite, scenario, target, offers, options, interrupted, sink)
+                        };
+                        let (mut outcome, time) = once(sink)?;
+                        if let Some(tracer) = options.tracer.as_deref().filter(|_| outcome.crashed.is_some())
+                        {
+                            look_into(&mut outcome, tracer, || drop(once(&mut ())), sink);
+                        }
+                        Ok((outcome, time))
                     };
                     let message = if dead[kind(index)].load(Ordering::Relaxed) {
                         Err((Verdict::Unjudged, not_tried()))
@@ -385,6 +399,27 @@ fn judged(
     blank.time_us = time.as_micros() as u64;
     let quote = |line| quote(&scenario.source, line);
     result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
+}
+
+/// Looks where the crash of an outcome happens, by playing its scenario once more. What else comes of that does not count.
+fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
+    let Some((name, signal)) = &outcome.crashed else { return };
+    let ((), told) = trace::traced(tracer, again);
+    let events: Vec<Event> =
+        (outcome.events.len() as u64..).zip(told).map(|(seq, what)| Event::new(seq, what)).collect();
+    let of = if outcome.under_test == Side::Server { Of::Server(name) } else { Of::Any };
+    let is_wanted = |event: &Event| match &event.what {
+        What::Backtrace(trace) => {
+            of_crash(&events, of, *signal).is_some_and(|wanted| std::ptr::eq(wanted, &**trace))
+        }
+        what => matches!(what, What::Untraced { .. }),
+    };
+    let Some(index) = events.iter().position(is_wanted) else { return };
+    let time_us = outcome.events.last().map_or(0, |event| event.time_us);
+    let seq = outcome.events.len() as u64;
+    let event = Event { seq, time_us, ..events[index].clone() };
+    sink.event(&event);
+    outcome.events.push(event);
 }
 
 /// Plays a scenario as often as the options say. The events of the attempt that counts are told in the end: a log has one play of

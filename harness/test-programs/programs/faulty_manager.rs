@@ -3,7 +3,8 @@
 //!
 //! FAULT is `crash` (a get of a missing key, and later a get by the same rank while another waits in a barrier), `swap`
 //! (a get while another rank waits in a barrier answers something else), `hang` (nothing is answered after the 100th
-//! put), `leak` (each of the first ten puts costs ten megabytes), or `none`.
+//! put), `leak` (each of the first ten puts costs ten megabytes), `crash-in-places` (a put dies in one of two functions, by the
+//! length of what it says; get_appnum and get_universe_size die in a third), or `none`.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -41,6 +42,9 @@ impl Fault {
         if text.contains("cmd=barrier_in") {
             self.waiting.insert(rank);
         }
+        if self.name == "crash-in-places" {
+            crash_at(&text);
+        }
         let others = self.waiting.iter().any(|r| *r != rank);
         if self.name == "crash" && text.starts_with("cmd=get ") && others && self.missed.contains(&rank) {
             std::process::abort();
@@ -65,6 +69,29 @@ impl Fault {
             _ => Some(bytes),
         }
     }
+}
+
+fn crash_at(request: &str) {
+    if request.starts_with("cmd=put ") {
+        if request.len().is_multiple_of(2) { keep_even() } else { keep_odd() }
+    } else if request.starts_with("cmd=get_appnum") || request.starts_with("cmd=get_universe_size") {
+        tell_number();
+    }
+}
+
+#[inline(never)]
+fn keep_even() {
+    std::process::abort();
+}
+
+#[inline(never)]
+fn keep_odd() {
+    std::process::abort();
+}
+
+#[inline(never)]
+fn tell_number() {
+    std::process::abort();
 }
 
 fn id(rank: u32) -> Proc {

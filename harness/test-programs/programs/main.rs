@@ -68,6 +68,7 @@ fn build(own: &Path) {
             &["-shared".as_ref(), "-fPIC".as_ref(), soname.as_ref(), define.as_ref()],
         );
     }
+    cc("without-ptrace.c", &out.join("without-ptrace"), &[]);
     // Any library has the functions that are wanted here. Which one the program gets is up to LD_LIBRARY_PATH.
     cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);
     cc("pmi2-library-program.c", &out.join("pmi2-library-program"), &[out.join("libfaulty2.so").as_ref()]);

@@ -61,6 +61,9 @@ pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
 /// A small parallel program in C that takes whatever `libpmi.so.0` it finds in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 
+/// Runs a command in which ptrace is refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
+pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
+
 /// What [`CLIENT`] does, for a program that wants to be its own client.
 pub fn client() {
     client::main();

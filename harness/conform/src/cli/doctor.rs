@@ -13,7 +13,7 @@ use pmi_runner::run::{Options, Target};
 use serde_json::json;
 
 use super::args::Doctor;
-use super::judge::{by_connection, library_at, shell};
+use super::judge::{by_connection, library_at};
 use super::{UNFIT, say, suite_against};
 use crate::report::doctor_text;
 
@@ -49,7 +49,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
-    let mut options = Options::uncounted(limits);
+    let options = Options::uncounted(limits);
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");
         let (label, target) = (program(())?.label.clone(), Target::Client(Box::new(program(())?)));
@@ -88,11 +88,8 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         }
         _ => server.label.clone(),
     };
-    options.limits.start = options.limits.start.or(server.start_timeout);
-    shell(server.setup.as_deref()).context("the profile's setup")?;
     let target = Target::Processes(Box::new(server), environment);
     let examination = doctor::of_server(&suite, &target, &options);
-    shell(plain.teardown.as_deref()).context("the profile's teardown")?;
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
     let mut next = vec!["pmi-conform".to_owned()];
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {

@@ -1,5 +1,6 @@
 //! `fuzz`: campaigns, and what becomes of their findings.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,17 +11,19 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_fuzzer::campaign::{Options, Progress, Reporter, Summary, Trouble, run};
 use pmi_fuzzer::corpus::{self, Corpus, Evolving};
+use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::Libraries;
 use pmi_fuzzer::generate::program::Programs;
 use pmi_fuzzer::generate::server::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
-use pmi_fuzzer::store::{self, Found, TRIES};
+use pmi_fuzzer::store::{self, Found, Root, TRIES};
 use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
-use pmi_fuzzer::target::{Pace, Target};
+use pmi_fuzzer::target::{Pace, Target, Tracing};
+use pmi_judge::backtrace::Frame;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
@@ -66,7 +69,8 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         Some(Spoken::One(dialect)) => Some(dialect),
         _ => None,
     };
-    let mut client = Client::new(subject, dialect, suite, args.timeout, Arc::clone(interrupted));
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut client = Client::new(subject, dialect, suite, args.timeout, binary, Arc::clone(interrupted));
     let (ranks, mutate) = (args.ranks, !args.valid);
     if let Some((apis, functions)) = library {
         let ring = functions.iter().any(|name| name == "PMIX_Ring");
@@ -321,7 +325,9 @@ impl Reporter for Shown {
     }
 
     fn found(&self, found: &Found) {
-        self.line(&format!("new: {} ({})\n     {}", found.bucket, found.label(), found.what));
+        let unseen = found.untraced.as_ref().map(|why| format!("\n     where it dies is not known: {why}"));
+        let unseen = unseen.unwrap_or_default();
+        self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.what));
     }
 
     fn trouble(&self, what: &Trouble) {
@@ -346,12 +352,32 @@ fn progress_line(progress: &Progress) -> String {
     )
 }
 
+/// Above findings that any session may meet, and above those that come of what we say that is not lawful.
+const LAWFUL: &str = "Where all that we say is lawful:\n";
+const ODD: &str = "Where we say what is not lawful:\n";
+
+/// Findings that probably come of one mistake side by side, the most serious first.
+fn by_root(found: &[Found]) -> BTreeMap<Root, Vec<&Found>> {
+    let mut all: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
+    for one in found {
+        all.entry(one.root()).or_default().push(one);
+    }
+    all
+}
+
 fn summary(campaign: &Summary, args: &Fuzz) -> String {
     let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));
-    for found in &campaign.found {
-        let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
-        text += &format!("  new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
+    let mut odd = None;
+    for (root, all) in by_root(&campaign.found) {
+        if odd.replace(root.is_odd()) != Some(root.is_odd()) {
+            text += if root.is_odd() { ODD } else { LAWFUL };
+        }
+        text += &format!("  {root}\n");
+        for found in all {
+            let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
+            text += &format!("    new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
+        }
     }
     for (bucket, seen) in &progress.known {
         text += &format!("  known  {bucket:60} {:14} seen {seen} times\n", "");
@@ -372,15 +398,15 @@ fn summary(campaign: &Summary, args: &Fuzz) -> String {
 
 /// Plays a finding, or a case in a scenario file, again.
 fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
-    let (bucket, case) = if path.is_dir() {
+    let (found, case) = if path.is_dir() {
         let (found, case) = store::read(path)?;
-        (Some(found.bucket), case)
+        (Some(found), case)
     } else {
         (None, store::read_case(path)?)
     };
-    let mut shown = 0;
+    let (mut shown, mut elsewhere) = (0, 0);
     for number in 1..=TRIES {
-        let run = target.play(&case, Pace::Thorough)?;
+        let run = target.play(&case, Pace::Thorough, Tracing::On)?;
         if interrupted.load(Ordering::Relaxed) {
             return Ok(130);
         }
@@ -390,12 +416,23 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         for failure in &run.failures {
             say(&format!("run {number}: {}\n       {}\n", failure.key, failure.what))?;
         }
-        let fits = |shown: String| bucket.as_ref().is_none_or(|wanted| *wanted == shown);
-        shown += u32::from(run.failures.iter().any(|failure| fits(failure.key.to_string())));
+        let fits =
+            |failure: &Failure| found.as_ref().is_none_or(|found| found.bucket == failure.key.to_string());
+        let is_near = |failure: &Failure| found.as_ref().is_some_and(|found| found.is_same_crash(failure));
+        if run.failures.iter().any(fits) {
+            shown += 1;
+        } else if run.failures.iter().any(is_near) {
+            elsewhere += 1;
+        }
     }
-    let what = bucket.as_deref().unwrap_or("something is wrong");
-    say(&format!("{what}: {shown} of {TRIES}\n"))?;
-    Ok(u8::from(shown > 0))
+    let what = found.as_ref().map_or("something is wrong", |found| found.bucket.as_str());
+    let more = match elsewhere {
+        0 => String::new(),
+        // What is read of memory that nobody has written differs from run to run.
+        times => format!("; in another place it died of the same signal {times} times"),
+    };
+    say(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
+    Ok(u8::from(shown + elsewhere > 0))
 }
 
 /// Copies the scenarios of findings.
@@ -439,6 +476,18 @@ fn json_report(target: &dyn Target, options: &Options, campaign: &Summary) -> St
     format!("{report:#}\n")
 }
 
+/// One call, as SARIF has it.
+fn sarif_frame(frame: &Frame) -> serde_json::Value {
+    json!({
+        "module": frame.module.as_deref().unwrap_or_default(),
+        "location": {
+            "logicalLocations": [{"fullyQualifiedName": frame.name(), "kind": "function"}],
+            "physicalLocation": {"address": {"relativeAddress": frame.offset, "kind": "instruction"}},
+            "message": {"text": frame.to_string()},
+        },
+    })
+}
+
 fn sarif(options: &Options, campaign: &Summary) -> String {
     let rules: Vec<_> = campaign
         .found
@@ -450,13 +499,19 @@ fn sarif(options: &Options, campaign: &Summary) -> String {
         .iter()
         .map(|f| {
             let uri = options.out.join(&f.bucket).join(store::SCENARIO);
-            json!({
+            let mut result = json!({
                 "ruleId": f.bucket,
                 "level": "error",
                 "message": {"text": format!("{} ({})", f.what, f.label())},
                 "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
-                "partialFingerprints": {"bucket/v1": f.bucket},
-            })
+                "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
+                "properties": {"lawful": f.lawful, "kind": f.kind},
+            });
+            if let Some(trace) = &f.backtrace {
+                let frames: Vec<_> = trace.frames.iter().map(sarif_frame).collect();
+                result["stacks"] = json!([{"message": {"text": format!("{} got signal {}", trace.name, trace.signal)}, "frames": frames}]);
+            }
+            result
         })
         .collect();
     let report = json!({

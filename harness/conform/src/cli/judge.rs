@@ -145,6 +145,7 @@ impl Chosen {
     ) -> anyhow::Result<Option<Prepared>> {
         let Self { suite, named, client, dialects, selected } = self;
         let environment = Environment::new(Arc::clone(interrupted))?;
+        let tracer = Some(environment.agent.clone());
         let implementation = match (named, args.memory || args.client.is_some()) {
             (_, true) => None,
             (None, false) if args.library.is_some() => None,
@@ -209,6 +210,7 @@ impl Chosen {
                 (None, Some(more)) => Tries::Retry(more),
                 (None, None) => Tries::Once,
             },
+            tracer,
             replay: shell_words::join(replay(args)),
             command: shell_words::join(command(args)),
             dialects,
@@ -350,8 +352,7 @@ fn command(args: &Judge) -> Vec<String> {
     words
 }
 
-/// Runs a command of a profile.
-pub(super) fn shell(command: Option<&str>) -> anyhow::Result<()> {
+fn shell(command: Option<&str>) -> anyhow::Result<()> {
     if let Some(command) = command {
         duct::cmd!("sh", "-c", command).stdin_null().stdout_to_stderr().run()?;
     }

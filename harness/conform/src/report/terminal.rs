@@ -289,9 +289,10 @@ impl<W: Write> Terminal<W> {
     /// Whether all that a result has found was shown before: it is one cause, as a rule, and not worth a transcript each time.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let told = |judged: &Judged| {
-            let Finding { requirement, seen, .. } = &judged.finding;
+            let Finding { requirement, seen, place, .. } = &judged.finding;
             // Of a crash of which nothing else is known, what led to it is in the transcript only.
-            let bare = requirement == CRASH && seen.ends_with(|c: char| c.is_ascii_digit());
+            let bare =
+                requirement == CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
             let shape = if bare { result.scenario.clone() } else { shape(&judged.finding) };
             (requirement.clone(), shape)
         };

@@ -58,6 +58,7 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
             expected: expected.to_owned(),
             seen: seen.to_owned(),
             kind: None,
+            place: None,
         },
         level: Some(level),
         severity,

@@ -60,6 +60,9 @@ impl Told<'_> {
     }
 }
 
+/// Calls that are shown of the stack of a process that died.
+const CALLS: usize = 6;
+
 /// Output stands apart from the transcript: when it was written says little about when it arrives.
 pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
     let told =
@@ -193,6 +196,14 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
         What::JobExited { exit } => told(None, Way::Stays, format!("launcher: {exit}")),
         What::Crashed { name, signal } => {
             told(None, Way::Stays, format!("{} killed by signal {signal}", text::clean(name)))
+        }
+        What::Backtrace(trace) => {
+            let calls: Vec<String> = trace.frames.iter().take(CALLS).map(ToString::to_string).collect();
+            let died = format!("{} died {}", trace.name, calls.join("; called "));
+            told(None, Way::Stays, text::clean(&died).to_string())
+        }
+        What::Untraced { why } => {
+            told(None, Way::Stays, format!("where it died is not known: {}", text::clean(why)))
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Whoever has been told nonsense may fail as it likes. It must not crash, it must end, and what it still says must be PMI. A
 //! process that waits for something that we owe it does not hang, nor does one that waits for a process that we have misled.
 
+use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::own::HANG;
 use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
@@ -15,7 +16,7 @@ use pmi_wire::{
     ValueReading,
 };
 
-use super::distinct;
+use super::{distinct, located, site};
 use crate::case::{Case, bytes_said, encoding_of, sent};
 use crate::client_steps::MAPPING;
 use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, MessageKind, signal_name};
@@ -35,15 +36,18 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
         let after = dead.map_or(After::NoRequest, |(proc, seq)| concerned(events, proc, seq));
         let call = dead.and_then(|(proc, seq)| in_call(events, proc, seq)).map(|(_, name)| name.to_owned());
         let of = signal_name(*signal);
+        let trace = of_crash(events, Of::Any, *signal);
+        let at = located(trace);
+        let at = at.trim_end_matches(',');
         all.push(Failure {
-            what: format!("{name} died of signal {signal} ({of}); last out of the ordinary was {after}"),
+            what: format!("{name} died of signal {signal} ({of}){at}; last out of the ordinary was {after}"),
             key: FailureKey::Crash {
                 who: who.to_owned(),
                 cause: CrashCause::Signal(*signal),
-                call,
-                after: Some(after),
+                site: site(trace, call, Some(after)),
             },
             requirement: None,
+            backtrace: trace.cloned().map(Box::new),
         });
     }
     // What a process does after it has broken a rule follows from that.
@@ -74,7 +78,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
             FailureKey::Rule { who, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
-        all.push(Failure { key, what, requirement });
+        all.push(Failure { key, what, requirement, backtrace: None });
     }
     distinct(all)
 }
@@ -505,6 +509,7 @@ mod tests {
             expected: String::new(),
             seen: String::new(),
             kind: None,
+            place: None,
         }
     }
 

@@ -1,13 +1,14 @@
 //! What is wrong with what a server did.
 
-use pmi_judge::crash::{BROKEN_MEMORY, Cause};
+use pmi_judge::backtrace::Backtrace;
+use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
 use pmi_judge::event::{Event, SilenceProof, What};
 use pmi_judge::{Finding, SeenKind, Severity};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::Proc;
 
-use super::distinct;
+use super::{distinct, located, site};
 use crate::failure::{After, CrashCause, Failure, FailureKey, MessageKind, UpstreamKind, signal_name};
 use crate::observation::Observation;
 use crate::proxy_status;
@@ -25,25 +26,35 @@ pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
-    let fails = |key, what| Failure { key, what, requirement: None };
+    let fails = |key, what| Failure { key, what, requirement: None, backtrace: None };
+    let crash = |key, what, trace: Option<&Backtrace>| Failure {
+        backtrace: trace.cloned().map(Box::new),
+        ..fails(key, what)
+    };
     let last = last_action(seen);
     let crashed = seen.crashed.as_ref().filter(|(_, signal)| Cause::of(*signal) != Cause::Order);
     if let Some((name, signal)) = crashed {
         let who = program_in(name).to_owned();
-        let what = format!("{who} died of signal {signal} ({}) after {last}", signal_name(*signal));
+        let trace = of_crash(&seen.events, Of::Server(&who), *signal);
+        let at = located(trace);
+        let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
         // Whose connection was gone when it wrote says little of what came last.
         let after = (Cause::of(*signal) != Cause::BrokenPipe).then(|| last.clone());
-        all.push(fails(
-            FailureKey::Crash { who, cause: CrashCause::Signal(*signal), call: None, after },
-            what,
-        ));
+        let site = site(trace, None, after);
+        all.push(crash(FailureKey::Crash { who, cause: CrashCause::Signal(*signal), site }, what, trace));
     } else if let Some((who, cause)) = told_end(seen) {
         let words = match &cause {
             CrashCause::Signal(signal) => signal_name(*signal),
             CrashCause::Message(text) => text,
         };
-        let what = format!("{who}: {words}, after {last}");
-        all.push(fails(FailureKey::Crash { who, cause, call: None, after: Some(last.clone()) }, what));
+        let trace = match &cause {
+            CrashCause::Signal(signal) => of_crash(&seen.events, Of::Server(&who), *signal),
+            // Who it was that said so is not known, but it ended itself then.
+            CrashCause::Message(_) => of_crash(&seen.events, Of::Any, signal_hook::consts::SIGABRT),
+        };
+        let what = format!("{who}: {words}{}, after {last}", located(trace));
+        let site = site(trace, None, Some(last.clone()));
+        all.push(crash(FailureKey::Crash { who, cause, site }, what, trace));
     }
     if seen.flood {
         all.push(fails(FailureKey::Flood(last.clone()), format!("it sends without end after {last}")));
@@ -110,14 +121,9 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
             }
             _ => (FailureKey::Rule { who: None, requirement: requirement.clone(), after }, told),
         };
-        all.push(Failure { key, what, requirement: Some(requirement) });
+        all.push(Failure { key, what, requirement: Some(requirement), backtrace: None });
     }
     all
-}
-
-/// `the launcher, mpiexec,` and the like.
-fn program_in(name: &str) -> &str {
-    name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }
 
 /// How a program ended that says itself that it did so for a bad reason. Hydra's `assert (...) failed` is none: it is how Hydra

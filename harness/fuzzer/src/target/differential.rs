@@ -11,7 +11,7 @@ use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, ValueReading};
 
 use super::server::Server;
-use super::{Pace, Run, Target};
+use super::{Pace, Run, Target, Tracing};
 use crate::case::Case;
 use crate::failure::{After, Failure, FailureKey, MessageKind};
 use crate::observation::Observation;
@@ -30,10 +30,10 @@ impl Differential {
 }
 
 impl Target for Differential {
-    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
         let mut all = Vec::new();
         for server in &self.servers {
-            let seen = server.play(case, pace)?.seen;
+            let seen = server.play(case, pace, tracing)?.seen;
             // What one of them could not be asked is no difference.
             if seen.unjudged.is_some() {
                 return Ok(Run { seen, failures: Vec::new() });
@@ -79,6 +79,7 @@ impl Difference {
             what: format!("to {} of rank {}: {}", self.asked, self.proc, told.join("; ")),
             key: FailureKey::Difference { asked: self.asked, answers: self.answers },
             requirement: None,
+            backtrace: None,
         }
     }
 }
@@ -200,7 +201,7 @@ mod tests {
         let target = Differential::new(vec![server(Config::default()), server(other)]);
         let scope = Scope { spawn: false, mutate: false, ..Scope::default() };
         let mut found: Vec<String> = (0..60)
-            .flat_map(|n| target.play(&numbered(&scope, 1, n), Pace::Fast).unwrap().failures)
+            .flat_map(|n| target.play(&numbered(&scope, 1, n), Pace::Fast, Tracing::Off).unwrap().failures)
             .map(|failure| failure.key.to_string())
             .collect();
         found.sort();

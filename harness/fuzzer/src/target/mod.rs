@@ -5,6 +5,10 @@ pub mod program;
 pub mod server;
 
 use std::io;
+use std::path::Path;
+
+use pmi_judge::event::{Event, What};
+use pmi_runner::process::trace;
 
 use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
@@ -19,6 +23,15 @@ pub enum Pace {
     Thorough,
 }
 
+/// Whether a debugger looks where processes die, which takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracing {
+    /// None does.
+    Off,
+    /// It does, as far as it may.
+    On,
+}
+
 /// An implementation under test.
 pub trait Target: Sync {
     /// Plays a case.
@@ -26,7 +39,7 @@ pub trait Target: Sync {
     /// # Errors
     ///
     /// The implementation cannot be started.
-    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run>;
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run>;
     /// The implementation in words.
     fn label(&self) -> String;
     /// The command that starts the implementation, with placeholders.
@@ -42,6 +55,22 @@ pub struct Run {
     pub seen: Observation,
     /// What is wrong, the worst first.
     pub failures: Vec<Failure>,
+}
+
+/// Plays something, and tells what a debugger saw of it, if one is to look; our own `program` can be one.
+fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
+    match tracing {
+        Tracing::Off => (play(), Vec::new()),
+        Tracing::On => trace::traced(program, play),
+    }
+}
+
+/// Adds what was told when all was over.
+fn tell_last(events: &mut Vec<Event>, told: Vec<What>) {
+    for what in told {
+        let time_us = events.last().map_or(0, |event| event.time_us);
+        events.push(Event { time_us, ..Event::new(events.len() as u64, what) });
+    }
 }
 
 impl Run {

@@ -1,6 +1,7 @@
 //! A program or a library under test: a fresh launch for each case, under a server that is ours.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
-use super::{Pace, Run, Target};
+use super::{Pace, Run, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::output_of;
 use crate::failure::Failure;
@@ -51,6 +52,8 @@ pub struct Client {
     leaves: OnceLock<bool>,
     /// The server of a plain run speaks this protocol alone; else what it is offered.
     dialect: Option<Dialect>,
+    /// Our own program, which can be a debugger.
+    tracer: PathBuf,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -72,12 +75,13 @@ pub enum Unplayed {
 }
 
 impl Client {
-    /// Prepares it. A process that does nothing that can be seen for `wait` hangs.
+    /// Prepares it. A process that does nothing that can be seen for `wait` hangs. `tracer` is our own program.
     pub fn new(
         mut subject: Subject,
         dialect: Option<Dialect>,
         suite: Suite,
         wait: Duration,
+        tracer: PathBuf,
         interrupted: Arc<AtomicBool>,
     ) -> Self {
         if let Subject::Program(program) = &mut subject {
@@ -87,7 +91,7 @@ impl Client {
             Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
             Subject::Library(library) => vec![library.path.display().to_string()],
         };
-        Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, interrupted }
+        Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
 
     /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well, or are in another protocol
@@ -168,14 +172,18 @@ impl Client {
 }
 
 impl Target for Client {
-    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
         let step = match pace {
             Pace::Fast => self.wait,
             Pace::Thorough => THOROUGH.max(2 * self.wait),
         };
         let mut seen = Observation { dialect: case.scenario.dialect, ..Observation::default() };
-        let outcome = match self.outcome(case, step) {
-            Ok(outcome) => outcome,
+        let (played, traces) = traced(tracing, &self.tracer, || self.outcome(case, step));
+        let outcome = match played {
+            Ok(mut outcome) => {
+                tell_last(&mut outcome.events, traces);
+                outcome
+            }
             // A program that does not ask is not answered.
             Err(Unplayed::NotApplicable(_)) => return Ok(Run { seen, failures: Vec::new() }),
             Err(why) => {

@@ -11,7 +11,7 @@ use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
-use super::{Pace, Run, Target};
+use super::{Pace, Run, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::{output_of, plain};
 use crate::drive::drive;
@@ -80,7 +80,7 @@ impl Server {
 }
 
 impl Target for Server {
-    fn play(&self, case: &Case, pace: Pace) -> io::Result<Run> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
         let (wait, ending) = match pace {
             Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),
             Pace::Fast => (self.fast_wait(), self.fast_wait()),
@@ -107,17 +107,23 @@ impl Target for Server {
                 (drive(case, &self.suite, &mut party, Vec::new(), wait, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
-                let (mut party, command) =
-                    ServerParty::launch(implementation, case.ranks(), case.scenario.nodes, environment)?;
-                if pace == Pace::Fast {
-                    party.set_patience(FAST);
-                }
-                let mut seen = drive(case, &self.suite, &mut party, command, wait, ending);
-                // Who was told to end, or wrote to one that had died, did not die first.
-                seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
-                // A launcher that ends its proxies by force ends the shell around them instead.
-                let looks = seen.exit.is_some() && self.proxy_status.is_none();
-                let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
+                let play = || -> io::Result<_> {
+                    let (mut party, command) =
+                        ServerParty::launch(implementation, case.ranks(), case.scenario.nodes, environment)?;
+                    if pace == Pace::Fast {
+                        party.set_patience(FAST);
+                    }
+                    let mut seen = drive(case, &self.suite, &mut party, command, wait, ending);
+                    // Who was told to end, or wrote to one that had died, did not die first.
+                    seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
+                    // A launcher that ends its proxies by force ends the shell around them instead.
+                    let looks = seen.exit.is_some() && self.proxy_status.is_none();
+                    let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
+                    Ok((seen, left))
+                };
+                let (played, traces) = traced(tracing, &environment.agent, play);
+                let (mut seen, left) = played?;
+                tell_last(&mut seen.events, traces);
                 (seen, left)
             }
         };
@@ -166,7 +172,7 @@ mod tests {
         let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
         (0..cases).find_map(|number| {
-            let run = server.play(&numbered(&scope, 1, number), Pace::Fast).unwrap();
+            let run = server.play(&numbered(&scope, 1, number), Pace::Fast, Tracing::Off).unwrap();
             assert_eq!(run.seen.unjudged, None, "{number}");
             run.failures.into_iter().next().map(|failure| (number, failure))
         })

@@ -376,6 +376,7 @@ impl Library {
             expected: expected.into(),
             seen: seen.into(),
             kind: None,
+            place: None,
         });
     }
 }

@@ -69,6 +69,8 @@ impl Monitor {
             | What::NotCalled { .. }
             | What::Returned { .. }
             | What::Exited { .. }
+            | What::Backtrace(_)
+            | What::Untraced { .. }
             | What::Expected(_)
             | What::Nothing { .. }
             | What::Flooded { .. }

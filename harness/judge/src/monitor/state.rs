@@ -378,6 +378,7 @@ impl Monitor {
             expected,
             seen: seen.text,
             kind: seen.kind,
+            place: None,
         });
     }
 }

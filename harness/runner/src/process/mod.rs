@@ -9,6 +9,8 @@
 //! - `reactor`: one wait for many descriptors,
 //! - `tcp`: the other end of a TCP connection on this host,
 //! - [`stop`]: signals to us that ask for an end,
+//! - [`trace`]: where processes die, as a debugger sees it: what we start asks for it by `trace_request`, [`tracer`] looks, and `unwind`
+//!   tells what it means,
 //! - [`tree`]: the descendants of ours, and the orphans that they leave to us.
 
 pub(crate) mod child;
@@ -20,7 +22,11 @@ pub(crate) mod procfs;
 pub(crate) mod reactor;
 pub mod stop;
 pub(crate) mod tcp;
+pub mod trace;
+pub(crate) mod trace_request;
+pub mod tracer;
 pub mod tree;
+mod unwind;
 
 pub use tree::Memory;
 

@@ -25,6 +25,7 @@ use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::trace_request;
 use pmi_judge::event::{Abandoned, Bytes, Exit, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
@@ -133,6 +134,7 @@ impl<'a> LibraryParty<'a> {
         let (control, theirs) = pair()?;
         let (pmi, their_pmi) = pair()?;
         let mut command = Command::new(&library.binary);
+        trace_request::prepare(&mut command);
         command.arg(COMMAND).arg(&library.path).stdin(Stdio::from(theirs)).process_group(0);
         without_protocol_variables(&mut command, true);
         command.envs(&library.env).envs(env);
@@ -172,6 +174,7 @@ impl<'a> LibraryParty<'a> {
         let name = reception.name();
         let words = server.command(ranks, 1, &agent, &name);
         let mut command = Command::new(&words[0]);
+        trace_request::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&server.env).envs(&library.env);

@@ -26,7 +26,7 @@ use crate::process::foreign::{self, Foreign};
 use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
-use crate::process::{procfs, tcp, tree};
+use crate::process::{procfs, tcp, trace_request, tree};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, What};
 use pmi_wire::port::{self, Greeting};
@@ -237,6 +237,7 @@ impl ServerParty {
             for_singleton(&mut words, port, pid);
         }
         let mut command = Command::new(&words[0]);
+        trace_request::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
         output.watch(&mut reactor, Source::Output)?;

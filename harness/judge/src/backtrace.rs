@@ -1,0 +1,317 @@
+//! Where a process died, as a debugger sees it: the calls that were on its stack, and which of them is to blame.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of its name that the kernel keeps of a process.
+const NAME: usize = 15;
+
+/// What a debugger sees of a process at the signal that it dies of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Backtrace {
+    /// The process's name, of which the kernel keeps 15 bytes.
+    pub name: String,
+    /// Its rank, if its environment tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The signal.
+    pub signal: i32,
+    /// The address that it could not use, where that is why it got the signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    /// The instruction pointer.
+    pub pc: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
+    /// The instruction that was executed, then those to which calls would have returned.
+    pub frames: Vec<Frame>,
+}
+
+/// One call on a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Frame {
+    /// File name of the program or library that the instruction is in; `None` if it is in none, so that it is no code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// Where the instruction is, as that file has it.
+    pub offset: u64,
+    /// Where its function begins, as that file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<u64>,
+    /// What the function is called, where the file has its symbol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// File and line of the source code, where the program was built with debug information.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+}
+
+/// Where a process died, the same in each run: a function.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// One with a name.
+    Function(String),
+    /// One that begins here, or an instruction, if it is not known where its function begins.
+    Address {
+        /// File name of the program or library.
+        module: String,
+        /// As that file has it.
+        offset: u64,
+    },
+}
+
+/// Libraries that others call: who dies in one of them was called wrongly.
+const LIBRARIES: [&str; 12] = [
+    "libc.so",
+    "libc-",
+    "libpthread",
+    "ld-linux",
+    "ld-musl",
+    "libm.so",
+    "libstdc++",
+    "libgcc_s",
+    "libasan",
+    "libubsan",
+    "libtsan",
+    "liblsan",
+];
+
+/// Functions by which a program ends itself, or looks after memory and text, where it holds the C library in itself.
+const MACHINERY: [&str; 36] = [
+    "abort",
+    "raise",
+    "gsignal",
+    "kill",
+    "tgkill",
+    "pthread_kill",
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "cfree",
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "memchr",
+    "memrchr",
+    "mempcpy",
+    "strlen",
+    "strnlen",
+    "strcpy",
+    "strncpy",
+    "strcat",
+    "strncat",
+    "strcmp",
+    "strncmp",
+    "strcasecmp",
+    "strncasecmp",
+    "strchr",
+    "strrchr",
+    "strstr",
+    "strtok",
+    "strdup",
+    "rust_panic",
+    "rust_begin_unwind",
+    "rust_eh_personality",
+];
+
+/// How others of this kind begin.
+const MACHINERY_BEGINS: [&str; 27] = [
+    "__GI_",
+    "__libc_",
+    "__assert",
+    "__fortify_fail",
+    "__chk_fail",
+    "__stack_chk_fail",
+    "__pthread_kill",
+    "_int_",
+    "__mem",
+    "__str",
+    "__rawmem",
+    "__wmem",
+    "__cxa_",
+    "__gnu_cxx::",
+    "__sanitizer",
+    "__asan",
+    "__ubsan",
+    "__interceptor",
+    "malloc_printerr",
+    "__rust",
+    "core::",
+    "std::",
+    "alloc::",
+    "<core::",
+    "<std::",
+    "<alloc::",
+    "unlink_chunk",
+];
+
+impl Frame {
+    /// Whether it is no place to look for a mistake in: it belongs to the libraries that everybody calls, or to what ends a
+    /// program that has found out itself that something is wrong.
+    fn is_machinery(&self) -> bool {
+        // Whoever called what is no code is to blame for that.
+        let Some(module) = &self.module else { return true };
+        if LIBRARIES.iter().any(|name| module.starts_with(name)) {
+            return true;
+        }
+        let ends = |name: &str| {
+            MACHINERY.contains(&name) || MACHINERY_BEGINS.iter().any(|begin| name.starts_with(begin))
+        };
+        self.function.as_deref().is_some_and(ends)
+    }
+
+    /// The function that it is in.
+    fn place(&self) -> Option<Place> {
+        match (&self.function, &self.module) {
+            (Some(name), _) => Some(Place::Function(name.clone())),
+            (None, Some(module)) => {
+                Some(Place::Address { module: module.clone(), offset: self.begin.unwrap_or(self.offset) })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+impl Backtrace {
+    /// The call that is to blame: the last that is none of the libraries that everybody calls.
+    pub fn blamed(&self) -> Option<&Frame> {
+        let known = || self.frames.iter().find(|frame| frame.module.is_some());
+        self.frames.iter().find(|frame| !frame.is_machinery()).or_else(known)
+    }
+
+    /// Where it died; `None` if nothing is known of its stack.
+    pub fn place(&self) -> Option<Place> {
+        self.blamed().and_then(Frame::place)
+    }
+
+    /// Whether it is of a process that is called so, or of so many of the first letters as the kernel keeps.
+    pub fn is_of(&self, name: &str, signal: i32) -> bool {
+        let kept = &name[..name.floor_char_boundary(NAME.min(name.len()))];
+        self.signal == signal && (self.name == name || self.name == kept)
+    }
+}
+
+/// A number as debuggers show addresses.
+struct Hex(u64);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(name) => f.write_str(name),
+            Self::Address { module, offset } => write!(f, "{module}+{}", Hex(*offset)),
+        }
+    }
+}
+
+impl Frame {
+    /// The function, or where the instruction is.
+    pub fn name(&self) -> String {
+        match &self.function {
+            Some(name) => name.clone(),
+            None => self.at(),
+        }
+    }
+
+    /// Where the instruction is.
+    fn at(&self) -> String {
+        match &self.module {
+            Some(module) => format!("{module}+{}", Hex(self.offset)),
+            None => format!("no code at {}", Hex(self.offset)),
+        }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.function, &self.line, self.begin) {
+            (Some(name), Some(line), _) => write!(f, "in {name} at {line} ({})", self.at()),
+            (Some(name), None, _) => write!(f, "in {name} ({})", self.at()),
+            (None, Some(line), _) => write!(f, "at {line} ({})", self.at()),
+            (None, None, Some(begin)) => write!(f, "at {}, in the function at {}", self.at(), Hex(begin)),
+            (None, None, None) => write!(f, "at {}", self.at()),
+        }
+    }
+}
+
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} got signal {}", self.name, self.signal)?;
+        if let Some(address) = self.address {
+            write!(f, " at address {}", Hex(address))?;
+        }
+        write!(f, "; pc {}, sp {}, fp {}", Hex(self.pc), Hex(self.sp), Hex(self.fp))?;
+        for (frame, number) in self.frames.iter().zip(0..) {
+            write!(f, "\n  #{number} {frame}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(module: &str, function: Option<&str>, offset: u64, begin: Option<u64>) -> Frame {
+        Frame {
+            module: Some(module.into()),
+            offset,
+            begin,
+            function: function.map(str::to_owned),
+            line: None,
+        }
+    }
+
+    fn of(frames: Vec<Frame>) -> Backtrace {
+        let name = "hydra_pmi_proxy".into();
+        Backtrace { name, rank: None, signal: 6, address: None, pc: 1, sp: 2, fp: 3, frames }
+    }
+
+    #[test]
+    fn the_place_is_the_first_function_that_is_nobodys_library() {
+        let program = |name| frame("pm", Some(name), 0x1234, Some(0x1200));
+        let libc = |name| frame("libc.so.6", name, 0x99, None);
+        for (frames, place) in [
+            (vec![program("serve"), program("main")], Some("serve")),
+            (vec![libc(None), libc(Some("raise")), libc(Some("abort")), program("serve")], Some("serve")),
+            (vec![program("__GI_raise"), program("abort"), program("serve_one")], Some("serve_one")),
+            (vec![program("strlen"), program("string_of")], Some("string_of")),
+            (vec![program("free"), program("freeze"), program("main")], Some("freeze")),
+            (
+                vec![
+                    program("core::panicking::panic"),
+                    program("<std::io::Error as core::fmt::Debug>::fmt"),
+                    program("pm::serve"),
+                ],
+                Some("pm::serve"),
+            ),
+            (vec![frame("pm", None, 0x1234, Some(0x1200))], Some("pm+0x1200")),
+            (vec![frame("pm", None, 0x1234, None)], Some("pm+0x1234")),
+            (vec![libc(Some("raise"))], Some("raise")),
+            (vec![Frame { module: None, ..frame("", None, 7, None) }, program("serve")], Some("serve")),
+            (vec![Frame { module: None, ..frame("", None, 7, None) }], None),
+            (vec![], None),
+        ] {
+            assert_eq!(of(frames.clone()).place().map(|p| p.to_string()).as_deref(), place, "{frames:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_keeps_the_beginning_of_a_name() {
+        let trace = Backtrace { name: "hydra_pmi_proxy".into(), ..of(Vec::new()) };
+        assert!(trace.is_of("hydra_pmi_proxy_of_another_version", 6) && trace.is_of("hydra_pmi_proxy", 6));
+        assert!(!trace.is_of("hydra_pmi_proxy", 11) && !trace.is_of("hydra", 6));
+    }
+}

@@ -1,0 +1,93 @@
+//! Sees where processes die, as a debugger does.
+//!
+//! A process that is traced stops at each signal before it gets it. Who traces it is told of its end first, and by waiting for any
+//! child: in this process that would be mixed up with how launches are waited for. So a small process of our own does it, one for
+//! each play that is looked into: the tracer. Each process that is started meanwhile by the same thread asks it to be traced before
+//! it comes to its own program, and so is all that it starts. Only what the tracer has seen of the dead comes back; what it means is
+//! worked out here, when all is over.
+//!
+//! Nothing depends on the tracer: should it end, the kernel lets go of all that it traces, and it ends when we do.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use pmi_judge::event::What;
+
+use super::child::{self, Child};
+use super::connection::pair;
+use super::trace_request::while_asking;
+use super::tracer::{NAME, Told};
+use super::tree::MARK;
+use super::unwind::backtrace;
+
+/// How long a tracer may take to tell what it saw, once all is over.
+const TELL: Duration = Duration::from_secs(5);
+
+/// Most bytes that a tracer may tell.
+const TOLD_MAX: u64 = 64 << 20;
+
+/// Does something, and tells what a debugger sees of processes that this thread starts meanwhile and that die of a signal:
+/// [`What::Backtrace`] of each, or why nothing can be seen: [`What::Untraced`]. They must have ended when `play` returns.
+///
+/// `program` is our own, which can be a tracer.
+pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
+    match Tracer::start(program) {
+        Ok(tracer) => {
+            let pid = tracer.child.pid().as_raw_nonzero().get();
+            let done = while_asking(tracer.connection.as_raw_fd(), pid, play);
+            (done, tracer.tell())
+        }
+        Err(error) => (play(), vec![What::Untraced { why: format!("no tracer can be started: {error}") }]),
+    }
+}
+
+struct Tracer {
+    child: Child,
+    connection: UnixStream,
+}
+
+impl Tracer {
+    fn start(program: &Path) -> io::Result<Self> {
+        let (ours, theirs) = pair()?;
+        let mut command = Command::new(program);
+        command.arg0(NAME).env_remove(MARK);
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = Child::adopt(child::spawn(command)?)?;
+        Ok(Self { child, connection: ours.into() })
+    }
+
+    fn tell(mut self) -> Vec<What> {
+        let untraced = |why: String| vec![What::Untraced { why }];
+        match self.told() {
+            Ok(told) => {
+                let seen = told.dead.iter().map(|dead| What::Backtrace(Box::new(backtrace(dead)))).collect();
+                match told.refused {
+                    Some(why) if told.dead.is_empty() => untraced(why),
+                    _ => seen,
+                }
+            }
+            Err(error) => untraced(format!("the tracer tells nothing: {error}")),
+        }
+    }
+
+    fn told(&mut self) -> io::Result<Told> {
+        self.connection.shutdown(Shutdown::Write)?;
+        self.connection.set_read_timeout(Some(TELL))?;
+        let mut text = Vec::new();
+        (&self.connection).take(TOLD_MAX).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.child.signal(rustix::process::Signal::KILL);
+        self.child.wait();
+    }
+}

@@ -1,0 +1,297 @@
+//! From the registers and the stack of a process that died to the calls that it was in, with the names of functions and the lines
+//! of source code where its files have them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder,
+    UnwinderNative,
+};
+use gimli::{BaseAddresses, EhFrame, EndianSlice, RunTimeEndian, UnwindSection};
+use object::elf::PF_X;
+use object::read::ReadCache;
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
+use pmi_judge::backtrace::Frame;
+use pmi_judge::event::Backtrace;
+use serde::{Deserialize, Serialize};
+
+/// Most calls that are told of.
+const FRAMES: usize = 32;
+
+/// Most bytes of a section that is read.
+const SECTION: u64 = 512 << 20;
+
+/// What was kept of a thread at a signal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Snapshot {
+    pub(super) name: String,
+    pub(super) rank: Option<u32>,
+    pub(super) signal: i32,
+    /// The address that the processor or the kernel found fault with.
+    pub(super) address: Option<u64>,
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    pub(super) fp: u64,
+    /// The return address, where a register has it.
+    pub(super) lr: u64,
+    pub(super) mappings: Vec<Mapping>,
+    /// Where `stack` is from.
+    pub(super) stack_at: u64,
+    pub(super) stack: Vec<u8>,
+}
+
+/// Code of a file in a process's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mapping {
+    memory: Range<u64>,
+    /// Where in the file it begins.
+    offset: u64,
+    path: PathBuf,
+}
+
+impl Mapping {
+    /// From a line of `/proc/PID/maps`; `None` if it is no code of a file.
+    pub(super) fn of_code(line: &str) -> Option<Self> {
+        let mut words = line.splitn(6, ' ');
+        let (memory, access, offset) = (words.next()?, words.next()?, words.next()?);
+        let path = words.nth(2)?.trim_start();
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = memory.split_once('-')?;
+        let memory = number(start)?..number(end)?;
+        let is_code = access.as_bytes().get(2) == Some(&b'x') && path.starts_with('/');
+        is_code.then(|| Self { memory, offset: number(offset).unwrap_or(0), path: path.into() })
+    }
+}
+
+/// A program's or library's file, and where it lies in the process's memory.
+struct Image {
+    name: String,
+    /// To be added to an address of the file for one of the process.
+    bias: u64,
+    sections: HashMap<&'static str, (Range<u64>, Vec<u8>)>,
+    functions: Vec<(Range<u64>, String)>,
+}
+
+/// What is read of each file.
+const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
+
+/// What is read of files that the calls lead through.
+const DEBUG: &str = ".debug_";
+
+impl Image {
+    fn read(mapping: &Mapping) -> Option<Self> {
+        let file = &ReadCache::new(File::open(&mapping.path).ok()?);
+        let object = object::File::parse(file).ok()?;
+        // Mappings begin at pages, segments where they like, and one page may hold the end of one and the beginning of another.
+        let page = rustix::param::page_size() as u64;
+        let address = object.segments().find_map(|segment| {
+            let (at, size) = segment.file_range();
+            let is_code =
+                matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(PF_X));
+            let holds = (at / page * page..at.saturating_add(size)).contains(&mapping.offset);
+            (is_code && holds).then(|| segment.address().wrapping_add(mapping.offset).wrapping_sub(at))
+        })?;
+        let mut sections = HashMap::new();
+        for name in SECTIONS {
+            if let Some(section) = object.section_by_name(name).filter(|section| section.size() <= SECTION)
+                && let Ok(data) = section.data()
+            {
+                let range = section.address()..section.address().saturating_add(section.size());
+                sections.insert(name, (range, data.to_vec()));
+            }
+        }
+        let mut functions: Vec<(Range<u64>, String)> = object
+            .symbols()
+            .chain(object.dynamic_symbols())
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
+            .filter_map(|symbol| {
+                let range = symbol.address()..symbol.address().checked_add(symbol.size())?;
+                Some((range, symbol.name().ok()?.to_owned()))
+            })
+            .collect();
+        functions.sort_by_key(|(range, _)| range.start);
+        let name = mapping.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Some(Self { name, bias: mapping.memory.start.wrapping_sub(address), sections, functions })
+    }
+
+    fn section(&self, name: &str) -> (Option<Range<u64>>, Option<&[u8]>) {
+        self.sections.get(name).map(|(range, data)| (range.clone(), data.as_slice())).unzip()
+    }
+
+    /// For who unwinds a stack.
+    fn module(&self, memory: Range<u64>) -> Module<Vec<u8>> {
+        let at = |name| self.section(name).0;
+        let data = |name| self.section(name).1.map(<[u8]>::to_vec);
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: at(".text"),
+            text: data(".text"),
+            got_svma: at(".got"),
+            eh_frame_svma: at(".eh_frame"),
+            eh_frame: data(".eh_frame"),
+            eh_frame_hdr_svma: at(".eh_frame_hdr"),
+            eh_frame_hdr: data(".eh_frame_hdr"),
+            debug_frame: data(".debug_frame"),
+            ..ExplicitModuleSectionInfo::default()
+        };
+        Module::new(self.name.clone(), memory, self.bias, sections)
+    }
+
+    /// The function that an address of the file is in.
+    fn function(&self, address: u64) -> Option<(u64, &str)> {
+        let behind = self.functions.partition_point(|(range, _)| range.start <= address);
+        let before =
+            self.functions[..behind].iter().rev().take_while(|(range, _)| address - range.start < 1 << 24);
+        let (range, name) = before.into_iter().find(|(range, _)| range.contains(&address))?;
+        Some((range.start, name))
+    }
+
+    /// Where the function begins that an address of the file is in, as the table says that is there for exceptions.
+    fn begin(&self, address: u64) -> Option<u64> {
+        let (range, data) = self.sections.get(".eh_frame")?;
+        let bases = BaseAddresses::default().set_eh_frame(range.start);
+        let bases = match self.section(".text").0 {
+            Some(text) => bases.set_text(text.start),
+            None => bases,
+        };
+        let table = EhFrame::new(data, gimli::NativeEndian);
+        let entry = table.fde_for_address(&bases, address, UnwindSection::cie_from_offset).ok()?;
+        Some(entry.initial_address())
+    }
+}
+
+/// What is to be read of a snapshot's stack.
+fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
+    let at = address.checked_sub(snapshot.stack_at).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
+    let word = snapshot.stack.get(at..at.saturating_add(8)).ok_or(())?;
+    word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
+}
+
+/// The addresses of the instructions, the last first; each but the first is the last byte of a call.
+fn unwind(snapshot: &Snapshot, images: &[(Mapping, Image)]) -> Vec<u64> {
+    let mut unwinder = UnwinderNative::<Vec<u8>, MayAllocateDuringUnwind>::new();
+    for (mapping, image) in images {
+        unwinder.add_module(image.module(mapping.memory.clone()));
+    }
+    let is_code = |address: u64| images.iter().any(|(mapping, _)| mapping.memory.contains(&address));
+    let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
+    let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
+    if !is_code(pc) {
+        // It called what is no code: the place of that call is all there is.
+        found.push(pc);
+        #[cfg(target_arch = "x86_64")]
+        match read(snapshot, sp) {
+            Ok(back) if is_code(back) => (pc, sp) = (back.saturating_sub(1), sp + 8),
+            _ => return found,
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        if is_code(snapshot.lr) {
+            pc = snapshot.lr.saturating_sub(1);
+        } else {
+            return found;
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    let registers = UnwindRegsNative::new(pc, sp, snapshot.fp);
+    #[cfg(target_arch = "aarch64")]
+    let registers = UnwindRegsNative::new(snapshot.lr, std::mem::take(&mut sp), snapshot.fp);
+    let mut stack = |address| read(snapshot, address);
+    let mut frames = unwinder.iter_frames(pc, registers, &mut cache, &mut stack);
+    while let Ok(Some(frame)) = frames.next() {
+        found.push(frame.address_for_lookup());
+        if found.len() >= FRAMES || !is_code(frame.address_for_lookup()) {
+            break;
+        }
+    }
+    found
+}
+
+/// Files and lines of source code, of the addresses of one file.
+fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
+    let mut found = HashMap::new();
+    let Ok(file) = File::open(path) else { return found };
+    let file = &ReadCache::new(file);
+    let Ok(object) = object::File::parse(file) else { return found };
+    let endian = match object.endianness() {
+        Endianness::Little => RunTimeEndian::Little,
+        Endianness::Big => RunTimeEndian::Big,
+    };
+    let section = |name: &str| {
+        let section = object.section_by_name(name).filter(|s| name.starts_with(DEBUG) && s.size() <= SECTION);
+        section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default()
+    };
+    let load = |id: gimli::SectionId| Ok::<_, gimli::Error>(section(id.name()));
+    let Ok(sections) = gimli::DwarfSections::load(load) else { return found };
+    let dwarf = sections.borrow(|data| EndianSlice::new(data, endian));
+    let Ok(context) = addr2line::Context::from_dwarf(dwarf) else { return found };
+    for address in addresses {
+        if let Ok(Some(place)) = context.find_location(*address)
+            && let (Some(file), Some(line)) = (place.file, place.line)
+        {
+            let file = Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            found.insert(*address, format!("{file}:{line}"));
+        }
+    }
+    found
+}
+
+/// The calls that a process was in when it got the signal that it died of.
+pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
+    let read = |mapping: &Mapping| Some((mapping.clone(), Image::read(mapping)?));
+    let images: Vec<(Mapping, Image)> = snapshot.mappings.iter().filter_map(read).collect();
+    let mut by_file: HashMap<&Path, Vec<u64>> = HashMap::new();
+    let places: Vec<_> = unwind(snapshot, &images)
+        .into_iter()
+        .map(|address| {
+            let image = images.iter().find(|(mapping, _)| mapping.memory.contains(&address));
+            let offset = address.wrapping_sub(image.map_or(0, |(_, image)| image.bias));
+            if let Some((mapping, _)) = image {
+                by_file.entry(&mapping.path).or_default().push(offset);
+            }
+            (image, offset)
+        })
+        .collect();
+    let lines: HashMap<&Path, HashMap<u64, String>> =
+        by_file.into_iter().map(|(path, addresses)| (path, lines(path, &addresses))).collect();
+    let frames = places
+        .into_iter()
+        .map(|(image, offset)| {
+            let Some((mapping, image)) = image else {
+                return Frame { module: None, offset, begin: None, function: None, line: None };
+            };
+            let (begin, function) = image.function(offset).unzip();
+            Frame {
+                module: Some(image.name.clone()),
+                offset,
+                begin: begin.or_else(|| image.begin(offset)),
+                function: function.map(|name| addr2line::demangle_auto(name.into(), None).into_owned()),
+                line: lines.get(mapping.path.as_path()).and_then(|lines| lines.get(&offset)).cloned(),
+            }
+        })
+        .collect();
+    let Snapshot { name, rank, signal, address, pc, sp, fp, .. } = snapshot.clone();
+    Backtrace { name, rank, signal, address, pc, sp, fp, frames }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_of_files_is_kept_of_a_map() {
+        let line = "5555-6666 r-xp 00001000 08:01 77                         /usr/bin/a b";
+        let code = Mapping { memory: 0x5555..0x6666, offset: 0x1000, path: "/usr/bin/a b".into() };
+        assert_eq!(Mapping::of_code(line), Some(code));
+        for other in [
+            "5555-6666 r--p 00001000 08:01 77      /usr/bin/a",
+            "7ffe-7fff r-xp 00000000 00:00 0       [vdso]",
+            "7ffe-7fff rw-p 00000000 00:00 0 ",
+            "",
+        ] {
+            assert_eq!(Mapping::of_code(other), None, "{other}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod doctor;
 pub mod interpret;
+pub mod measure;
 pub mod mutants;
 pub mod party;
 pub mod process;

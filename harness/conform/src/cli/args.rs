@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use pmi_judge::verdict::Strictness;
+use pmi_runner::measure::Phase;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
@@ -41,6 +42,16 @@ Exit codes:
   0    the table is shown
   2    usage error
   3    nothing could be started, or nothing was offered";
+
+const MEASURE_HELP: &str = "\
+All ranks ask at once, in PMI-1; the time is that until the last has its answer. One process speaks for all of them, so that every number
+holds some microseconds of ours for each message. `grows as` is the power of the number of ranks that fits best.
+
+Exit codes:
+  0    everything was measured
+  1    a budget was exceeded
+  2    usage error
+  3    something could not be measured";
 
 const DOCTOR_HELP: &str = "\
 A few launches, one for each question: does it start, are there connections, which versions are taken, does a session come through, are
@@ -181,6 +192,8 @@ pub(super) enum Command {
     Compatibility(Compatibility),
     /// Show which versions a server answers to each offer, or what a program or a library makes of each answer
     Versions(Versions),
+    /// Measure how long a process manager takes to start ranks, and for what they ask, by their number
+    Measure(Measure),
     /// Print the JSON schema of a line of the log
     Schema,
     /// Print a completion script
@@ -752,6 +765,45 @@ pub(super) struct Versions {
     /// As JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = MEASURE_HELP)]
+pub(super) struct Measure {
+    /// A process manager, as for judging; several are measured in turn, and compared with the first [default: the built-in reference
+    /// process manager]
+    #[arg(long, value_name = "CMD")]
+    pub(super) server: Vec<String>,
+    /// Numbers of ranks
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ranks: Vec<u32>,
+    /// Nodes that they are spread over
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) nodes: u32,
+    /// Launches for each number of ranks, of which the median counts
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rounds: u32,
+    /// The most that something may take, in seconds, as in `barrier=0.05`; exit 1 if it takes longer
+    #[arg(long, value_name = "WHAT=SECONDS", value_parser = budget)]
+    pub(super) budget: Vec<(Phase, f64)>,
+    /// Longest wait for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(super) timeout: std::time::Duration,
+    /// As JSON, in seconds and bytes
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Reads a budget of `measure`.
+fn budget(given: &str) -> Result<(Phase, f64), String> {
+    let (name, most) = given.split_once('=').ok_or("write WHAT=SECONDS, as in barrier=0.05")?;
+    let known = Phase::NAMES.into_iter().find(|(known, _)| *known == name);
+    let (_, phase) = known.ok_or_else(|| {
+        let names: Vec<&str> = Phase::NAMES.into_iter().map(|(name, _)| name).collect();
+        format!("\"{name}\" is not measured; there are {}", names.join(", "))
+    })?;
+    let most = most.parse().ok().filter(|most: &f64| most.is_finite() && *most >= 0.0);
+    Ok((phase, most.ok_or_else(|| format!("\"{given}\" names no number of seconds"))?))
 }
 
 /// Sets of requirements that nobody is judged by unless the user asks for it.

@@ -8,6 +8,7 @@ mod files;
 mod fuzz;
 mod init;
 mod judge;
+mod measure;
 mod mutants;
 mod record;
 mod select;
@@ -67,6 +68,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
         Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
         Some(Command::Versions(args)) => versions::versions(&args),
+        Some(Command::Measure(args)) => measure::measure(&args),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
         Some(Command::Judge(again)) => judge_again(&again),

@@ -17,6 +17,7 @@ mod junit;
 mod log;
 mod markdown;
 mod matrix;
+mod measure;
 mod page;
 mod sarif;
 mod sequence;
@@ -48,6 +49,7 @@ pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
 pub(crate) use log::{Keep, LogWriter, Part, read_log, read_parts};
 pub(crate) use matrix::{Entry, Extra, write_matrix};
+pub(crate) use measure::measure_text;
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
 

@@ -189,6 +189,8 @@ pub struct ServerParty {
     wrote: Option<(Proc, Instant)>,
     /// How long what comes next may wait for that to be read.
     turn: Duration,
+    /// It waits at all.
+    in_turn: bool,
     /// The end of the job has been told.
     exit_told: bool,
 }
@@ -280,6 +282,7 @@ impl ServerParty {
             patience: Patience::default(),
             wrote: None,
             turn: TURN,
+            in_turn: true,
             exit_told: false,
         };
         Ok((party, words))
@@ -288,6 +291,11 @@ impl ServerParty {
     /// Changes how long a proven silence must last: who tries again where it counts can do with less.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
+    }
+
+    /// Whether what a rank does waits until what another one wrote before has been read.
+    pub fn set_in_turn(&mut self, in_turn: bool) {
+        self.in_turn = in_turn;
     }
 
     /// Which of the processes that the ranks are connected to have died of a signal, and of which.
@@ -537,7 +545,8 @@ impl ServerParty {
     /// `next` does something. One that reads ranks in an order of its own would otherwise meet both at once. Nothing is
     /// waited for once the server waits for something else itself.
     fn await_turn(&mut self, next: Option<Proc>) {
-        let Some((before, at)) = self.wrote.filter(|(before, _)| Some(*before) != next) else { return };
+        let before = self.wrote.filter(|(before, _)| self.in_turn && Some(*before) != next);
+        let Some((before, at)) = before else { return };
         let mut slice = Duration::from_micros(20);
         while self.has_unread(before) {
             let waited = at.elapsed();

@@ -1,0 +1,64 @@
+//! What is measured is there, and what cannot be measured is told; never how long something takes.
+
+use std::process::{Command, Output};
+
+use pmi_test_programs::HOSTILE_MANAGER;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+fn measure(args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(CONFORM).arg("measure").args(["--rounds", "2"]).args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[test]
+fn every_phase_of_every_number_of_ranks_is_measured() {
+    let (status, told, _) = measure(&["--ranks", "4,1,2", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let measured = told[0]["measured"].as_array().unwrap();
+    let ranks: Vec<u64> = measured.iter().map(|of| of["ranks"].as_u64().unwrap()).collect();
+    assert_eq!((status, ranks), (0, vec![1, 2, 4]));
+    for of in measured {
+        let seconds = of["seconds"].as_object().unwrap();
+        assert_eq!(seconds.len(), 9);
+        assert!(seconds.values().all(|took| took.as_f64().unwrap() > 0.0), "{of}");
+        assert!(of["memory"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn several_are_compared_with_the_first_on_several_nodes() {
+    let serve = format!("{CONFORM} serve -n {{ranks}} --nodes {{nodes}} -- {{agent}}");
+    let (status, told, error) =
+        measure(&["--server", &serve, "--server", &serve, "--ranks", "2", "--nodes", "2"]);
+    assert_eq!(status, 0, "{error}");
+    let (first, second) = told.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
+    assert!(!first.contains("x)") && second.matches("x)").count() >= 9, "{told}");
+}
+
+#[test]
+fn a_budget_that_is_exceeded_makes_it_red() {
+    let (status, _, error) = measure(&["--ranks", "2", "--budget", "barrier=0", "--budget", "end=1000"]);
+    assert_eq!(status, 1);
+    assert_eq!(error.matches("over the budget").count(), 1, "{error}");
+    assert!(error.contains("barrier of 2 ranks"), "{error}");
+    let (status, _, error) = measure(&["--budget", "barier=1"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("there are start, init, first-barrier"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_told() {
+    for (mode, told) in
+        [("silent", "init of 1 rank: no answer"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
+    {
+        let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
+        let (status, _, error) = measure(&["--server", &server, "--ranks", "1", "--timeout", "5"]);
+        assert_eq!(status, 3, "{mode}: {error}");
+        assert!(error.contains(told), "{mode}: {error}");
+    }
+    let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
+    assert_eq!(status, 2, "{error}");
+}

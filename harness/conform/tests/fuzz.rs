@@ -364,7 +364,7 @@ fn faulty_pmi2_program(fault: &str) -> String {
     "2",
     "1",
     "600",
-    "crash--client--SIGSEGV--get-ok",
+    "crash--client--SIGSEGV--in-",
     "P: died of SIGSEGV"
 )]
 #[case(

@@ -122,7 +122,7 @@ const MACHINERY: [&str; 36] = [
 ];
 
 /// How others of this kind begin.
-const MACHINERY_BEGINS: [&str; 27] = [
+const MACHINERY_BEGINS: [&str; 29] = [
     "__GI_",
     "__libc_",
     "__assert",
@@ -150,6 +150,8 @@ const MACHINERY_BEGINS: [&str; 27] = [
     "<std::",
     "<alloc::",
     "unlink_chunk",
+    "rustix::",
+    "nix::",
 ];
 
 impl Frame {

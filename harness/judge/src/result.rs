@@ -258,6 +258,7 @@ mod tests {
     use pmi_wire::Proc;
 
     use super::*;
+    use crate::backtrace::Frame;
     use crate::event::Bytes;
 
     #[test]
@@ -280,6 +281,32 @@ mod tests {
         ] {
             assert_eq!(crash("pm", signal, &events), told);
         }
+    }
+
+    #[test]
+    fn where_it_died_stands_behind_how() {
+        let frame = |function: &str, line: Option<&str>| Frame {
+            module: Some("pm".into()),
+            offset: 0x12,
+            begin: None,
+            function: Some(function.into()),
+            line: line.map(str::to_owned),
+        };
+        let trace = |frames| Backtrace {
+            name: "pm".into(),
+            rank: None,
+            signal: 6,
+            address: None,
+            pc: 0,
+            sp: 0,
+            fp: 0,
+            frames,
+        };
+        let abort = || frame("abort", Some("abort.c:79"));
+        let called = trace(vec![abort(), frame("serve", Some("pm.c:12"))]);
+        assert_eq!(located(Some(&called)), " (in serve at pm.c:12)");
+        assert_eq!(located(Some(&trace(vec![abort(), frame("serve", None)]))), " (in serve)");
+        assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
     }
 
     #[test]

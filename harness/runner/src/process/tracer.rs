@@ -44,7 +44,7 @@ const RED_ZONE: u64 = 128;
 /// Most mappings of files that are kept.
 const MAPPINGS: usize = 1024;
 
-/// `si_code` of a signal that another process has sent; the kernel sends SIGPIPE so as well.
+/// `si_code` of a signal that a process has sent.
 const SI_USER: i32 = 0;
 const SI_QUEUE: i32 = -1;
 
@@ -174,9 +174,8 @@ fn process_of(thread: i32, signal: i32) -> Option<i32> {
 
 fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let info = signal_info(thread)?;
-    let itself = info.sender == process;
-    let is_told = matches!(info.code, SI_USER | SI_QUEUE);
-    if is_told && !(itself && Cause::of(signal) == Cause::BrokenPipe) {
+    // What another process has sent it says nothing about where it is. SIGPIPE comes as if it had sent that itself.
+    if matches!(info.code, SI_USER | SI_QUEUE) && info.sender != process {
         return None;
     }
     let [pc, sp, fp, lr] = registers(thread)?;

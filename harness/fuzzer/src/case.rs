@@ -45,6 +45,11 @@ pub(crate) fn literal(bytes: impl Into<Vec<u8>>) -> Piece {
     Piece::Literal { bytes: bytes.into(), quoted: false }
 }
 
+/// The name of the keyval space of the group that was spawned last.
+pub(crate) fn child_kvsname() -> Piece {
+    Piece::Var("child_kvs".to_owned())
+}
+
 /// The name of the keyval space.
 pub(crate) fn kvsname() -> Piece {
     Piece::Var("kvs".to_owned())
@@ -196,21 +201,44 @@ pub(crate) fn leave(dialect: Dialect) -> Stmt {
     Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
 }
 
-/// What the first group that is spawned does, all of its processes alike: they start and begin, ask for these things, and leave.
-pub(crate) fn children(requests: Vec<(Command, Template)>) -> Vec<Stmt> {
-    let who = || Who::Ranks { group: 1, set: RankSet::All };
-    let begin = Stmt::Use { name: unplaced(CHILDREN_JOIN.to_owned()), with: Vec::new() };
+/// What a spawned group does, by its number, all of its processes alike: they start and begin, ask for these things, and leave.
+pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
+    let who = || Who::Ranks { group, set: RankSet::All };
+    let (name, encoding) = match dialect {
+        Dialect::Pmi1 => (CHILDREN_JOIN[0], Encoding::Dialect),
+        Dialect::Pmi2 => (CHILDREN_JOIN[1], Encoding::Body),
+    };
+    let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
+    let with = number.map(|number| (unplaced("group".to_owned()), number)).into_iter().collect();
+    let begin = Stmt::Use { name: unplaced(name.to_owned()), with };
     let mut all = vec![step(who(), Role::Process, Action::Process(ProcessAction::Started)), begin];
-    for (command, body) in requests {
-        let mode = WriteMode { encoding: Encoding::Body, ..WriteMode::default() };
-        all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![body] }));
-        all.push(step(who(), Role::Server, expected(Answer::Due(command.into()))));
+    for (op, line) in requests {
+        let mode = WriteMode { encoding, ..WriteMode::default() };
+        all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![line] }));
+        all.push(step(who(), Role::Server, expected(Answer::Due(op))));
     }
     all
 }
 
-/// The fragment by which the processes of a spawned group begin.
-const CHILDREN_JOIN: &str = "pmi2-child-joined";
+/// The fragments by which the processes of a spawned group begin.
+const CHILDREN_JOIN: [&str; 2] = ["child-joined", "pmi2-child-joined"];
+
+/// Most groups of a case that are spawned and do something.
+pub(crate) const MOST_GROUPS: u32 = 4;
+
+/// The number of the spawned group that a statement is about.
+fn spawned_group(stmt: &Stmt) -> Option<u32> {
+    let number = match stmt {
+        Stmt::Use { name, with } if CHILDREN_JOIN.contains(&name.value.as_str()) => match &with[..] {
+            [] => 1,
+            [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
+            _ => return None,
+        },
+        Stmt::Step(Step { who: Who::Ranks { group, set: RankSet::All }, .. }) => *group,
+        _ => return None,
+    };
+    (1..=MOST_GROUPS).contains(&number).then_some(number)
+}
 
 pub(crate) fn close(rank: u32) -> Stmt {
     step(one(rank), Role::Client, Action::Close)
@@ -332,20 +360,21 @@ pub(crate) enum ServerStep<'a> {
     },
     PassedOn,
     Upstream(&'a UpstreamAction),
-    /// Something that the processes of the first spawned group do, or are told.
-    OfChildren,
+    /// Something that the processes of a spawned group do, or are told.
+    OfChildren {
+        group: u32,
+    },
 }
 
 impl<'a> ServerStep<'a> {
     /// `None` for what a campaign does not do.
     pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
         let step = match stmt {
-            Stmt::Use { name, with } if with.is_empty() => {
+            Stmt::Use { name, with } => {
                 return match name.value.as_str() {
-                    "joined" | "pmi2-joined" => Some(Self::Join),
-                    "finalized" | "pmi2-finalized" => Some(Self::Leave),
-                    CHILDREN_JOIN => Some(Self::OfChildren),
-                    _ => None,
+                    "joined" | "pmi2-joined" if with.is_empty() => Some(Self::Join),
+                    "finalized" | "pmi2-finalized" if with.is_empty() => Some(Self::Leave),
+                    _ => spawned_group(stmt).map(|group| Self::OfChildren { group }),
                 };
             }
             Stmt::Step(step) => step,
@@ -354,7 +383,7 @@ impl<'a> ServerStep<'a> {
         if let Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
             return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
         }
-        if let Who::Ranks { group: 1, set: RankSet::All } = &step.who {
+        if let Some(group) = spawned_group(stmt) {
             let is_sent = match &step.action {
                 Action::Message { mode, lines } if step.role == Role::Client => {
                     !mode.bytewise && are_sent(lines)
@@ -364,7 +393,7 @@ impl<'a> ServerStep<'a> {
                         || *action == Action::Process(ProcessAction::Started)
                 }
             };
-            return is_sent.then_some(Self::OfChildren);
+            return is_sent.then_some(Self::OfChildren { group });
         }
         let rank = rank_of(stmt)?;
         Some(match (&step.action, step.role) {
@@ -421,7 +450,7 @@ fn answers(action: &Action) -> Option<Op> {
 fn are_sent(lines: &[Template]) -> bool {
     lines.iter().flat_map(|line| &line.pieces).all(|piece| match piece {
         Piece::Literal { .. } | Piece::Cut => true,
-        Piece::Var(name) => matches!(name.as_str(), "kvs" | "jobid" | "rank" | "agent"),
+        Piece::Var(name) => matches!(name.as_str(), "kvs" | "child_kvs" | "jobid" | "rank" | "agent"),
         Piece::Fill(expr) => length(expr).is_some(),
         _ => false,
     })
@@ -609,13 +638,11 @@ impl Case {
     pub(crate) fn needs(&self) -> Vec<Need> {
         let says = |parts: &[&[u8]]| {
             let lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
-            let mut texts = lines.flat_map(|line| &line.pieces).filter_map(|piece| match piece {
-                Piece::Literal { bytes, .. } => Some(bytes),
-                _ => None,
-            });
             self.scenario.dialect == Dialect::Pmi2
                 && self.tests() == UnderTest::Server
-                && texts.any(|text| parts.iter().any(|part| memchr::memmem::find(text, part).is_some()))
+                && lines
+                    .map(bytes_of)
+                    .any(|text| parts.iter().any(|part| memchr::memmem::find(&text, part).is_some()))
         };
         let all = [
             (Need::Spawn, self.needs_spawn()),
@@ -732,7 +759,7 @@ impl Case {
             }
         }
         let in_series = self.scenario.needs.iter().any(|need| need.value == Need::SpawnCmd);
-        let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren));
+        let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. }));
         let spawns = |stmt: &Stmt| {
             let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
             lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
@@ -839,7 +866,10 @@ impl Case {
         };
         let last = body.last()?;
         use ServerStep::{Join, Leave, OfChildren, PassedOn, Wait};
-        if matches!(ServerStep::of(last), None | Some(Join | Leave | Wait { .. } | PassedOn | OfChildren)) {
+        if matches!(
+            ServerStep::of(last),
+            None | Some(Join | Leave | Wait { .. } | PassedOn | OfChildren { .. })
+        ) {
             return None;
         }
         let rank = rank_of(last).into_iter().chain(0..self.ranks()).find(|rank| !gone(rank))?;
@@ -910,7 +940,8 @@ pub(crate) struct Known {
     jobid: bool,
     limits: bool,
     passed_on: u32,
-    spawned: bool,
+    spawned: u32,
+    child_kvs: bool,
 }
 
 impl Known {
@@ -926,9 +957,13 @@ impl Known {
             },
             Some(ServerStep::PassedOn) => self.passed_on += 1,
             Some(ServerStep::Write { lines, .. }) => {
-                self.spawned |= lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
+                let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
+                self.spawned += u32::from(spawns);
             }
-            Some(ServerStep::OfChildren) => return self.spawned,
+            Some(ServerStep::OfChildren { group }) => {
+                self.child_kvs |= matches!(stmt, Stmt::Use { .. });
+                return self.has_spawned(group);
+            }
             Some(ServerStep::Upstream(action)) => {
                 let least = match action {
                     UpstreamAction::Answer { to, .. } => to.unwrap_or(0),
@@ -943,11 +978,17 @@ impl Known {
         true
     }
 
+    /// Whether so many groups were spawned.
+    pub(crate) fn has_spawned(&self, groups: u32) -> bool {
+        groups <= self.spawned
+    }
+
     /// Whether every name in a line has a value.
     fn binds(&self, line: &Template) -> bool {
         line.pieces.iter().all(|piece| match piece {
             Piece::Var(name) if name == "kvs" => self.kvs,
             Piece::Var(name) if name == "jobid" => self.jobid,
+            Piece::Var(name) if name == "child_kvs" => self.child_kvs,
             Piece::Fill(Expr::Number(_)) => true,
             Piece::Fill(_) => self.limits,
             _ => true,

@@ -13,7 +13,7 @@ use pmi_runner::suite::{self, FilesError};
 use pmi_scenario::ast::{Expr, Piece, UnderTest};
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, agent, sent};
+use super::case::{Case, agent, bytes_of, sent};
 use super::decisions::percent;
 use super::generate::Generator;
 use super::generate::server::Scope;
@@ -231,17 +231,18 @@ fn fits(case: &Case, scope: Scope) -> bool {
         let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
     };
-    let contains = |piece: &Piece, text: &[u8]| match piece {
-        Piece::Literal { bytes, .. } => memchr::memmem::find(bytes, text).is_some(),
-        _ => false,
+    // Where a write ends, a word goes on in the next piece.
+    let says = |wanted: &dyn Fn(&[u8]) -> bool| {
+        let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
+        sent.flatten().any(|line| wanted(&bytes_of(line)))
     };
+    let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     // A server does well to believe how many processes it is to start, and a machine would not like it.
-    let many = |piece: &Piece| match piece {
-        Piece::Literal { bytes, .. } => memchr::memmem::find_iter(bytes, b"nprocs=").any(|at| {
-            let digits = bytes[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let many = |text: &[u8]| {
+        memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
+            let digits = text[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();
             digits > 1
-        }),
-        _ => false,
+        })
     };
     case.ranks() <= scope.ranks
         && case.scenario.nodes <= scope.nodes
@@ -251,8 +252,8 @@ fn fits(case: &Case, scope: Scope) -> bool {
         && case.is_sound()
         && (scope.upstream || !case.needs_upstream())
         && (scope.spawn || !has(&|piece| *piece == agent()))
-        && (scope.names || !has(&|piece| NAMES.iter().any(|part| contains(piece, part))))
-        && !has(&many)
+        && (scope.names || !says(&|text| NAMES.iter().any(|part| contains(text, part))))
+        && !says(&many)
         && !has(&|piece| matches!(piece, Piece::Fill(Expr::Number(n)) if *n > 1 << 20))
 }
 

@@ -4,7 +4,7 @@ use pmi_scenario::ast::{Dialect, Encoding, Piece, Stmt, Template, UnderTest};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::{Command, Concat, Request, Semicolons, Series};
 
-use super::case::{Answer, Known, ServerStep, bytes_of, rank_of, sent_mut, wait, write_as};
+use super::case::{Answer, Known, ServerStep, agent, bytes_of, rank_of, sent_mut, wait, write_as};
 use super::fields::{Draft, Field, Message, body};
 use super::op::Op;
 
@@ -100,8 +100,8 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
                 }
                 Some(ServerStep::Join | ServerStep::Leave) => stmt,
                 // Once the program may be over, nobody may be there to wait for.
-                Some(ServerStep::OfChildren) if !lawful => continue,
-                Some(ServerStep::OfChildren) => stmt,
+                Some(ServerStep::OfChildren { group }) if !lawful || !known.has_spawned(group) => continue,
+                Some(ServerStep::OfChildren { .. }) => stmt,
                 _ => {
                     lawful = false;
                     stmt
@@ -171,13 +171,14 @@ impl Joined {
 }
 
 fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
-    let is = |value: &Template, text: &str| match &value.pieces[..] {
-        [Piece::Literal { bytes, .. }] => bytes == text.as_bytes(),
-        _ => false,
-    };
+    // Where a write ends does not matter.
+    let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
     let keys: Vec<&str> = messages.iter().flatten().map(|f| f.key.as_str()).collect();
     let named = messages.first().and_then(|m| m.first()).is_some_and(|f| is(&f.value, op.request_cmd()));
     let are = |fields: &[Field], texts: &[&str]| fields.iter().zip(texts).all(|(f, text)| is(&f.value, text));
+    if op == Operation::Spawn {
+        return is_spawn_as_generated(messages);
+    }
     named
         && match op {
             Operation::Put => keys == ["cmd", "kvsname", "key", "value"],
@@ -188,7 +189,41 @@ fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
             }
             Operation::Publish => keys == ["cmd", "service", "port"],
             Operation::Unpublish | Operation::Lookup => keys == ["cmd", "service"],
-            Operation::Spawn => false,
             _ => keys == ["cmd"],
         }
+}
+
+/// Whether each program of a spawn has all that belongs to it, in order, and says how much that is.
+fn is_spawn_as_generated(messages: &[Message]) -> bool {
+    let fields: Vec<&Field> = messages.iter().flatten().collect();
+    let programs: Vec<&[&Field]> = fields.split(|field| field.key == "endcmd").collect();
+    let Some((rest, programs)) = programs.split_last() else { return false };
+    let total = programs.len().to_string();
+    let is_program = |(at, program): (usize, &&[&Field])| {
+        let text = |key: &str| program.iter().find(|f| f.key == key).and_then(|f| f.value.literal());
+        let count = |key: &str| text(key).and_then(|text| text.parse::<usize>().ok());
+        let (Some(arguments), Some(preput), Some(info)) =
+            (count("argcnt"), count("preput_num"), count("info_num"))
+        else {
+            return false;
+        };
+        if arguments.max(preput).max(info) > program.len() {
+            return false;
+        }
+        let first = ["mcmd", "nprocs", "execname", "totspawns", "spawnssofar"].map(str::to_owned);
+        let pairs = |of: &str, count| {
+            let pair = |i| [format!("{of}_key_{i}"), format!("{of}_val_{i}")];
+            [vec![format!("{of}_num")], (0..count).flat_map(pair).collect()].concat()
+        };
+        let arguments = (1..=arguments).map(|i| format!("arg{i}")).chain(["argcnt".to_owned()]);
+        let keys =
+            first.into_iter().chain(arguments).chain(pairs("preput", preput)).chain(pairs("info", info));
+        keys.eq(program.iter().map(|field| field.key.clone()))
+            && text("mcmd").as_deref() == Some("spawn")
+            && count("nprocs").is_some_and(|processes| (1..=9).contains(&processes))
+            && program[2].value.pieces.iter().filter(|piece| **piece != Piece::Cut).eq([&agent()])
+            && text("totspawns").as_ref() == Some(&total)
+            && count("spawnssofar") == Some(at + 1)
+    };
+    rest.is_empty() && !programs.is_empty() && programs.iter().enumerate().all(is_program)
 }

@@ -54,7 +54,7 @@ fn to_server(case: &Case) -> Result<Vec<Value>, NeedsUs> {
     let step = |stmt| {
         Ok(match ServerStep::of(stmt).ok_or(NeedsUs::Upstream)? {
             ServerStep::PassedOn | ServerStep::Upstream(_) => return Err(NeedsUs::Upstream),
-            ServerStep::OfChildren => return Err(NeedsUs::Children),
+            ServerStep::OfChildren { .. } => return Err(NeedsUs::Children),
             ServerStep::Join => json!({"step": "join"}),
             ServerStep::Leave => json!({"step": "leave"}),
             ServerStep::Write { rank, encoding, lines, partial } => {

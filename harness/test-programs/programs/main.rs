@@ -10,6 +10,7 @@ mod faulty_manager;
 mod faulty_pmi2_program;
 mod faulty_program;
 mod hostile_manager;
+mod planted_manager;
 mod pmi2_client;
 
 use std::env;
@@ -23,6 +24,7 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("faulty-pmi2-program", faulty_pmi2_program::main),
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
+    ("planted-manager", planted_manager::main),
     ("pmi2-client", pmi2_client::main),
 ];
 

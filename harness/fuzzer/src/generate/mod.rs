@@ -6,6 +6,8 @@ mod pmi1;
 mod pmi2;
 pub mod program;
 pub mod server;
+mod swarm;
+mod texts;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

@@ -1,12 +1,15 @@
 //! What processes lawfully say in PMI-1.
 
 use arbitrary::Result;
+use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 
-use super::server::Model;
-use crate::case::{Limit, agent, kvsname, letters, letters_to, literal, push};
+use super::server::{Key, Model};
+use crate::case::{
+    Limit, agent, child_kvsname, children, kvsname, letters, letters_to, literal, own_rank, template,
+};
 use crate::decisions::percent;
-use crate::fields::{Message, end_of_command, field};
+use crate::fields::{Field, Message, end_of_command, field, line, text};
 use crate::op::Op;
 use crate::plan::{Planned, must_answer, request};
 
@@ -25,9 +28,11 @@ impl Model<'_, '_> {
     }
 
     pub(super) fn pmi1_request(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        let puts = self.swarm.puts * 60 / 100;
         Ok(match percent(self.u)? {
-            0..35 => self.pmi1_put(rank)?,
-            35..60 => self.pmi1_get(rank)?,
+            _ if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? => self.pmi1_name(rank)?,
+            chance if chance < puts => self.pmi1_put(rank)?,
+            0..60 => self.pmi1_get(rank)?,
             60..66 => plain(rank, Operation::Maxes),
             66..72 => plain(rank, Operation::Kvsname),
             72..78 => plain(rank, Operation::Universe),
@@ -39,61 +44,111 @@ impl Model<'_, '_> {
     }
 
     pub(super) fn pmi1_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let n = self.keys[rank as usize];
-        self.keys[rank as usize] += 1;
-        let key = format!("k{rank}-{n}");
-        let value = match self.u.int_in_range(0..=11)? {
-            0 => letters_to(Limit::Value, -1),
-            1 => letters_to(Limit::Value, -2),
-            2 => literal("a"),
-            3 => literal("tag#0$description#host$port#4242$ifname#127.0.0.1$"),
-            4 => letters(self.u.int_in_range(1..=199)?),
-            _ => literal(format!("v{}", self.u.arbitrary::<u32>()?)),
-        };
-        let mut named = field("key", key.as_str());
-        if self.u.int_in_range(0..=11)? == 11 {
-            // As long as a key may be; the number keeps it apart from others.
-            push(&mut named.value, letters_to(Limit::Key, -1 - key.len() as i64));
-        } else {
-            self.fresh.push((rank, key));
-        }
-        let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), named, field("value", value)];
+        let name = self.key(rank)?;
+        let value = self.value_or(|model| {
+            let piece = match model.u.int_in_range(0..=11)? {
+                0 => letters_to(Limit::Value, -1),
+                1 => letters_to(Limit::Value, -2),
+                2 => literal("a"),
+                3 => literal("tag#0$description#host$port#4242$ifname#127.0.0.1$"),
+                4 => letters(model.u.int_in_range(1..=199)?),
+                _ => literal(format!("v{}", model.u.arbitrary::<u32>()?)),
+            };
+            Ok(template(vec![piece]))
+        })?;
+        let key = Field { key: "key".to_owned(), value: name.clone() };
+        let value = Field { key: "value".to_owned(), value };
+        self.fresh.push(Key { name, by: rank });
+        let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), key, value];
         Ok(ask(rank, Operation::Put, fields))
     }
 
     pub(super) fn pmi1_get(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let own = self.fresh.iter().filter(|(r, _)| *r == rank).map(|(_, key)| key);
-        let all: Vec<String> = self.visible.iter().chain(own).cloned().collect();
-        let key = match self.u.int_in_range(0..=9)? {
+        if self.held == Some(Operation::Get) {
             // Only what the proxy has by itself.
-            _ if self.held == Some(Operation::Get) && all.is_empty() => return self.pmi1_put(rank),
-            0 | 1 if self.held == Some(Operation::Get) => all[0].clone(),
-            0 => "missing".to_owned(),
-            1 => "PMI_process_mapping".to_owned(),
-            _ if all.is_empty() => format!("k{}-0", self.any_rank()?),
-            _ => self.u.choose(&all)?.clone(),
-        };
-        let fields = vec![field("cmd", "get"), field("kvsname", kvsname()), field("key", key)];
-        Ok(ask(rank, Operation::Get, fields))
+            let own = self.fresh.iter().filter(|key| key.by == rank);
+            let Some(there) = self.visible.iter().chain(own).map(|key| key.name.clone()).next() else {
+                return self.pmi1_put(rank);
+            };
+            return Ok(Self::pmi1_get_of(rank, there));
+        }
+        let key = self.asked(rank)?;
+        Ok(Self::pmi1_get_of(rank, key))
+    }
+
+    pub(super) fn pmi1_get_of(rank: u32, key: Template) -> Vec<Planned> {
+        let key = Field { key: "key".to_owned(), value: key };
+        ask(rank, Operation::Get, vec![field("cmd", "get"), field("kvsname", kvsname()), key])
     }
 
     fn pmi1_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let known = format!("service-{}", self.u.int_in_range(0..=self.services)?);
-        Ok(match self.u.int_in_range(0..=3)? {
+        let service = |value| Field { key: "service".to_owned(), value };
+        Ok(match self.u.int_in_range(0..=5)? {
             0 | 1 => {
-                self.services += 1;
-                let service = field("service", format!("service-{}", self.services));
-                let fields = vec![field("cmd", "publish_name"), service, field("port", "tag#0$port#4242$")];
-                ask(rank, Operation::Publish, fields)
+                let (name, port) = (self.new_service()?, self.port()?);
+                let port = Field { key: "port".to_owned(), value: port };
+                ask(rank, Operation::Publish, vec![field("cmd", "publish_name"), service(name), port])
             }
-            2 => ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), field("service", known)]),
+            2..=4 => {
+                let name = self.known_service()?;
+                ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), service(name)])
+            }
             _ => {
-                ask(rank, Operation::Unpublish, vec![field("cmd", "unpublish_name"), field("service", known)])
+                let name = self.known_service()?;
+                ask(rank, Operation::Unpublish, vec![field("cmd", "unpublish_name"), service(name)])
             }
         })
     }
 
-    fn pmi1_spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
+    pub(super) fn pmi1_children(&mut self, group: u32) -> Result<Vec<Stmt>> {
+        let mut requests: Vec<(Op, Template)> = Vec::new();
+        let mut ask = |op: Operation, fields: Message| {
+            let all: Message = [field("cmd", op.request_cmd())].into_iter().chain(fields).collect();
+            requests.push((op.into(), line(&all)));
+        };
+        let of_space = |fields: Message| [vec![field("kvsname", child_kvsname())], fields].concat();
+        let named = |key: &str, text: &str| {
+            let mut named = field(key, text);
+            named.value.pieces.push(own_rank());
+            named
+        };
+        for _ in 0..self.u.int_in_range(1..=6)? {
+            match self.u.int_in_range(0..=7)? {
+                0 => ask(Operation::Get, of_space(vec![field("key", "parent0")])),
+                1 => ask(Operation::Get, of_space(vec![field("key", "parent1")])),
+                2 => {
+                    let key = Field { key: "key".to_owned(), value: self.asked(0)? };
+                    ask(Operation::Get, of_space(vec![key]));
+                }
+                3 if self.scope.names => {
+                    let service = Field { key: "service".to_owned(), value: self.known_service()? };
+                    ask(Operation::Lookup, vec![service]);
+                }
+                4 if self.scope.names => {
+                    let of = format!("of-child-{group}-");
+                    ask(Operation::Publish, vec![named("service", &of), named("port", "port-")]);
+                    self.add_service(text(format!("{of}0")));
+                }
+                5 => ask(Operation::Universe, Vec::new()),
+                _ => {
+                    // A key that a process of the first group may have put, too.
+                    let value = named("value", &format!("of-child-{group}-"));
+                    ask(Operation::Put, of_space(vec![named("key", "k0-"), value]));
+                    ask(Operation::Barrier, Vec::new());
+                    ask(Operation::Get, of_space(vec![field("key", "k0-0")]));
+                    break;
+                }
+            }
+        }
+        ask(Operation::Finalize, Vec::new());
+        Ok(children(Dialect::Pmi1, group, requests))
+    }
+
+    /// A spawn. What is put for those who are spawned tells their group from others.
+    pub(super) fn pmi1_spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        self.groups += 1;
+        let of_group = format!("tag#{}$port#4242$", self.groups);
         let u = &mut *self.u;
         let programs = u.int_in_range(1..=2)?;
         let mut messages = Vec::new();
@@ -113,7 +168,7 @@ impl Model<'_, '_> {
             fields.push(field("preput_num", preput.to_string()));
             for i in 0..preput {
                 fields.push(field(&format!("preput_key_{i}"), format!("parent{i}")));
-                fields.push(field(&format!("preput_val_{i}"), "tag#0$port#4242$"));
+                fields.push(field(&format!("preput_val_{i}"), format!("{of_group}{i}")));
             }
             let info = u.int_in_range(0..=1)?;
             fields.push(field("info_num", info.to_string()));

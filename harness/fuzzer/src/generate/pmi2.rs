@@ -1,19 +1,19 @@
 //! What processes lawfully say in PMI-2.
 
 use arbitrary::Result;
-use pmi_scenario::ast::Stmt;
+use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::pmi1::{ask, plain};
-use super::server::{DraftOnly, Model};
+use super::server::{DraftOnly, Key, Model};
 use crate::case::{agent, children, jobid, letters, own_rank, template};
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Field, Message, body, field, text};
+use crate::op::Op;
 use crate::plan::{Planned, may_answer, must_answer, request};
 
-/// The limits that the draft has for keys and values, in bytes.
-const KEY_MAX: usize = 64;
+/// The limit that the draft has for values, in bytes.
 const VALUE_MAX: i64 = 1024;
 /// Most pairs that are waited for one by one.
 const MOST_PAIRS: usize = 30;
@@ -26,8 +26,6 @@ pub(super) struct Threads {
     last: u32,
     /// Number of the last command in several messages.
     concat: u32,
-    /// Something has been spawned.
-    spawned: bool,
     /// The id of the job has been asked for.
     jobid: bool,
     /// Attributes that processes have put.
@@ -41,7 +39,6 @@ impl Threads {
             several: vec![false; ranks as usize],
             last: 0,
             concat: 0,
-            spawned: false,
             jobid: false,
             attributes: Vec::new(),
         }
@@ -120,9 +117,11 @@ impl Model<'_, '_> {
         if self.scope.draft != DraftOnly::default() && self.u.ratio(1, 6)? {
             return self.of_draft(rank);
         }
+        let puts = self.swarm.puts * 48 / 100;
         Ok(match percent(self.u)? {
-            0..28 => self.pmi2_put(rank)?,
-            28..48 => self.pmi2_get(rank)?,
+            _ if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? => self.pmi2_name(rank)?,
+            chance if chance < puts => self.pmi2_put(rank)?,
+            0..48 => self.pmi2_get(rank)?,
             48..54 => plain(rank, Command::JobGetid),
             54..62 => self.put_attribute(rank)?,
             62..72 => self.get_attribute(rank)?,
@@ -200,22 +199,21 @@ impl Model<'_, '_> {
     }
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let n = self.keys[rank as usize];
-        self.keys[rank as usize] += 1;
-        let mut key = format!("k{rank}-{n}");
-        if self.u.int_in_range(0..=11)? == 11 {
-            // As long as a key may be, or almost.
-            let long = pick(self.u, &[KEY_MAX, KEY_MAX - 1])?;
-            key += &"x".repeat(long.saturating_sub(key.len()));
-        }
-        let fields = vec![field("cmd", "kvs-put"), field("key", key.as_str()), self.value("value")?];
-        self.fresh.push((rank, key));
-        Ok(ask(rank, Command::KvsPut, fields))
+        let name = self.key(rank)?;
+        let key = Field { key: "key".to_owned(), value: name.clone() };
+        let value = self.value("value")?;
+        self.fresh.push(Key { name, by: rank });
+        Ok(ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value]))
     }
 
     /// A value of any bytes and of lengths at the limits. Semicolons are doubled, as the draft has it.
     fn value(&mut self, key: &str) -> Result<Field> {
-        let value = match self.u.int_in_range(0..=15)? {
+        let value = self.value_or(Self::usual_value)?;
+        Ok(Field { key: key.to_owned(), value })
+    }
+
+    fn usual_value(&mut self) -> Result<Template> {
+        Ok(match self.u.int_in_range(0..=15)? {
             0 => text(""),
             1 => template(vec![letters(pick(self.u, &[63, 64, 65, 255, 256])?)]),
             2 => template(vec![letters(pick(self.u, &[VALUE_MAX - 2, VALUE_MAX - 1])?)]),
@@ -234,19 +232,11 @@ impl Model<'_, '_> {
             8 => text("tag#0$description#host$port#4242$ifname#127.0.0.1$"),
             9 => template(vec![letters(self.u.int_in_range(1..=999)?)]),
             _ => text(format!("v{}", self.u.arbitrary::<u32>()?)),
-        };
-        Ok(Field { key: key.to_owned(), value })
+        })
     }
 
     pub(super) fn pmi2_get(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let own = self.fresh.iter().filter(|(r, _)| *r == rank).map(|(_, key)| key);
-        let all: Vec<String> = self.visible.iter().chain(own).cloned().collect();
-        let key = match self.u.int_in_range(0..=9)? {
-            0 => "missing".to_owned(),
-            1 => "PMI_process_mapping".to_owned(),
-            _ if all.is_empty() => format!("k{}-0", self.any_rank()?),
-            _ => self.u.choose(&all)?.clone(),
-        };
+        let key = Field { key: "key".to_owned(), value: self.asked(rank)? };
         let mut fields = vec![field("cmd", "kvs-get")];
         if self.threads.jobid && self.u.ratio(1, 3)? {
             fields.push(field("jobid", jobid()));
@@ -256,8 +246,13 @@ impl Model<'_, '_> {
             let hints: Vec<String> = ranks.chain(["-1".to_owned()]).collect();
             fields.push(field("srcid", self.u.choose(&hints)?.clone()));
         }
-        fields.push(field("key", key));
+        fields.push(key);
         Ok(ask(rank, Command::KvsGet, fields))
+    }
+
+    pub(super) fn pmi2_get_of(rank: u32, key: Template) -> Vec<Planned> {
+        let key = Field { key: "key".to_owned(), value: key };
+        ask(rank, Command::KvsGet, vec![field("cmd", "kvs-get"), key])
     }
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -320,19 +315,14 @@ impl Model<'_, '_> {
     }
 
     fn pmi2_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let known = format!("service-{}", self.u.int_in_range(0..=self.services)?);
-        let which = self.u.int_in_range(0..=3)?;
-        let (command, name) = match which {
-            0 | 1 => {
-                self.services += 1;
-                (Command::NamePublish, format!("service-{}", self.services))
-            }
-            2 => (Command::NameLookup, known),
-            _ => (Command::NameUnpublish, known),
+        let (command, name) = match self.u.int_in_range(0..=5)? {
+            0 | 1 => (Command::NamePublish, self.new_service()?),
+            2..=4 => (Command::NameLookup, self.known_service()?),
+            _ => (Command::NameUnpublish, self.known_service()?),
         };
-        let mut fields = vec![field("cmd", command.name()), field("name", name)];
+        let mut fields = vec![field("cmd", command.name()), Field { key: "name".to_owned(), value: name }];
         if command == Command::NamePublish {
-            fields.push(field("port", pick(self.u, &["tag#0$port#4242$", "p", "a b", "a=b"])?));
+            fields.push(Field { key: "port".to_owned(), value: self.port()? });
         }
         let pairs = self.u.int_in_range(0..=1)?;
         fields.push(field("infokeycount", pairs.to_string()));
@@ -344,7 +334,9 @@ impl Model<'_, '_> {
     }
 
     /// A spawn as one message, or with a message for each program.
-    fn pmi2_spawn(&mut self, rank: u32, in_series: bool) -> Result<Vec<Planned>> {
+    pub(super) fn pmi2_spawn(&mut self, rank: u32, in_series: bool) -> Result<Vec<Planned>> {
+        self.groups += 1;
+        let of_group = format!("tag#{}$port#4242$", self.groups);
         let u = &mut *self.u;
         let programs = u.int_in_range(1..=2)?;
         let preput = u.int_in_range(0..=2)?;
@@ -355,7 +347,7 @@ impl Model<'_, '_> {
         ];
         for i in 0..preput {
             fields.push(field(&format!("ppkey{i}"), format!("parent{i}")));
-            fields.push(field(&format!("ppval{i}"), "tag#0$port#4242$"));
+            fields.push(field(&format!("ppval{i}"), format!("{of_group}{i}")));
         }
         let mut messages = vec![fields];
         for _ in 0..programs {
@@ -385,40 +377,54 @@ impl Model<'_, '_> {
             }
         }
         let op = Command::Spawn.into();
-        let mut all = vec![Planned::Request { rank, op, messages }, must_answer(rank, op)];
-        if !std::mem::replace(&mut self.threads.spawned, true) && self.u.ratio(1, 2)? {
-            all.extend(self.children()?.into_iter().map(Planned::Stmt));
-        }
-        Ok(all)
+        Ok(vec![Planned::Request { rank, op, messages }, must_answer(rank, op)])
     }
 
-    /// What those who were spawned ask for: what was put for them, and keys that their parents have as well.
-    fn children(&mut self) -> Result<Vec<Stmt>> {
-        let mut requests = Vec::new();
+    /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
+    pub(super) fn pmi2_children(&mut self, group: u32) -> Result<Vec<Stmt>> {
+        let mut requests: Vec<(Op, Template)> = Vec::new();
         let mut ask = |command: Command, fields: Message| {
             let all: Message = [field("cmd", command.name())].into_iter().chain(fields).collect();
-            requests.push((command, body(&all)));
+            requests.push((command.into(), body(&all)));
         };
-        for _ in 0..self.u.int_in_range(1..=4)? {
-            let of_parents = format!("k{}-0", self.u.int_in_range(0..=self.ranks - 1)?);
-            match self.u.int_in_range(0..=6)? {
+        let named = |key: &str, text: &str| {
+            let mut named = field(key, text);
+            named.value.pieces.push(own_rank());
+            named
+        };
+        for _ in 0..self.u.int_in_range(1..=6)? {
+            match self.u.int_in_range(0..=9)? {
                 0 => ask(Command::KvsGet, vec![field("key", "parent0")]),
-                1 => ask(Command::KvsGet, vec![field("key", of_parents)]),
-                2 => ask(Command::JobGetid, Vec::new()),
-                3 => ask(Command::InfoGetjobattr, vec![field("key", "PMI_process_mapping")]),
-                4 => ask(Command::InfoPutnodeattr, vec![field("key", "a0-0"), field("value", own_rank())]),
+                1 => ask(Command::KvsGet, vec![field("key", "parent1")]),
+                2 => {
+                    let key = Field { key: "key".to_owned(), value: self.asked(0)? };
+                    ask(Command::KvsGet, vec![key]);
+                }
+                3 => ask(Command::JobGetid, Vec::new()),
+                4 => ask(Command::InfoGetjobattr, vec![field("key", "PMI_process_mapping")]),
+                5 => ask(Command::InfoPutnodeattr, vec![field("key", "a0-0"), field("value", own_rank())]),
+                6 if self.scope.names => {
+                    let name = Field { key: "name".to_owned(), value: self.known_service()? };
+                    ask(Command::NameLookup, vec![name, field("infokeycount", "0")]);
+                }
+                7 if self.scope.names => {
+                    let of = format!("of-child-{group}-");
+                    let count = field("infokeycount", "0");
+                    ask(Command::NamePublish, vec![named("name", &of), named("port", "port-"), count]);
+                    self.add_service(text(format!("{of}0")));
+                }
                 _ => {
-                    let mut key = field("key", "k0-0of-");
-                    key.value.pieces.push(own_rank());
-                    ask(Command::KvsPut, vec![key, field("value", "of-a-child")]);
+                    // A key that a process of the first group may have put, too.
+                    let value = named("value", &format!("of-child-{group}-"));
+                    ask(Command::KvsPut, vec![named("key", "k0-"), value]);
                     ask(Command::KvsFence, Vec::new());
-                    ask(Command::KvsGet, vec![field("key", "k0-0of-0")]);
+                    ask(Command::KvsGet, vec![field("key", "k0-0")]);
                     break;
                 }
             }
         }
         ask(Command::Finalize, Vec::new());
-        Ok(children(requests))
+        Ok(children(Dialect::Pmi2, group, requests))
     }
 
     /// The end of the program, in one of its spellings.

@@ -4,16 +4,20 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Need, UnderTest};
+use pmi_scenario::ast::{Dialect, Need, Piece, Template, UnderTest};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::pmi1::plain;
 use super::pmi2::Threads;
+use super::swarm::Swarm;
+use super::texts::{self, Use};
 use super::{Generator, upstream};
-use crate::case::{Case, exit, join, leave, unplaced};
+use crate::case::{
+    Case, Limit, MOST_GROUPS, exit, join, leave, letters, letters_to, literal, push, tidy, unplaced,
+};
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::field;
+use crate::fields::{field, text};
 use crate::mutate::mutate_requests;
 use crate::op::Op;
 use crate::plan::{Planned, may_answer, must_answer, request, settle};
@@ -127,9 +131,9 @@ impl Generator for Scope {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         let dialect = self.spoken.draw(lawful)?;
         let ranks = match percent(lawful)? {
-            0..40 => 1,
-            40..80 => 2,
-            80..92 => 3,
+            0..30 => 1,
+            30..70 => 2,
+            70..87 => 3,
             _ => 4,
         };
         let ranks = ranks.min(self.ranks.max(1));
@@ -138,20 +142,25 @@ impl Generator for Scope {
         let held = (self.upstream && dialect == Dialect::Pmi1 && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
+        let swarm = Swarm::draw(lawful)?;
         let mut model = Model {
             dialect,
             ranks,
             nodes,
             scope: *self,
+            swarm,
             u: lawful,
             plan: Vec::new(),
             keys: vec![0; ranks as usize],
             visible: Vec::new(),
             fresh: Vec::new(),
-            services: 0,
+            values: Vec::new(),
+            services: Vec::new(),
+            groups: 0,
             threads: Threads::of(ranks),
             held,
             started: 0,
+            last_read: 0,
         };
         model.build()?;
         let Model { mut plan, started, .. } = model;
@@ -200,21 +209,61 @@ pub(super) struct Model<'a, 'b> {
     pub(super) ranks: u32,
     pub(super) nodes: u32,
     pub(super) scope: Scope,
+    pub(super) swarm: Swarm,
     pub(super) u: &'a mut Unstructured<'b>,
     pub(super) plan: Vec<Planned>,
     /// How many keys each rank has put.
-    pub(super) keys: Vec<u32>,
+    keys: Vec<u32>,
     /// Keys that all ranks must see.
-    pub(super) visible: Vec<String>,
+    pub(super) visible: Vec<Key>,
     /// Keys put since the last barrier.
-    pub(super) fresh: Vec<(u32, String)>,
-    pub(super) services: u32,
+    pub(super) fresh: Vec<Key>,
+    /// Values that were put.
+    values: Vec<Template>,
+    /// Names of services that were published, some of which no longer are.
+    services: Vec<Template>,
+    /// How many groups were spawned.
+    pub(super) groups: u32,
     /// What only a session of PMI-2 has.
     pub(super) threads: Threads,
     /// Requests of this kind are the upstream's, whose steps are made elsewhere.
     pub(super) held: Option<Operation>,
     /// Length of the plan when every rank had begun.
     started: usize,
+    /// How many of the visible keys were read back.
+    last_read: usize,
+}
+
+/// A key, and who has put it.
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    pub(super) name: Template,
+    pub(super) by: u32,
+}
+
+/// Most keys that are read at once.
+const MOST_READ: usize = 120;
+
+/// A text, and more behind it.
+fn template_of(begin: &str, more: Piece) -> Template {
+    let mut template = text(begin);
+    push(&mut template, more);
+    template
+}
+
+/// Ends a write somewhere in a text: before it, in it or behind it.
+fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    let piece = u.int_in_range(0..=text.pieces.len())?;
+    match text.pieces.get(piece) {
+        Some(Piece::Literal { bytes, .. }) => {
+            let (first, second) = bytes.split_at(u.int_in_range(0..=bytes.len())?);
+            let parts = [literal(first), Piece::Cut, literal(second)];
+            text.pieces.splice(piece..=piece, parts);
+        }
+        _ => text.pieces.insert(piece, Piece::Cut),
+    }
+    tidy(text);
+    Ok(())
 }
 
 /// What one rank does between two barriers.
@@ -234,7 +283,7 @@ impl Model<'_, '_> {
             self.ask_jobid()?;
         }
         self.started = self.plan.len();
-        for _ in 0..self.u.int_in_range(1..=3)? {
+        for _ in 0..self.u.int_in_range(1..=self.swarm.rounds.max(1))? {
             let work = (0..self.ranks).map(|rank| self.work(rank)).collect::<Result<_>>()?;
             self.interleave(work)?;
             if self.dialect == Dialect::Pmi2 {
@@ -242,12 +291,79 @@ impl Model<'_, '_> {
             }
             if percent(self.u)? < 70 {
                 self.barrier()?;
+                if self.swarm.read_back {
+                    self.read_back()?;
+                }
             }
+            if self.swarm.groups && self.scope.spawn && self.held.is_none() && self.groups < MOST_GROUPS {
+                self.spawn_and_speak()?;
+            }
+        }
+        if self.swarm.read_at_end {
+            self.last_read = 0;
+            self.read_back()?;
         }
         if self.u.int_in_range(0..=49)? == 49 {
             self.soak()?;
         }
-        self.end()
+        self.end()?;
+        if self.swarm.pieces {
+            self.in_writes()?;
+        }
+        Ok(())
+    }
+
+    /// Keys that all see and that nobody was made to read are read, each by one process, and rather not by the one that has put it.
+    fn read_back(&mut self) -> Result<()> {
+        let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
+        self.last_read = self.visible.len();
+        if self.held == Some(Operation::Get) {
+            return Ok(());
+        }
+        let mut all: Vec<Work> = vec![Vec::new(); self.ranks as usize];
+        for key in keys.into_iter().take(MOST_READ) {
+            let mut reader = self.any_rank()?;
+            if reader == key.by {
+                reader = (reader + 1) % self.ranks;
+            }
+            all[reader as usize].push(self.get_of(reader, key.name));
+        }
+        self.interleave(all)
+    }
+
+    /// A process spawns a group that speaks, and nobody does anything else meanwhile: who comes second would not be known.
+    fn spawn_and_speak(&mut self) -> Result<()> {
+        let rank = self.any_rank()?;
+        let spawn = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_spawn(rank)?,
+            Dialect::Pmi2 => self.pmi2_spawn(rank, false)?,
+        };
+        self.plan.extend(spawn);
+        let group = self.groups;
+        let children = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_children(group)?,
+            Dialect::Pmi2 => self.pmi2_children(group)?,
+        };
+        self.plan.extend(children.into_iter().map(Planned::Stmt));
+        Ok(())
+    }
+
+    /// Some requests are made in several writes.
+    fn in_writes(&mut self) -> Result<()> {
+        let often = pick(self.u, &[4, 1, 10])?;
+        for planned in &mut self.plan {
+            let Planned::Request { messages, .. } = planned else { continue };
+            if !self.u.ratio(1, often)? {
+                continue;
+            }
+            let message = self.u.choose_index(messages.len())?;
+            let Some(last) = messages[message].len().checked_sub(1) else { continue };
+            // Often near the end, where little is left to be read.
+            let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
+            let value = &mut messages[message][at].value;
+            cut(value, self.u)?;
+        }
+        Ok(())
     }
 
     /// Very many requests of one rank: what overflows or leaks shows late.
@@ -270,7 +386,7 @@ impl Model<'_, '_> {
     }
 
     fn work(&mut self, rank: u32) -> Result<Work> {
-        (0..self.u.int_in_range(0..=5)?).map(|_| self.request(rank)).collect()
+        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request(rank)).collect()
     }
 
     fn request(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -302,6 +418,157 @@ impl Model<'_, '_> {
         }
     }
 
+    fn get_of(&mut self, rank: u32, key: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_get_of(rank, key),
+            Dialect::Pmi2 => Self::pmi2_get_of(rank, key),
+        }
+    }
+
+    /// A key for a put: a new one, or seldom one that this process has put before.
+    pub(super) fn key(&mut self, rank: u32) -> Result<Template> {
+        let number = self.keys[rank as usize];
+        self.keys[rank as usize] += 1;
+        let plain = format!("k{rank}-{number}");
+        let swarm = self.swarm;
+        let own = self.visible.iter().chain(&self.fresh).filter(|key| key.by == rank);
+        let own: Vec<Template> = own.map(|key| key.name.clone()).collect();
+        if swarm.again && !own.is_empty() && self.u.ratio(1, 6)? {
+            return Ok(self.u.choose(&own)?.clone());
+        }
+        let long = |count: i64| template_of(&plain, letters((count - plain.len() as i64).max(0)));
+        let name = match percent(self.u)? {
+            0..8 => {
+                let less = pick(self.u, &[1, 2])?;
+                match self.dialect {
+                    Dialect::Pmi1 => template_of(&plain, letters_to(Limit::Key, -less - plain.len() as i64)),
+                    Dialect::Pmi2 => long(texts::longest(Dialect::Pmi2, Use::Key) + 1 - less),
+                }
+            }
+            8..50 if swarm.long_keys => long(texts::boundary(self.dialect, Use::Key, self.u)?),
+            50..75 if swarm.like_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
+                Some(own) => match self.like(&own)? {
+                    like if like.is_empty() => text(plain.as_str()),
+                    like => text(like),
+                },
+                None => text(plain.as_str()),
+            },
+            75..90 if swarm.odd_keys => {
+                let mut name = text(plain.as_str());
+                texts::content(self.dialect, Use::Key, self.u)?
+                    .pieces
+                    .into_iter()
+                    .for_each(|p| push(&mut name, p));
+                name
+            }
+            _ => text(plain.as_str()),
+        };
+        let is_new = self.visible.iter().chain(&self.fresh).all(|key| key.name.pieces != name.pieces);
+        Ok(if is_new { name } else { text(plain.as_str()) })
+    }
+
+    /// Another key, which somebody who does not look closely takes for this one.
+    fn like(&mut self, key: &str) -> Result<String> {
+        Ok(match self.u.int_in_range(0..=5)? {
+            // A semicolon of PMI-2 stands there twice.
+            _ if key.contains(';') => format!("{key}-"),
+            0 => format!("{key}-"),
+            1 => key.to_uppercase(),
+            2 => key.chars().rev().collect(),
+            3 => key.chars().take(key.chars().count().saturating_sub(1)).collect(),
+            4 => format!("{key}{}", self.u.int_in_range(0..=9)?),
+            _ => format!("-{key}"),
+        })
+    }
+
+    /// A key for a get: one that can be there, or not.
+    pub(super) fn asked(&mut self, rank: u32) -> Result<Template> {
+        let own = self.fresh.iter().filter(|key| key.by == rank);
+        let all: Vec<Template> = self.visible.iter().chain(own).map(|key| key.name.clone()).collect();
+        let misses = if self.swarm.misses { 60 } else { 10 };
+        Ok(match percent(self.u)? {
+            chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
+                Some(there) if self.u.ratio(1, 2)? => match self.like(&there)? {
+                    // There is nothing that it could be without its last letter.
+                    like if like.is_empty() => text("missing"),
+                    like => text(like),
+                },
+                _ => text("missing"),
+            },
+            90.. => text("PMI_process_mapping"),
+            _ if all.is_empty() => text(format!("k{}-0", self.any_rank()?)),
+            _ => self.u.choose(&all)?.clone(),
+        })
+    }
+
+    /// A value by what this session draws of; `usual` says what there is besides.
+    pub(super) fn value_or(&mut self, usual: impl FnOnce(&mut Self) -> Result<Template>) -> Result<Template> {
+        let swarm = self.swarm;
+        let value = match percent(self.u)? {
+            0..15 if swarm.same_values && !self.values.is_empty() => self.u.choose(&self.values)?.clone(),
+            15..60 if swarm.lengths => {
+                let length = texts::boundary(self.dialect, Use::Value, self.u)?;
+                // By its beginning it is told apart from others.
+                let mark = format!("{}.", self.values.len());
+                match length - mark.len() as i64 {
+                    rest if rest < 0 => text(&b"0123456789"[..length as usize]),
+                    rest => template_of(&mark, letters(rest)),
+                }
+            }
+            60..90 if swarm.contents => texts::content(self.dialect, Use::Value, self.u)?,
+            _ => usual(self)?,
+        };
+        self.values.push(value.clone());
+        Ok(value)
+    }
+
+    /// The name of a service to publish: a new one, or seldom one that was published before.
+    pub(super) fn new_service(&mut self) -> Result<Template> {
+        let plain = format!("service-{}", self.services.len());
+        let name = match percent(self.u)? {
+            0..25 if !self.services.is_empty() => self.u.choose(&self.services)?.clone(),
+            25..50 if self.swarm.lengths => {
+                let length = texts::boundary(self.dialect, Use::Service, self.u)?;
+                template_of(&plain, letters((length - plain.len() as i64).max(0)))
+            }
+            50..60 if self.swarm.contents && self.swarm.odd_keys => {
+                let mut name = text(plain);
+                let odd = texts::content(self.dialect, Use::Service, self.u)?;
+                odd.pieces.into_iter().for_each(|piece| push(&mut name, piece));
+                name
+            }
+            _ => text(plain),
+        };
+        self.services.push(name.clone());
+        Ok(name)
+    }
+
+    /// Somebody else has published a name.
+    pub(super) fn add_service(&mut self, name: Template) {
+        self.services.push(name);
+    }
+
+    /// The name of a service that somebody may have published.
+    pub(super) fn known_service(&mut self) -> Result<Template> {
+        match self.services.is_empty() || self.u.ratio(1, 8)? {
+            true => Ok(text("service-of-nobody")),
+            false => Ok(self.u.choose(&self.services)?.clone()),
+        }
+    }
+
+    /// The port of a service.
+    pub(super) fn port(&mut self) -> Result<Template> {
+        let mark = format!("tag#{}$port#4242$", self.services.len());
+        Ok(match percent(self.u)? {
+            0..40 if self.swarm.lengths => {
+                let length = texts::boundary(self.dialect, Use::Port, self.u)?;
+                template_of(&mark, letters((length - mark.len() as i64).max(0)))
+            }
+            40..60 if self.swarm.contents => texts::content(self.dialect, Use::Port, self.u)?,
+            _ => text(mark),
+        })
+    }
+
     fn barrier(&mut self) -> Result<()> {
         if self.held == Some(Operation::Barrier) {
             return Ok(());
@@ -322,7 +589,7 @@ impl Model<'_, '_> {
         }
         shuffle(self.u, &mut order)?;
         self.plan.extend(order.into_iter().map(|rank| must_answer(rank, op)));
-        self.visible.extend(self.fresh.drain(..).map(|(_, key)| key));
+        self.visible.append(&mut self.fresh);
         Ok(())
     }
 

@@ -118,7 +118,7 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
 /// Makes a case one that can be played: what is spoken of exists, and what need not come is not waited for.
 fn mend(case: &mut Case) {
     case.realign();
-    case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren)));
+    case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. })));
     let mut known = Known::default();
     case.scenario.body.retain_mut(|stmt| {
         if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {

@@ -26,7 +26,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    fn of(self, argument: &Argument) -> Option<usize> {
+    pub(super) fn of(self, argument: &Argument) -> Option<usize> {
         Some(
             match argument.limit.as_deref()? {
                 "kvsname_max" => self.kvsname,

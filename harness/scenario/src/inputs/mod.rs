@@ -9,6 +9,7 @@
 
 mod axes;
 mod classify;
+mod examples;
 mod replies;
 mod requests;
 mod stream;

@@ -68,11 +68,13 @@ impl Reader {
 pub(crate) struct Writes {
     dialect: Dialect,
     readers: BTreeMap<Proc, Reader>,
+    /// What has not come to the end of a line of PMI-1, and how many requests it has.
+    begun: BTreeMap<Proc, (Vec<u8>, usize)>,
 }
 
 impl Writes {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect, readers: BTreeMap::new() }
+        Self { dialect, readers: BTreeMap::new(), begun: BTreeMap::new() }
     }
 
     /// What kind of message the connection of a process holds at the end of a write, and how many requests it has completed.
@@ -80,7 +82,14 @@ impl Writes {
         if self.dialect == Dialect::Pmi1 {
             // A spawn is one request of many lines.
             let starts = |line: &&[u8]| line.starts_with(b"cmd=") || line.starts_with(b"mcmd=spawn");
-            return (MessageKind::of(bytes), bytes.split(|b| *b == b'\n').filter(starts).count());
+            let (mut all, counted) = self.begun.remove(&proc).unwrap_or_default();
+            all.extend_from_slice(bytes);
+            let count = all.split(|b| *b == b'\n').filter(starts).count();
+            let kind = MessageKind::of(&all);
+            if !all.ends_with(b"\n") {
+                self.begun.insert(proc, (all, count));
+            }
+            return (kind, count - counted.min(count));
         }
         let reader = self.readers.entry(proc).or_default();
         let said = reader.push(bytes);
@@ -122,6 +131,24 @@ mod tests {
             all.dedup();
             assert_eq!(all, expected, "{size}");
             assert!(!reader.is_partial());
+        }
+    }
+
+    #[test]
+    fn a_line_in_several_writes_is_one_request() {
+        let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
+        let mut writes = Writes::new(Dialect::Pmi1);
+        for (proc, bytes, expected) in [
+            (one, &b"cmd=get kvsname=a key=b"[..], ("partial", 1)),
+            (other, b"cmd=get_appnum\n", ("get_appnum", 1)),
+            (one, b"c", ("partial", 0)),
+            (one, b"\n", ("get", 0)),
+            (one, b"mcmd=spawn\nnpr", ("partial", 1)),
+            (one, b"ocs=1\nendcmd\n", ("spawn", 0)),
+            (one, b"cmd=get_appnum\ncmd=finalize\n", ("finalize", 2)),
+        ] {
+            let (kind, requests) = writes.write(proc, bytes);
+            assert_eq!((kind.to_string().as_str(), requests), expected, "{}", bytes.escape_ascii());
         }
     }
 

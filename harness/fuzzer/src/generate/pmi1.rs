@@ -151,6 +151,8 @@ impl Model<'_, '_> {
         let of_group = format!("tag#{}$port#4242$", self.groups);
         let u = &mut *self.u;
         let programs = u.int_in_range(1..=2)?;
+        // All programs tell the same of it, as MPICH's do.
+        let preput = u.int_in_range(0..=2)?;
         let mut messages = Vec::new();
         for so_far in 1..=programs {
             let mut fields = vec![
@@ -164,7 +166,6 @@ impl Model<'_, '_> {
             let args = u.int_in_range(0..=2)?;
             fields.extend((1..=args).map(|i| field(&format!("arg{i}"), "-x")));
             fields.push(field("argcnt", args.to_string()));
-            let preput = u.int_in_range(0..=2)?;
             fields.push(field("preput_num", preput.to_string()));
             for i in 0..preput {
                 fields.push(field(&format!("preput_key_{i}"), format!("parent{i}")));

@@ -356,12 +356,13 @@ impl Model<'_, '_> {
             if !self.u.ratio(1, often)? {
                 continue;
             }
-            let message = self.u.choose_index(messages.len())?;
-            let Some(last) = messages[message].len().checked_sub(1) else { continue };
+            // The word with which a program of a spawn ends has no value.
+            let mut values: Vec<&mut Template> =
+                messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
+            let Some(last) = values.len().checked_sub(1) else { continue };
             // Often near the end, where little is left to be read.
             let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
-            let value = &mut messages[message][at].value;
-            cut(value, self.u)?;
+            cut(values[at], self.u)?;
         }
         Ok(())
     }

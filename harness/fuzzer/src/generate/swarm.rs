@@ -52,18 +52,20 @@ impl Swarm {
             80..95 => (2, 20),
             _ => (8, 8),
         };
+        // What an odd text breaks would be put down to the pieces.
+        let pieces = has(14) && has(7);
         Ok(Self {
             lengths: has(0),
-            contents: has(1),
+            contents: has(1) && !pieces,
             same_values: has(2) && has(3),
             long_keys: has(4),
             like_keys: has(5),
-            odd_keys: has(6) && has(7),
+            odd_keys: has(6) && has(1) && !pieces,
             again: has(8) && has(9),
             read_back: has(10),
             read_at_end: has(11),
             misses: has(12) && has(13),
-            pieces: has(14) && has(7),
+            pieces,
             names: has(15) && has(13),
             groups: u.ratio(1, 4)?,
             puts: pick(u, &[60, 30, 85])?,

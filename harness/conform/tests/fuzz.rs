@@ -5,13 +5,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PMI2_CLIENT, WITHOUT_PTRACE};
+use pmi_test_programs::{
+    FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PMI2_CLIENT, WITHOUT_PTRACE,
+};
 use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
 fn faulty_manager(fault: &str) -> String {
     format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
+}
+
+/// With a rare bug, or none.
+fn planted_manager(bug: Option<&str>) -> String {
+    let bug = bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
+    format!("{PLANTED_MANAGER}{bug} --nodes {{nodes}} -n {{ranks}} {{agent}}")
 }
 
 /// Exit status and what was written.
@@ -50,13 +58,47 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 }
 
 #[rstest]
+#[case("pmi-1.1")]
+#[case("pmi-2")]
+fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = planted_manager(None);
+    let mut judge = Command::new(CONFORM);
+    judge.args(["--server", &server, "--dialect", dialect]).current_dir(folder.path()).stdin(Stdio::null());
+    let judged = judge.env_remove("PMI_CONFORM_SERVER").output().unwrap();
+    assert_eq!(judged.status.code(), Some(0), "{}", String::from_utf8_lossy(&judged.stdout));
+    let campaign = ["--server", &server, "--dialect", dialect, "--seed", "1", "--sessions", "100"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    assert_eq!(status, 0, "{text}");
+}
+
+#[rstest]
+#[case::one_length("value-256", "pmi-1.1", "rule--rfc13.get.value--get")]
+#[case::one_kind_of_content("value-backslash", "pmi-1.1", "rule--rfc13.get.value--get")]
+#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "hang--rfc13.barrier.generic--barrier_in")]
+#[case::an_order("barrier-backwards", "pmi-1.1", "hang--rfc13.barrier.released--barrier_in")]
+#[case::another_node("get-other-node", "pmi-1.1", "rule--rfc13.get.value--get")]
+#[case::names_that_nobody_claims("name-first", "pmi-1.1", "rule--rfc13.publish.lookup--lookup_name")]
+#[case::a_second_group("spawn-second-job", "pmi-1.1", "rule--rfc13.kvsname.distinct--get_my_kvsname")]
+#[case::of_pmi2("attribute-two", "pmi-2", "hang--pmi2.common.attributes.wait--info-getnodeattr")]
+fn rare_bugs_are_found_in_few_sessions(#[case] bug: &str, #[case] dialect: &str, #[case] bucket: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = planted_manager(Some(bug));
+    let campaign =
+        ["--server", &server, "--dialect", dialect, "--seed", "1", "--sessions", "200", "--workers", "1"];
+    let (status, text) = fuzz(folder.path(), &campaign);
+    assert_eq!(status, 1, "{text}");
+    assert!(names(&found(&folder.path().join("pmi-conform-fuzz"))).contains(&bucket.to_owned()), "{text}");
+}
+
+#[rstest]
 #[case("crash", CRASH)]
 #[case("swap", "rule--rfc13.get.value--get")]
 #[case("hang", "hang--rfc13.abnf.c-put--put")]
 fn a_planted_bug_is_found_shrunk_stored_and_played_again(#[case] fault: &str, #[case] bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
-    let campaign = ["--server", &server, "--seed", "1", "--sessions", "80", "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "120", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);

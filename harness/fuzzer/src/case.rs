@@ -933,6 +933,24 @@ fn line_weight(line: &Template) -> usize {
     line.pieces.iter().map(weigh).sum()
 }
 
+/// Whether lines have all that a spawn of PMI-1 cannot do without, if they are one: else nobody starts, and who waits for that waits
+/// long.
+fn is_whole_if_spawn(lines: &[Template]) -> bool {
+    let lines: Vec<Vec<u8>> = lines.iter().map(bytes_of).collect();
+    if lines.first().is_none_or(|first| first != b"mcmd=spawn") {
+        return true;
+    }
+    let programs = lines.iter().filter(|line| *line == b"endcmd").count();
+    let says =
+        |begin: &str| lines.iter().filter(|line| line.starts_with(begin.as_bytes())).count() == programs;
+    let total = format!("totspawns={programs}").into_bytes();
+    let all = ["mcmd=spawn", "nprocs=", "execname=", "spawnssofar=", "argcnt=", "preput_num=", "info_num="];
+    programs > 0
+        && all.into_iter().all(says)
+        && lines.iter().filter(|line| **line == total).count() == programs
+        && lines.last().is_some_and(|last| last == b"endcmd")
+}
+
 /// What has been bound and taken before a step.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -958,7 +976,7 @@ impl Known {
             Some(ServerStep::PassedOn) => self.passed_on += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                self.spawned += u32::from(spawns);
+                self.spawned += u32::from(spawns && is_whole_if_spawn(lines));
             }
             Some(ServerStep::OfChildren { group }) => {
                 self.child_kvs |= matches!(stmt, Stmt::Use { .. });

@@ -673,16 +673,30 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
     offers
 }
 
-/// What only the draft of PMI-2 has, as far as a server offers it: what it claims, else what it does where it is asked once.
-pub fn draft_operations(suite: &Suite, target: &Target, options: &Options) -> BTreeSet<Need> {
+/// Spawns, names and what only the draft of PMI-2 has, as far as a server offers them in a protocol: what it claims, else what it does
+/// where it is asked once.
+pub fn offered_operations(
+    suite: &Suite,
+    dialect: Dialect,
+    target: &Target,
+    options: &Options,
+) -> BTreeSet<Need> {
     let Target::Processes(implementation, _) = target else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
         Some(offered) => *offered,
         None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
-        None => lacking(suite, Dialect::Pmi2, *need, target, options).is_none(),
+        None if need.is_of_draft_only() => lacking(suite, dialect, *need, target, options).is_none(),
+        None => asked_for(suite, dialect, *need, target, options).is_some_and(|(outcome, refused)| {
+            // What comes to no answer is as good as refused: every session that asks for it would be about that.
+            let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
+            refused.is_none() && !went_wrong && outcome.unjudged.is_none()
+        }),
     };
-    let all = Need::NAMES.into_iter().map(|(_, need)| need).filter(|need| need.is_of_draft_only());
-    all.filter(offers).collect()
+    let wanted = |need: &Need| match need {
+        Need::Spawn | Need::Names => true,
+        need => dialect == Dialect::Pmi2 && need.is_of_draft_only(),
+    };
+    Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
 
 /// Asks for an optional operation; how it was refused, if it was.

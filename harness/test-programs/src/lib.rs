@@ -25,6 +25,10 @@ pub const FAULTY_PMI2_PROGRAM: &str = built!("faulty-pmi2-program");
 /// A process manager that conforms but for the fault that is named: `faulty-manager FAULT RANKS PROGRAM`.
 pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 
+/// A small process manager of its own that conforms but for the rare bug that is named: `planted-manager [--bug NAME] [--nodes N]
+/// -n RANKS PROGRAM`; `--list` says which bugs there are.
+pub const PLANTED_MANAGER: &str = built!("planted-manager");
+
 /// A process manager that crashes, hangs or floods, as its mode says: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 

@@ -556,8 +556,11 @@ pub(super) struct Fuzz {
     /// The control protocol that a hydra_pmi_proxy speaks, where it is not the one that its version tells
     #[arg(long, value_name = "VERSION", requires = "server", help_heading = "What is tested")]
     pub(super) family: Option<Family>,
-    /// Optional operations that it offers: spawn, names, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. Spawn and names of others
-    /// than known launchers are not asked for
+    /// How processes get their connections: fd, which they inherit (PMI_FD), or port, where they make them (PMI_PORT)
+    #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"], conflicts_with_all = ["client", "library"], help_heading = "What is tested")]
+    pub(super) connection: String,
+    /// Optional operations that it offers: spawn, names, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
+    /// here nor of a known launcher is asked for once, all but spawn-cmd, and used in sessions if that succeeds
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that are not asked for

@@ -1,6 +1,6 @@
 //! `fuzz`: campaigns, and what becomes of their findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_runner::run::{Options as RunOptions, Target as ServerTarget, draft_operations};
+use pmi_runner::run::{Options as RunOptions, Target as ServerTarget, offered_operations};
 use pmi_scenario::ast::{Dialect, Need};
 use serde_json::json;
 
@@ -212,6 +212,7 @@ fn server(
             named
         }
     };
+    super::judge::by_connection(&mut implementation, &args.connection)?;
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
     for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
@@ -222,18 +223,23 @@ fn server(
     let suite = pmi_runner::suite::embedded().map_err(told)?;
     let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
     let target = ServerTarget::Processes(Box::new(implementation), environment);
-    let draft = match spoken.has(Dialect::Pmi2) && args.replay.is_none() {
-        true => {
+    // What is played again asks for what it asks for.
+    let spoken_ones =
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(|dialect| spoken.has(*dialect));
+    let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken_ones
+        .filter(|_| args.replay.is_none())
+        .map(|dialect| {
             let limits = Limits { step: args.timeout, ..Limits::default() };
-            let offered = draft_operations(&suite, &target, &RunOptions::uncounted(limits));
-            DraftOnly::of(|need| offered.contains(&need))
-        }
-        false => DraftOnly::default(),
-    };
+            (dialect, offered_operations(&suite, dialect, &target, &RunOptions::uncounted(limits)))
+        })
+        .collect();
+    let draft = DraftOnly::of(|need| {
+        offered.iter().any(|(dialect, needs)| *dialect == Dialect::Pmi2 && needs.contains(&need))
+    });
+    let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let ServerTarget::Processes(implementation, environment) = target else {
         anyhow::bail!("a server of processes");
     };
-    let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope {
         spoken,
         ranks: args.ranks,
@@ -275,6 +281,8 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.client.iter().flat_map(|c| ["--client".to_owned(), c.clone()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
+    let connection = Some(args.connection.clone()).filter(|way| way != "fd");
+    words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     shell_words::join(words)
 }

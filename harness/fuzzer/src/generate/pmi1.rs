@@ -31,6 +31,8 @@ impl Model<'_, '_> {
         let puts = self.swarm.puts * 60 / 100;
         Ok(match percent(self.u)? {
             _ if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? => self.pmi1_name(rank)?,
+            chance if self.swarm.keys_only && chance < self.swarm.puts => self.pmi1_put(rank)?,
+            _ if self.swarm.keys_only => self.pmi1_get(rank)?,
             chance if chance < puts => self.pmi1_put(rank)?,
             0..60 => self.pmi1_get(rank)?,
             60..66 => plain(rank, Operation::Maxes),

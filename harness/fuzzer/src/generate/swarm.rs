@@ -32,6 +32,8 @@ pub(super) struct Swarm {
     pub(super) pieces: bool,
     /// Names are published and looked up more often than keys are put.
     pub(super) names: bool,
+    /// Nothing is asked for between barriers but keys, and names where these are drawn.
+    pub(super) keys_only: bool,
     /// Groups are spawned, and speak.
     pub(super) groups: bool,
     /// Of a hundred puts and gets so many are puts.
@@ -53,7 +55,7 @@ impl Swarm {
             _ => (8, 8),
         };
         // What an odd text breaks would be put down to the pieces.
-        let pieces = has(14) && has(7);
+        let pieces = u.ratio(1, 7)?;
         Ok(Self {
             lengths: has(0),
             contents: has(1) && !pieces,
@@ -66,7 +68,8 @@ impl Swarm {
             read_at_end: has(11),
             misses: has(12) && has(13),
             pieces,
-            names: has(15) && has(13),
+            names: u.ratio(1, 3)?,
+            keys_only: u.ratio(1, 3)?,
             groups: u.ratio(1, 4)?,
             puts: pick(u, &[60, 30, 85])?,
             rounds,

@@ -120,6 +120,10 @@ impl Model<'_, '_> {
         let puts = self.swarm.puts * 48 / 100;
         Ok(match percent(self.u)? {
             _ if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? => self.pmi2_name(rank)?,
+            0..60 if self.swarm.attributes => match self.u.ratio(1, 2)? {
+                true => self.put_attribute(rank)?,
+                false => self.get_attribute(rank)?,
+            },
             chance if self.swarm.keys_only && chance < self.swarm.puts => self.pmi2_put(rank)?,
             _ if self.swarm.keys_only => self.pmi2_get(rank)?,
             chance if chance < puts => self.pmi2_put(rank)?,

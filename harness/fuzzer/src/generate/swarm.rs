@@ -32,6 +32,8 @@ pub(super) struct Swarm {
     pub(super) pieces: bool,
     /// Names are published and looked up more often than keys are put.
     pub(super) names: bool,
+    /// Attributes of nodes are put and read more often than keys (PMI-2).
+    pub(super) attributes: bool,
     /// Nothing is asked for between barriers but keys, and names where these are drawn.
     pub(super) keys_only: bool,
     /// Groups are spawned, and speak.
@@ -69,6 +71,7 @@ impl Swarm {
             misses: has(12) && has(13),
             pieces,
             names: u.ratio(1, 3)?,
+            attributes: u.ratio(1, 4)?,
             keys_only: u.ratio(1, 3)?,
             groups: u.ratio(1, 4)?,
             puts: pick(u, &[60, 30, 85])?,

@@ -71,9 +71,9 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("maxes-late", "get_maxes behind eight puts of the process crashes (PMI-1)"),
     ("attribute-two", "of two processes that wait for an attribute only one is told (PMI-2)"),
     ("attribute-again", "a second attribute of a process replaces the first (PMI-2)"),
-    ("thread-long", "the number of a thread is cut after eight bytes (PMI-2)"),
+    ("thread-8", "the eighth request of a process that has the number of a thread crashes (PMI-2)"),
     ("thread-in-fence", "a request of a process that waits in a fence is never answered (PMI-2)"),
-    ("semicolon-last", "a value that ends with a semicolon loses it (PMI-2)"),
+    ("value-newline", "a value ends at its first newline (PMI-2)"),
     ("frame-1000", "a frame of 1000 bytes or more is read to its 999th (PMI-2)"),
 ];
 

@@ -63,6 +63,8 @@ struct Process {
     /// Threads that wait for attributes.
     awaits: Vec<(Vec<u8>, Vec<u8>)>,
     attributes: u32,
+    /// Requests that had the number of a thread.
+    threads: u32,
     published: Option<Vec<u8>>,
 }
 
@@ -228,8 +230,7 @@ impl Manager {
             body.push(b';');
         };
         if !thread.is_empty() {
-            let most = if is(self.bug, "thread-long") { 8 } else { thread.len() };
-            add("thrid", &thread[..most.min(thread.len())]);
+            add("thrid", thread);
         }
         pairs.iter().for_each(|(key, value)| add(key, value));
         let mut frame = format!("{:6}", body.len()).into_bytes();
@@ -393,6 +394,10 @@ impl Manager {
         if get("concat").is_some() {
             // A part of a command, of which nothing is known here.
             return None;
+        }
+        self.process(p).threads += u32::from(!thread.is_empty());
+        if self.has("thread-8") && self.process(p).threads == 8 {
+            std::process::abort();
         }
         if self.has("thread-in-fence") && self.process(p).waits.is_some() {
             return Some(());

@@ -135,8 +135,10 @@ fn stored(bug: Option<Bug>, value: &[u8], longest: usize) -> Vec<u8> {
     {
         value.truncate(at);
     }
-    if is(bug, "semicolon-last") && value.ends_with(b";") {
-        value.pop();
+    if is(bug, "value-newline")
+        && let Some(at) = value.iter().position(|b| *b == b'\n')
+    {
+        value.truncate(at);
     }
     value
 }

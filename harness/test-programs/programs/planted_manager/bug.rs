@@ -73,7 +73,6 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("attribute-again", "a second attribute of a process replaces the first (PMI-2)"),
     ("thread-8", "the eighth request of a process that has the number of a thread crashes (PMI-2)"),
     ("thread-in-fence", "a request of a process that waits in a fence is never answered (PMI-2)"),
-    ("value-newline", "a value ends at its first newline (PMI-2)"),
     ("frame-1000", "a frame of 1000 bytes or more is read to its 999th (PMI-2)"),
 ];
 

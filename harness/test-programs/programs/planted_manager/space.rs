@@ -135,10 +135,5 @@ fn stored(bug: Option<Bug>, value: &[u8], longest: usize) -> Vec<u8> {
     {
         value.truncate(at);
     }
-    if is(bug, "value-newline")
-        && let Some(at) = value.iter().position(|b| *b == b'\n')
-    {
-        value.truncate(at);
-    }
     value
 }

@@ -4,7 +4,7 @@
 //! All ranks ask at once, and the time is that until the last of them has its answer. We are one process that speaks for all of them,
 //! which takes some microseconds for each message: what is measured is an upper bound, the same for everybody.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -239,18 +239,19 @@ impl Session {
             }
             self.party.send(proc, line.as_bytes());
         }
-        let (mut missing, mut last) = (self.ranks, Vec::new());
-        while missing > 0 {
+        let mut missing: HashSet<Proc> = (0..self.ranks).map(|rank| Proc { group: 0, rank }).collect();
+        let mut last = Vec::new();
+        while !missing.is_empty() {
             match self.next(start + self.longest)? {
                 What::FromServer { proc, bytes } => {
                     let Some(connection) = self.connections.get_mut(&proc) else { continue };
                     connection.push(Direction::FromServer, &bytes.0);
                     while let Some(message) = connection.next(Direction::FromServer) {
-                        missing = missing.saturating_sub(1);
+                        missing.remove(&proc);
                         last = message.map(|message| message.text.to_vec()).unwrap_or_default();
                     }
                 }
-                What::ClosedByServer { proc } => {
+                What::ClosedByServer { proc } if missing.contains(&proc) => {
                     return Err(self.wrong(format!("the connection of rank {} has ended", proc.rank)));
                 }
                 What::JobExited { exit } => return Err(self.wrong(format!("the job has ended: {exit}"))),

@@ -60,6 +60,8 @@ fn row(
         });
     }
     let points: Vec<(u32, f64)> = measured.iter().filter_map(|here| Some((here.ranks, of(here)?))).collect();
-    cells.push(growth(&points).map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}")));
+    // Nobody wants to read -0.0.
+    let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
+    cells.push(power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}")));
     cells
 }

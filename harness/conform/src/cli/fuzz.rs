@@ -412,9 +412,14 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     } else {
         (None, store::read_case(path)?)
     };
+    // What was found where nobody could see the place is known by another name there.
+    let tracing = match &found {
+        Some(found) if found.backtrace.is_none() => Tracing::Off,
+        _ => Tracing::On,
+    };
     let (mut shown, mut elsewhere) = (0, 0);
     for number in 1..=TRIES {
-        let run = target.play(&case, Pace::Thorough, Tracing::On)?;
+        let run = target.play(&case, Pace::Thorough, tracing)?;
         if interrupted.load(Ordering::Relaxed) {
             return Ok(130);
         }

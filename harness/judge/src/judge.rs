@@ -382,7 +382,10 @@ impl Judge {
             |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
         if unjudged.as_ref().is_none_or(judged) {
             findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
-            findings.extend(program.weigh(&conversation, events.len() as u64));
+            // What a crash was looked into for came after the play.
+            let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
+            let end = events.iter().position(later).unwrap_or(events.len());
+            findings.extend(program.weigh(&conversation, end as u64));
             hung = program.is_hung();
         }
         Outcome {

@@ -22,9 +22,10 @@ use pmi_fuzzer::generate::server::Scope;
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::store::{Origin, TRIES, store};
 use pmi_fuzzer::target::server::{Access, Server};
-use pmi_fuzzer::target::{Pace, Target};
+use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_fuzzer::transition::{Transition, transitions};
 use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::process::tracer;
 use pmi_scenario::ast::Need;
 
 use crate::counters;
@@ -40,9 +41,13 @@ pub fn run(data: &[u8]) {
     EXTERNAL.run(data);
 }
 
-/// The processes that a launcher starts for a session run this program as well. To be called first.
+/// The processes that a launcher starts for a session run this program as well, and so does who looks where one dies. To be called
+/// first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
+    if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
+        std::process::exit(tracer::main().into());
+    }
     if argv.first().is_some_and(pmi_runner::agent::rank::is_agent) {
         std::process::exit(pmi_runner::agent::rank::main(argv).into());
     }
@@ -64,8 +69,8 @@ struct Reached {
     sessions: u64,
     unplayed: u32,
     transitions: BTreeSet<Transition>,
-    /// Buckets of which none of several more runs showed anything.
-    unconfirmed: BTreeSet<String>,
+    /// Buckets that come to one that is known, and those of which none of several more runs showed anything.
+    settled: BTreeSet<String>,
 }
 
 impl External {
@@ -90,7 +95,7 @@ impl External {
                 sessions: 0,
                 unplayed: 0,
                 transitions: BTreeSet::new(),
-                unconfirmed: BTreeSet::new(),
+                settled: BTreeSet::new(),
             }),
         }
     }
@@ -100,13 +105,13 @@ impl External {
         if self.known.avoids(&case.ingredients) {
             return;
         }
-        let run = match self.server.play(&case, Pace::Fast) {
+        let run = match self.server.play(&case, Pace::Fast, Tracing::Off) {
             Ok(run) if run.seen.unjudged.is_none() || !run.failures.is_empty() => run,
             Ok(run) => return self.unplayed(&run.seen.unjudged.unwrap_or_default()),
             Err(error) => return self.unplayed(&error.to_string()),
         };
         self.note(transitions(&run.seen));
-        let new = run.failures.into_iter().find(|failure| !self.is_settled(&failure.key.to_string()));
+        let new = run.failures.into_iter().find(|failure| !self.is_settled(failure));
         if let Some(failure) = new {
             self.found(&case, &failure);
         }
@@ -143,22 +148,25 @@ impl External {
         }
     }
 
-    /// Whether a bucket is known, or was seen and could not be shown again.
-    fn is_settled(&self, bucket: &str) -> bool {
-        self.known.has(bucket) || self.reached().unconfirmed.contains(bucket)
+    /// Whether a failure is known, or was looked into and is not to be again.
+    fn is_settled(&self, failure: &Failure) -> bool {
+        let (bucket, place) = (failure.key.to_string(), failure.key.place().map(ToString::to_string));
+        self.known.name(&bucket, place.as_deref()).is_some() || self.reached().settled.contains(&bucket)
     }
 
     fn found(&self, case: &Case, failure: &Failure) {
         static NEVER: AtomicBool = AtomicBool::new(false);
         let examiner = Examiner { target: &self.server, seed: 0, interrupted: &NEVER };
+        let seen = failure.key.to_string();
         let (failure, case) = examiner.root(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
         let bucket = failure.key.to_string();
-        if self.is_settled(&bucket) {
+        if self.is_settled(&failure) {
+            self.reached().settled.insert(seen);
             return;
         }
         let Some(confirmed) = examiner.confirm(&failure, &case, 0) else {
             eprintln!("{bucket}: seen, and in at most one of {TRIES} more runs: {}", failure.what);
-            self.reached().unconfirmed.insert(bucket);
+            self.reached().settled.extend([seen, bucket]);
             return;
         };
         let found = &confirmed.found;

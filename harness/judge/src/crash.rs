@@ -4,6 +4,7 @@ use libc::{
     SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP,
 };
 
+use crate::Side;
 use crate::backtrace::Backtrace;
 use crate::event::{Event, What};
 
@@ -71,6 +72,13 @@ pub enum Of<'a> {
     Server(&'a str),
     /// Any process under test: there is nobody else.
     Any,
+}
+
+impl<'a> Of<'a> {
+    /// That of whoever is under test; `name` is what the crash was told of.
+    pub fn party(under_test: Side, name: &'a str) -> Self {
+        if under_test == Side::Server { Self::Server(name) } else { Self::Any }
+    }
 }
 
 /// What a debugger saw of a crash, if somebody looked.

@@ -13,7 +13,7 @@ use crate::event::{Event, What};
 use crate::negotiated;
 use crate::own::{self, CRASH, CRASH_TEXT};
 use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Outcome, Severity, Side, Unjudged};
+use crate::{Finding, Outcome, Severity, Unjudged};
 
 /// Events of a failed scenario that go into its result, besides output.
 pub const LAST_EVENTS: usize = 40;
@@ -53,7 +53,7 @@ pub fn of_scenario(
         }
     }
     if let Some((name, signal)) = &outcome.crashed {
-        let of = if outcome.under_test == Side::Server { Of::Server(name) } else { Of::Any };
+        let of = Of::party(outcome.under_test, name);
         let trace = of_crash(&outcome.events, of, *signal);
         findings.push(Judged {
             finding: Finding {

@@ -407,7 +407,7 @@ fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &
     let ((), told) = trace::traced(tracer, again);
     let events: Vec<Event> =
         (outcome.events.len() as u64..).zip(told).map(|(seq, what)| Event::new(seq, what)).collect();
-    let of = if outcome.under_test == Side::Server { Of::Server(name) } else { Of::Any };
+    let of = Of::party(outcome.under_test, name);
     let is_wanted = |event: &Event| match &event.what {
         What::Backtrace(trace) => {
             of_crash(&events, of, *signal).is_some_and(|wanted| std::ptr::eq(wanted, &**trace))

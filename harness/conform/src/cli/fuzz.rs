@@ -33,17 +33,14 @@ use pmi_scenario::ast::{Dialect, Need};
 use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
-use super::judge::library_at;
+use super::judge::{ends_on_signals, library_at};
 use super::{UNJUDGED, say, told};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
         return export(&args.out, folder);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
+    let interrupted = ends_on_signals()?;
     if args.client.is_some() || args.library.is_some() {
         return client(args, &interrupted);
     }

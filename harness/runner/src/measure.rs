@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::What;
+use pmi_judge::event::{SilenceProof, What};
 use pmi_wire::{Body, Connection, Direction, Proc, Response, ValueReading};
 use serde::Serialize;
 
@@ -199,8 +199,10 @@ impl Session {
         match self.party.next(deadline, Silence::Wrong) {
             Incoming::Event(what) => Ok(what),
             Incoming::Interrupted => Err(Unmeasured::Interrupted),
-            Incoming::Idle => Err(self.wrong("no answer, and its processes wait".to_owned())),
-            Incoming::Polled | Incoming::Deadline => {
+            Incoming::Nothing(SilenceProof::Idle) => {
+                Err(self.wrong("no answer, and its processes wait".to_owned()))
+            }
+            Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
                 Err(self.wrong(format!("no answer within {} s", self.longest.as_secs_f64())))
             }
         }

@@ -248,13 +248,11 @@ impl<'a> Interpreter<'a> {
                     continue;
                 }
                 Incoming::Interrupted => return None,
-                Incoming::Idle | Incoming::Polled if last.elapsed() < settled => {
+                Incoming::Nothing(proof) if proof != SilenceProof::Timeout && last.elapsed() < settled => {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                Incoming::Idle => SilenceProof::Idle,
-                Incoming::Polled => SilenceProof::Polled,
-                Incoming::Deadline => SilenceProof::Timeout,
+                Incoming::Nothing(proof) => proof,
             };
             return Some(proof);
         }
@@ -464,10 +462,8 @@ impl<'a> Interpreter<'a> {
                     self.recorder.record(What::Abandoned(Abandoned::Interrupted));
                     return Err(Stop);
                 }
-                Incoming::Deadline if self.enough => return Err(Stop),
-                Incoming::Idle => return Ok(Some(SilenceProof::Idle)),
-                Incoming::Polled => return Ok(Some(SilenceProof::Polled)),
-                Incoming::Deadline => return Ok(Some(SilenceProof::Timeout)),
+                Incoming::Nothing(SilenceProof::Timeout) if self.enough => return Err(Stop),
+                Incoming::Nothing(proof) => return Ok(Some(proof)),
             }
         }
     }
@@ -479,11 +475,11 @@ impl<'a> Interpreter<'a> {
         }
         loop {
             match self.party.next(deadline.min(Instant::now() + watch::LOOK), silence) {
-                Incoming::Deadline => self.look(),
+                Incoming::Nothing(SilenceProof::Timeout) => self.look(),
                 other => return other,
             }
             if self.enough || Instant::now() >= deadline {
-                return Incoming::Deadline;
+                return Incoming::Nothing(SilenceProof::Timeout);
             }
         }
     }

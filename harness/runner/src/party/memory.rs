@@ -8,7 +8,7 @@ use pmi_wire::port::initack;
 use pmi_wire::{Proc, WayIn, singleton};
 
 use super::{Incoming, Party, Silence};
-use pmi_judge::event::{Bytes, Exit, What};
+use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
 
 /// A reference server with the processes that a launcher would have started.
 pub struct MemoryParty {
@@ -179,7 +179,7 @@ impl Party for MemoryParty {
     }
 
     fn next(&mut self, _: Instant, _: Silence) -> Incoming {
-        self.queue.pop_front().map_or(Incoming::Idle, Incoming::Event)
+        self.queue.pop_front().map_or(Incoming::Nothing(SilenceProof::Idle), Incoming::Event)
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {

@@ -10,7 +10,7 @@ pub mod server;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::What;
+use pmi_judge::event::{SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
 
@@ -24,14 +24,8 @@ pub use memory::MemoryParty;
 pub enum Incoming {
     /// Something happened.
     Event(What),
-    /// Nothing will ever come unless we act: the server has read everything that was sent and waits without a time
-    /// limit.
-    Idle,
-    /// The server has read everything that was sent, and its threads have waited for a while several times since and said
-    /// nothing.
-    Polled,
-    /// The deadline has passed.
-    Deadline,
+    /// Nothing comes, and this is how that is known; of [`SilenceProof::Timeout`], that the deadline has passed.
+    Nothing(SilenceProof),
     /// The user wants the run to end.
     Interrupted,
 }

@@ -26,7 +26,7 @@ use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
 use crate::process::trace_request;
-use pmi_judge::event::{Abandoned, Bytes, Exit, What};
+use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
 
@@ -329,12 +329,12 @@ impl Party for LibraryParty<'_> {
                 continue;
             }
             if left.is_zero() {
-                return Incoming::Deadline;
+                return Incoming::Nothing(SilenceProof::Timeout);
             }
             // Of a process manager that we know nothing of, only time can tell.
             let ranks: Vec<u32> = self.list.keys().copied().collect();
             if self.job.is_none() && ranks.into_iter().all(|rank| self.is_idle(rank)) {
-                return Incoming::Idle;
+                return Incoming::Nothing(SilenceProof::Idle);
             }
             slice = (slice * 2).min(Duration::from_millis(20));
         }

@@ -28,7 +28,7 @@ use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, trace_request, tree};
 use pmi_judge::crash::Cause;
-use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, What};
+use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
 use rustix::process::Signal;
@@ -722,17 +722,17 @@ impl Party for ServerParty {
                 match self.tell_exit() {
                     Some(what) => return Incoming::Event(what),
                     // Nobody is left who could say anything.
-                    None if self.is_over() => return Incoming::Idle,
+                    None if self.is_over() => return Incoming::Nothing(SilenceProof::Idle),
                     None => {}
                 }
             }
             let quiet = self.quiet_since.elapsed();
-            let verdict = if left.is_zero() {
-                Incoming::Deadline
+            let proof = if left.is_zero() {
+                SilenceProof::Timeout
             } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
-                Incoming::Idle
+                SilenceProof::Idle
             } else if believes_polls && quiet >= MOST_ANSWER && self.has_polled() {
-                Incoming::Polled
+                SilenceProof::Polled
             } else {
                 if quiet >= MOST_ANSWER {
                     slice = (slice * 2).min(Duration::from_millis(20));
@@ -743,7 +743,7 @@ impl Party for ServerParty {
             };
             // The dead are silent too.
             if !self.tell_deaths() {
-                return verdict;
+                return Incoming::Nothing(proof);
             }
         }
     }

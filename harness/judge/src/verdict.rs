@@ -237,6 +237,10 @@ pub struct RunHeader {
     /// How the processes of the job come to their connections.
     #[serde(default)]
     pub connection: WayIn,
+    /// Whether the connections were relayed to us. Then nobody could look at the server's processes: that an answer does not come was
+    /// known by waiting alone, and what died, stayed or grew elsewhere was not seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relayed: bool,
     /// Who is under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_test: Option<Side>,

@@ -56,6 +56,11 @@ impl Target {
             Self::Memory(_) | Self::Library(..) => WayIn::Fd,
         }
     }
+
+    /// Whether the processes of its jobs relay their connections.
+    pub fn is_relayed(&self) -> bool {
+        matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
+    }
 }
 
 /// How often a scenario is played.
@@ -238,6 +243,7 @@ pub fn run(
         .collect::<Vec<_>>()
         .join(" and "),
         connection: target.way_in(),
+        relayed: target.is_relayed(),
         under_test: match target {
             Target::Memory(_) | Target::Processes(..) => Some(Side::Server),
             Target::Library(..) => Some(Side::Library),
@@ -650,10 +656,16 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
         }
         let word = need.word();
         let offer = match claims.get(&need) {
+            Some(true) if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
+                (false, LOST.to_owned())
+            }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None if upstream && need.is_of_draft_only() => (false, PASSED_ON.to_owned()),
             None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
+            None if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
+                (false, LOST.to_owned())
+            }
             None => match lacking(suite, dialect, need, target, options) {
                 None => (true, String::new()),
                 Some(seen) if need.is_of_draft_only() => (
@@ -683,6 +695,7 @@ pub fn offered_operations(
 ) -> BTreeSet<Need> {
     let Target::Processes(implementation, _) = target else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
+        _ if *need == Need::Spawn && loses_spawned(suite, dialect, target, options) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
         None if need.is_of_draft_only() => lacking(suite, dialect, *need, target, options).is_none(),
@@ -764,6 +777,19 @@ const PASSED_ON: &str =
 /// Why nobody is asked for a spawn whose programs come in messages of their own.
 const UNASKED: &str = "it is not asked whether it offers spawn-cmd: Hydra starts processes without end where a spawn does not say how many; \
      --has spawn-cmd makes it a duty";
+
+/// Why spawns are not judged where processes relay their connections and none that is spawned finds its way to us.
+const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
+     environment and its program's path";
+
+/// Whether a server that relays takes a request to spawn, and no process comes of it: whether it started one cannot be seen.
+fn loses_spawned(suite: &Suite, dialect: Dialect, target: &Target, options: &Options) -> bool {
+    target.is_relayed()
+        && asked_for(suite, dialect, Need::Spawn, target, options).is_some_and(|(outcome, refused)| {
+            let comes = |e: &Event| matches!(e.what, What::Started { proc, .. } if proc.group > 0);
+            refused.is_none() && outcome.crashed.is_none() && !outcome.events.iter().any(comes)
+        })
+}
 
 /// How a server answered an offer of PMI-2, if not by taking it.
 fn speaks_no_pmi2(suite: &Suite, target: &Target, options: &Options) -> Option<String> {

@@ -248,6 +248,14 @@ pub(super) struct Judge {
     /// finds ours under the name mpiexec where it is a singleton
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port", "singleton"], conflicts_with = "memory", help_heading = "What is tested")]
     pub(super) connection: String,
+    /// Processes of the job run where they cannot hand over their connections, on other machines: they relay them to this address, by
+    /// which this machine is reached from there. Any port, unless they are named: one for each launch that is side by side with others
+    #[arg(long, value_name = "ADDRESS[:PORT[-PORT]]", conflicts_with_all = ["memory", "client", "library"], help_heading = "What is tested")]
+    pub(super) listen: Option<String>,
+    /// Where the agent is on the machines of the job: a file pmi-conform-agent, which may be a link to pmi-conform [default: beside
+    /// this command]
+    #[arg(long, value_name = "FILE", requires = "listen", help_heading = "What is tested")]
+    pub(super) agent: Option<PathBuf>,
     /// Number of processes of the program under test, where a scenario does not say it
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "What is tested")]
     pub(super) ranks: u32,
@@ -559,6 +567,14 @@ pub(super) struct Fuzz {
     /// How processes get their connections: fd, which they inherit (PMI_FD), or port, where they make them (PMI_PORT)
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"], conflicts_with_all = ["client", "library"], help_heading = "What is tested")]
     pub(super) connection: String,
+    /// Processes of the job run where they cannot hand over their connections, on other machines: they relay them to this address, by
+    /// which this machine is reached from there. Any port, unless they are named: one for each launch that is side by side with others
+    #[arg(long, value_name = "ADDRESS[:PORT[-PORT]]", conflicts_with_all = ["client", "library"], help_heading = "What is tested")]
+    pub(super) listen: Option<String>,
+    /// Where the agent is on the machines of the job: a file pmi-conform-agent, which may be a link to pmi-conform [default: beside
+    /// this command]
+    #[arg(long, value_name = "FILE", requires = "listen", help_heading = "What is tested")]
+    pub(super) agent: Option<PathBuf>,
     /// Optional operations that it offers: spawn, names, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
     /// here nor of a known launcher is asked for once, all but spawn-cmd, and used in sessions if that succeeds
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]

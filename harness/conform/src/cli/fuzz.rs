@@ -35,6 +35,7 @@ use serde_json::json;
 use super::args::{Fuzz, FuzzFormat};
 use super::judge::{ends_on_signals, library_at};
 use super::{UNJUDGED, say, told};
+use crate::report::RELAYED;
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -134,7 +135,7 @@ fn campaign(
         seed: state.seed,
         sessions: args.sessions,
         time,
-        workers: args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        workers: workers(args),
         out: args.out.clone(),
         known: known.unwrap_or_default(),
         replay: command_line(args),
@@ -200,7 +201,7 @@ fn server(
     command: Option<&str>,
     interrupted: &Arc<AtomicBool>,
 ) -> anyhow::Result<(Server, Scope)> {
-    let environment = Environment::new(Arc::clone(interrupted))?;
+    let mut environment = Environment::new(Arc::clone(interrupted))?;
     let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
         Some(command) => {
@@ -210,6 +211,12 @@ fn server(
         }
     };
     super::judge::by_connection(&mut implementation, &args.connection)?;
+    if let Some(address) = &args.listen {
+        let agent = args.agent.as_deref();
+        let listen = super::judge::listen(address, agent, workers(args), &environment, &implementation)?;
+        environment.listen = Some(listen);
+        anstream::eprintln!("note: {RELAYED}");
+    }
     implementation.play_upstream(&environment.binary, args.family, Duration::from_secs(5))?;
     implementation.try_upstream(interrupted)?;
     for (words, offered) in [(&args.has, true), (&args.lacks, false)] {
@@ -263,6 +270,11 @@ fn spoken(args: &Fuzz) -> Option<Spoken> {
     Some(named.map_or(Spoken::Any, |(_, dialect)| Spoken::One(dialect)))
 }
 
+/// Sessions side by side.
+fn workers(args: &Fuzz) -> usize {
+    args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 fn draw_seed() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_millis() as u64)
 }
@@ -280,6 +292,8 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
     let connection = Some(args.connection.clone()).filter(|way| way != "fd");
     words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way]));
+    words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
+    words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
     shell_words::join(words)
 }

@@ -12,6 +12,8 @@ use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
+use pmi_runner::agent::door::Listen;
+use pmi_runner::agent::rank::NAME;
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
@@ -19,6 +21,7 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Observer, Options, Target, Tries, run};
+use pmi_runner::serve::WayIn;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 
@@ -144,7 +147,8 @@ impl Chosen {
         interrupted: &Arc<AtomicBool>,
     ) -> anyhow::Result<Option<Prepared>> {
         let Self { suite, named, client, dialects, selected } = self;
-        let environment = Environment::new(Arc::clone(interrupted))?;
+        let mut environment = Environment::new(Arc::clone(interrupted))?;
+        let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let tracer = Some(environment.agent.clone());
         let implementation = match (named, args.memory || args.client.is_some()) {
             (_, true) => None,
@@ -169,6 +173,10 @@ impl Chosen {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;
                 }
                 by_connection(&mut implementation, &args.connection)?;
+                if let Some(address) = &args.listen {
+                    let listen = listen(address, args.agent.as_deref(), jobs, &environment, &implementation)?;
+                    environment.listen = Some(listen);
+                }
                 implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
                 implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
                 implementation.can_start().context("--server")?;
@@ -200,7 +208,7 @@ impl Chosen {
             None => Deviations::default(),
         };
         let options = Options {
-            jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            jobs,
             limits: Limits { step: args.timeout, start, ..Limits::default() },
             strict: strict.unwrap_or_default(),
             max_fail: args.max_fail,
@@ -256,6 +264,31 @@ pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> a
         _ => {}
     }
     Ok(())
+}
+
+/// Has the processes of jobs relay their connections, as `--listen` and `--agent` say.
+pub(super) fn listen(
+    address: &str,
+    agent: Option<&Path>,
+    launches: usize,
+    environment: &Environment,
+    implementation: &Implementation,
+) -> anyhow::Result<Listen> {
+    if implementation.has_upstream() || implementation.way_in == WayIn::Singleton {
+        anyhow::bail!(
+            "--listen is for processes that a launcher starts elsewhere; a bare proxy and a singleton are started here"
+        );
+    }
+    let agent = agent.unwrap_or(&environment.agent);
+    if !agent.is_absolute() || agent.file_name().is_none_or(|name| name != NAME) {
+        anyhow::bail!(
+            "--agent {}: the job's machines have to know the agent by a path that begins with / and ends with /{NAME}; that may be a link \
+             to pmi-conform",
+            agent.display()
+        );
+    }
+    let tell = |text: &str| anstream::eprintln!("warning: {text}");
+    Listen::parse(address, launches, agent.to_owned(), tell).context("--listen")
 }
 
 /// What is said of optional operations.
@@ -322,6 +355,8 @@ fn replay(args: &Judge) -> Vec<String> {
     }
     let connection = Some(&args.connection).filter(|way| *way != "fd");
     words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way.clone()]));
+    words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
+    words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::block::{self, Piece, differences, place, who};
 use super::chart::{Chart, Drawing};
 use super::standing::{Standing, in_order, standings};
-use super::{Run, page, protocol, tally, text};
+use super::{RELAYED, Run, page, protocol, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes};
 use pmi_judge::deviations::recorded;
@@ -330,6 +330,7 @@ fn facts(run: &Run) -> Vec<Fact> {
         fact("started as", words(&header.server), true),
         fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
         fact("protocol", protocol(header), false),
+        fact("not judged", if header.relayed { RELAYED.to_owned() } else { String::new() }, false),
         fact("agreed on", agreed(&run.results), false),
         fact("requirements", sets, false),
         fact(

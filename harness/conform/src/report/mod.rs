@@ -209,14 +209,19 @@ impl Run {
     }
 }
 
+/// What is not seen where connections are relayed.
+pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
+     who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
+
 /// What was spoken, and over what where that is not usual.
 fn protocol(header: &RunHeader) -> String {
     let dialect = text::clean(&header.dialect);
-    match header.connection {
-        WayIn::Fd => dialect,
-        WayIn::Port => format!("{dialect} by PMI_PORT"),
-        WayIn::Singleton => format!("{dialect} by singleton init"),
-    }
+    let by = match header.connection {
+        WayIn::Fd => "",
+        WayIn::Port => " by PMI_PORT",
+        WayIn::Singleton => " by singleton init",
+    };
+    format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }
 
 /// Writes a run as a report.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
-use super::{Run, protocol, tally, text};
+use super::{RELAYED, Run, protocol, tally, text};
 use pmi_judge::cause::shape;
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
@@ -110,7 +110,8 @@ impl<W: Write> Terminal<W> {
         let RunHeader { version, server, selected, .. } = header;
         let (version, server, dialect) = (text::clean(version), text::clean(server), protocol(header));
         let scenarios = text::count(*selected, "scenario");
-        self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))
+        self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))?;
+        if header.relayed { self.show(&format!("{RELAYED}\n")) } else { Ok(()) }
     }
 
     /// Shows a scenario that is done.

@@ -168,6 +168,7 @@ pub(super) fn run() -> Run {
         command: format!("pmi-conform --server './pm {HOSTILE}'"),
         against: Vec::new(),
         connection: WayIn::Fd,
+        relayed: false,
         under_test: None,
         dialect: "pmi-1.1".to_owned(),
         selected: results.len(),

@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -23,6 +24,12 @@ use crate::process::connection::{CHUNK, Connection};
 const LINE_MAX: usize = 256 << 20;
 /// Longest first line, of whoever it is.
 const HELLO_MAX: usize = 1 << 20;
+/// Longest line of somebody who has come over the network and has not shown yet that it may.
+const PASS_MAX: usize = 1024;
+/// Most bytes that wait on a connection over which an agent carries what others write.
+const RELAY_MAX: usize = 64 << 20;
+/// So much is taken of such a connection at once: whoever writes without end is to be answered all the same.
+const AT_ONCE: usize = 1 << 20;
 
 /// What came was no message.
 #[derive(Debug, thiserror::Error)]
@@ -44,14 +51,29 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        let connection = Connection::new(stream.into());
+    pub(crate) fn new(socket: impl Into<OwnedFd>) -> Self {
+        let connection = Connection::new(socket.into());
         Self { connection, buffer: Vec::new(), searched: 0, descriptor: None, limit: LINE_MAX, ended: false }
     }
 
     /// With somebody of whom nothing is known: before it is [`trust`](Self::trust)ed, it has to be brief.
     pub(super) fn with_stranger(stream: UnixStream) -> Self {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
+    }
+
+    /// With somebody who has come over the network: before it has shown that it may, it is heard hardly at all.
+    pub(super) fn with_unknown(stream: TcpStream) -> Self {
+        Self { limit: PASS_MAX, ..Self::new(stream) }
+    }
+
+    /// The other side has shown that it may say who it is.
+    pub(super) fn admit(&mut self) {
+        self.limit = HELLO_MAX;
+    }
+
+    /// The other side has said that it carries what others write.
+    pub(super) fn trust_relay(&mut self) {
+        self.limit = RELAY_MAX;
     }
 
     /// The other side has said who it is.
@@ -84,6 +106,11 @@ impl Channel {
         self.connection.is_blocked()
     }
 
+    /// Bytes that wait to be written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.connection.unwritten()
+    }
+
     /// Whether the other side has read all that was sent.
     pub(crate) fn is_read(&self) -> bool {
         !self.is_blocked() && self.connection.unread_bytes() == Some(0)
@@ -101,7 +128,20 @@ impl Channel {
 
     /// Receives what is there, for [`next`](Self::next).
     pub(crate) fn receive(&mut self) {
+        self.receive_up_to(usize::MAX);
+    }
+
+    /// The same for a connection over which others may write without end. Returns whether there may be more.
+    pub(crate) fn receive_some(&mut self) -> bool {
+        self.receive_up_to(AT_ONCE)
+    }
+
+    fn receive_up_to(&mut self, most: usize) -> bool {
+        let mut taken = 0;
         while !self.ended {
+            if taken >= most {
+                return true;
+            }
             let before = self.buffer.len();
             self.buffer.resize(before + CHUNK, 0);
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -116,13 +156,15 @@ impl Channel {
             }
             let n = received.as_ref().map_or(0, |message| message.bytes);
             self.buffer.truncate(before + n);
+            taken += n;
             match received {
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => {}
                 Ok(_) if n > 0 && self.buffer.len() < self.limit => {}
                 _ => self.ended = true,
             }
         }
+        false
     }
 
     /// The next message that has been received.

@@ -97,7 +97,8 @@ fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
-            None => return Ok(RUNNER_GONE),
+            // It relays nothing.
+            None | Some(Order::Write(_) | Order::Close) => return Ok(RUNNER_GONE),
             Some(Order::Exit(status)) => return Ok(status),
             Some(Order::Kill(signal)) => return die(signal),
             Some(Order::Call { function, arguments }) => call(&library, &function, arguments),

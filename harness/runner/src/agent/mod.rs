@@ -4,18 +4,21 @@
 //! - [`library`] loads a library under test and calls it,
 //! - [`mpiexec`] is what a program under test starts that needs a process manager and has none,
 //! - `protocol` is what they and the runner say to each other, `channel` how,
-//! - `reception` is where they find the runner.
+//! - `reception` is where they find the runner,
+//! - [`door`] is where those of other machines find it, and `relay` what they do there.
 //!
 //! An agent finds the runner's socket beside the path that it was started by, which is a symbolic link in the scratch folder of
-//! the run.
+//! the run. One of another machine is told an address and a token: by its arguments, or, if it is spawned, by its environment.
 
 pub(crate) mod channel;
+pub mod door;
 pub mod library;
 pub mod mpiexec;
 mod port;
 pub(crate) mod protocol;
 pub mod rank;
 pub(crate) mod reception;
+pub(crate) mod relay;
 pub(crate) mod singleton;
 
 use std::collections::BTreeMap;

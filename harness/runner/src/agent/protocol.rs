@@ -7,6 +7,17 @@ use serde::{Deserialize, Serialize};
 use pmi_judge::event::Bytes;
 use pmi_judge::library::api::{Argument, Returned};
 
+/// What an agent shows that comes over the network, before its first message. It is welcomed by a [`Welcome`], or sent away.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Pass {
+    /// What only the launch has been told to which it belongs.
+    pub(super) token: String,
+}
+
+/// The answer to a [`Pass`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Welcome {}
+
 /// The first message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -49,6 +60,18 @@ pub(crate) struct RankHello {
     pub(crate) greeted: Option<(Bytes, Bytes)>,
     /// What was said on a connection that was made to it, since it has asked for a process manager.
     pub(crate) singinit: Option<Singinit>,
+    /// It keeps its connection and carries what goes over it, since it cannot hand it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) relays: Option<Box<Place>>,
+}
+
+/// Where a process runs: what is said by numbers of processes and addresses has a meaning in the same place only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The kernel, and its namespace of processes.
+    pub(crate) processes: String,
+    /// The kernel, and its namespace of networks.
+    pub(crate) network: String,
 }
 
 /// What was said between a process that asked for a process manager and the one that came, lines with their newlines.
@@ -77,6 +100,31 @@ pub(crate) enum Order {
     Exit(u8),
     /// Die of this signal.
     Kill(u8),
+    /// Write to the connection that it relays.
+    Write(Bytes),
+    /// Close that connection.
+    Close,
+}
+
+/// What an agent tells of the connection that it relays, in the order in which it came about.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Relayed {
+    /// The process manager has written this.
+    FromServer(Bytes),
+    /// It has closed its end.
+    ClosedByServer,
+    /// The process that has the other end died of a signal.
+    Died {
+        /// Its number.
+        pid: i32,
+        /// As the kernel calls it.
+        name: String,
+        /// The signal.
+        signal: i32,
+    },
+    /// So many orders to write or close are carried out, and what was written is read, as far as that can be known.
+    Taken(u64),
 }
 
 /// What a process that loads a library tells the runner.

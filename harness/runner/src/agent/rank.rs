@@ -2,16 +2,18 @@
 //!
 //! It finds the runner's socket beside the path it was started by (a symbolic link in the run's scratch folder),
 //! hands over the descriptor that PMI_FD names, the connection that it makes by PMI_PORT or the one that is made to it, tells its environment and arguments, and then waits to be told how to
-//! end, with which the descriptor comes back. It knows nothing of PMI.
+//! end, with which the descriptor comes back. Where the runner is on another machine, it relays instead (`relay`). It knows nothing of PMI.
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
 use super::port::{self, Greeted};
-use super::protocol::{Hello, Order, RankHello};
+use super::protocol::{Hello, Order, Place, RankHello};
+use super::relay::{self, OPTION, Way};
 use super::singleton;
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
@@ -36,15 +38,39 @@ pub fn main(mut argv: Vec<OsString>) -> u8 {
     }
 }
 
-fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
+fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
+    if args.first().is_some_and(|arg| arg == OPTION) {
+        let way = args.drain(..args.len().min(2)).nth(1).unwrap_or_default();
+        return relay_to(&Way::of_argument(&way.to_string_lossy())?, 0, args);
+    }
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
     let (Some(group), Some(scratch)) = (group, folder.parent()) else {
+        if let Some(way) = Way::of_environment() {
+            return relay_to(&way, relay::group_of_path(&path), args);
+        }
         let what = format!("started as {}, not by its path in the scratch folder of a run", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     let mut runner = Channel::to_runner(scratch)?;
+    let (hello, fd) = introduction(group, args, None);
+    runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
+    // The runner holds the only copy now, so that its close is the process's close.
+    drop(fd);
+    obey(runner)
+}
+
+/// Keeps the connection, which cannot be handed over to another machine, and carries what goes over it.
+fn relay_to(way: &Way, group: u32, args: Vec<OsString>) -> io::Result<u8> {
+    let mut runner = way.connect()?;
+    let (hello, fd) = introduction(group, args, Some(relay::place().into()));
+    runner.send_whole(&Hello::Rank(hello))?;
+    relay::run(runner, fd)
+}
+
+/// What is told of this process, and its connection if it has one.
+fn introduction(group: u32, args: Vec<OsString>, relays: Option<Box<Place>>) -> (RankHello, Option<OwnedFd>) {
     let (mut greeted, mut singinit) = (None, None);
     let connection = if let Some((said, connection)) = singleton::wait() {
         singinit = Some(said);
@@ -63,11 +89,8 @@ fn run(program: &OsString, args: Vec<OsString>) -> io::Result<u8> {
     };
     let env = protocol_environment();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
-    let hello = RankHello { group, pid: std::process::id() as i32, env, args, bad_fd, greeted, singinit };
-    runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
-    // The runner holds the only copy now, so that its close is the process's close.
-    drop(fd);
-    obey(runner)
+    let pid = std::process::id() as i32;
+    (RankHello { group, pid, env, args, bad_fd, greeted, singinit, relays }, fd)
 }
 
 /// Waits for the order to end.
@@ -76,6 +99,6 @@ fn obey(mut runner: Channel) -> io::Result<u8> {
         // Nothing is closed before: the descriptor that came with the order is the kernel's to close.
         Some(Order::Exit(status)) => std::process::exit(status.into()),
         Some(Order::Kill(signal)) => die(signal),
-        Some(Order::Call { .. }) | None => Ok(RUNNER_GONE),
+        Some(Order::Call { .. } | Order::Write(_) | Order::Close) | None => Ok(RUNNER_GONE),
     }
 }

@@ -1,12 +1,15 @@
-//! Where agents find the runner: a folder of their own and a socket in it.
+//! Where agents find the runner: a folder of their own and a socket in it, or a door to other machines.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::protocol::Hello;
+use super::door::{Door, Listen};
+use super::protocol::{Hello, Pass, Welcome};
+use super::relay::{OPTION, Way, path_of_group};
 use super::{SOCKET, folder};
 use crate::process::nonblocking;
 use crate::process::reactor::{Key, Reactor, Wanted};
@@ -14,10 +17,23 @@ use crate::process::reactor::{Key, Reactor, Wanted};
 /// Most agents that may have connected and not yet said who they are.
 const NEWCOMERS_MAX: usize = 4096;
 
+/// The same of those who have come over the network and have not shown that they may: the first of them is sent away for the next.
+const UNKNOWN_MAX: usize = 128;
+
+/// Somebody who has connected and not yet said who it is.
+struct Newcomer {
+    channel: Channel,
+    key: Key,
+    /// Where it has come from over the network, as long as it has not shown that it may.
+    unknown: Option<SocketAddr>,
+}
+
 /// A scratch folder with the runner's socket in it, and the agents that have connected and not yet said who they are.
 pub(crate) struct Reception {
     listener: UnixListener,
-    newcomers: BTreeMap<u64, (Channel, Key)>,
+    /// For agents that cannot come to the socket.
+    door: Option<Door>,
+    newcomers: BTreeMap<u64, Newcomer>,
     count: u64,
     /// The last to go: the socket lies in it.
     scratch: tempfile::TempDir,
@@ -25,10 +41,28 @@ pub(crate) struct Reception {
 
 impl Reception {
     pub(crate) fn open() -> io::Result<Self> {
+        Self::open_for(None)
+    }
+
+    /// One to which agents come over the network, if `listen` says so.
+    pub(crate) fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
+        let door = listen.map(Door::open).transpose()?;
         let scratch = scratch_folder()?;
         let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
         nonblocking(&listener)?;
-        Ok(Self { listener, newcomers: BTreeMap::new(), count: 0, scratch })
+        Ok(Self { listener, door, newcomers: BTreeMap::new(), count: 0, scratch })
+    }
+
+    /// How agents find it over the network, if they do.
+    pub(crate) fn way(&self) -> Option<&Way> {
+        self.door.as_ref().map(Door::way)
+    }
+
+    /// The words that start an agent of the first process group.
+    pub(crate) fn first_agent(&self, binary: &Path, name: &str) -> io::Result<Vec<String>> {
+        let path = self.make_agent(binary, name, 0)?.to_string_lossy().into_owned();
+        let way = self.way().map(|way| [OPTION.to_owned(), way.to_string()]);
+        Ok(std::iter::once(path).chain(way.into_iter().flatten()).collect())
     }
 
     /// The folder.
@@ -48,11 +82,17 @@ impl Reception {
 
     /// Has the reactor tell when somebody comes.
     pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<Key> {
+        if let Some(door) = &self.door {
+            reactor.add(door.listener(), source, Wanted::Read)?;
+        }
         reactor.add(&self.listener, source, Wanted::Read)
     }
 
-    /// Makes an agent that reports as of a process group; the name decides which agent it is.
+    /// Makes an agent that reports as of a process group; the name decides which agent it is. On other machines it is there already.
     pub(crate) fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
+        if let Some(door) = &self.door {
+            return Ok(path_of_group(door.agent(), group));
+        }
         let folder = folder(self.path(), group);
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(name);
@@ -65,14 +105,40 @@ impl Reception {
     /// Lets in who has come; `source` says by which name the reactor tells of it.
     pub(crate) fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.newcomers.len() >= NEWCOMERS_MAX {
-                continue;
+            self.let_in(Channel::with_stranger(stream), None, reactor, &source);
+        }
+        while let Some((stream, from)) = self.door.as_ref().and_then(Door::accept) {
+            let unknown = |(_, newcomer): &(&u64, &Newcomer)| newcomer.unknown.is_some();
+            if self.newcomers.iter().filter(unknown).count() >= UNKNOWN_MAX
+                && let Some(first) = self.newcomers.iter().find(unknown).map(|(id, _)| *id)
+            {
+                self.send_away(first, reactor);
             }
-            self.count += 1;
-            let channel = Channel::with_stranger(stream);
-            if let Ok(key) = reactor.add(&channel, source(self.count), Wanted::Read) {
-                self.newcomers.insert(self.count, (channel, key));
-            }
+            self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
+        }
+    }
+
+    fn let_in<S: Copy>(
+        &mut self,
+        channel: Channel,
+        unknown: Option<SocketAddr>,
+        reactor: &mut Reactor<S>,
+        source: &impl Fn(u64) -> S,
+    ) {
+        if self.newcomers.len() >= NEWCOMERS_MAX {
+            return;
+        }
+        self.count += 1;
+        if let Ok(key) = reactor.add(&channel, source(self.count), Wanted::Read) {
+            self.newcomers.insert(self.count, Newcomer { channel, key, unknown });
+        }
+    }
+
+    fn send_away<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) {
+        let Some(Newcomer { key, unknown, .. }) = self.newcomers.remove(&id) else { return };
+        reactor.remove(key);
+        if let (Some(from), Some(door)) = (unknown, &self.door) {
+            door.refuse(from);
         }
     }
 
@@ -83,16 +149,36 @@ impl Reception {
 
     /// Hears a newcomer. Once it has said who it is, it is the caller's; who says something else is sent away.
     pub(crate) fn greet<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
-        let (channel, _) = self.newcomers.get_mut(&id)?;
+        let Newcomer { channel, unknown, .. } = self.newcomers.get_mut(&id)?;
         channel.receive();
+        if unknown.is_some() {
+            match channel.next::<Pass>() {
+                Some(Ok(Pass { token })) if self.door.as_ref().is_some_and(|door| door.knows(&token)) => {
+                    *unknown = None;
+                    channel.admit();
+                    channel.send(&Welcome {});
+                }
+                None if !channel.is_over() => {}
+                _ => self.send_away(id, reactor),
+            }
+            return None;
+        }
         let hello = channel.next::<Hello>();
         if hello.is_none() && !channel.is_over() {
             return None;
         }
-        let (mut channel, key) = self.newcomers.remove(&id)?;
+        let Newcomer { mut channel, key, .. } = self.newcomers.remove(&id)?;
         reactor.remove(key);
-        channel.trust();
-        Some((hello?.ok()?, channel))
+        match hello?.ok()? {
+            Hello::Rank(hello) if hello.relays.is_some() => {
+                channel.trust_relay();
+                Some((Hello::Rank(hello), channel))
+            }
+            hello => {
+                channel.trust();
+                Some((hello, channel))
+            }
+        }
     }
 }
 

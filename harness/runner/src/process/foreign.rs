@@ -1,13 +1,15 @@
 //! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::procfs::{self, Stat};
+use pmi_judge::crash::Cause;
 
 /// A process that is not our child and whose end is of interest.
 pub(crate) struct Foreign {
@@ -59,8 +61,28 @@ impl Foreign {
     }
 
     fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    /// Waits for its end so long at most; whether it has come.
+    pub(crate) fn ends_within(&self, time: Duration) -> bool {
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        rustix::event::poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+        rustix::event::poll(&mut ended, Some(&time)).is_ok_and(|n| n > 0)
+    }
+
+    /// Readable when it has ended.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether a death by this signal is a crash. The launcher may have ended it by any other.
+    pub(crate) fn is_crash(signal: i32) -> bool {
+        matches!(Cause::of(signal), Cause::Fault | Cause::Abort)
     }
 }
 

@@ -131,6 +131,12 @@ pub(crate) fn maker(connection: impl AsFd) -> Option<i32> {
     (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
 }
 
+/// All processes that this one can see, whoever they belong to.
+pub(crate) fn everybody() -> Vec<i32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// What a process holds in memory, by the one file that tells its name as well.
 pub(crate) fn memory(pid: i32) -> Option<Memory> {
     memory_in(pid, &Stat::of(pid)?)

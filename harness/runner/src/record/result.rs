@@ -22,6 +22,7 @@ pub fn header(command: &[String]) -> RunHeader {
             ["pmi-conform", "record", "--"].into_iter().chain(command.iter().map(String::as_str)),
         ),
         against: Vec::new(),
+        relayed: false,
         connection: WayIn::Fd,
         under_test: None,
         dialect: AS_NEGOTIATED.into(),

@@ -172,7 +172,7 @@ impl<'a> LibraryParty<'a> {
         std::os::unix::fs::symlink(&library.path, reception.path().join(agent::library::LIBRARY))?;
         let agent = reception.make_agent(&library.binary, agent::library::NAME, 0)?;
         let name = reception.name();
-        let words = server.command(ranks, 1, &agent, &name);
+        let words = server.command(ranks, 1, &[agent.to_string_lossy().into_owned()], &name);
         let mut command = Command::new(&words[0]);
         trace_request::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);

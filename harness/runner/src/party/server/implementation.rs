@@ -321,7 +321,7 @@ impl Implementation {
         let unknown = |what: String| {
             UnknownProxy(format!("{} cannot be judged: {what}\n{}", proxy.display(), choices()))
         };
-        let command = self.command(1, 1, Path::new("true"), "pmi-conform");
+        let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
         // There is no runner yet, and one of an outer run is not ours.
@@ -488,17 +488,24 @@ impl Implementation {
         self.cancel.as_ref().map(|command| command.replace(JOB, job))
     }
 
-    /// The command line for this many ranks and nodes. A launcher that gives names to its jobs is told this one.
-    pub fn command(&self, ranks: u32, nodes: u32, agent: &Path, job: &str) -> Vec<String> {
+    /// The command line for this many ranks and nodes, and the words that start an agent. A launcher that gives names to its jobs is
+    /// told this one.
+    pub fn command(&self, ranks: u32, nodes: u32, agent: &[String], job: &str) -> Vec<String> {
         let words = match &self.command_nodes {
             Some(words) if nodes > 1 => words,
             _ => &self.command,
         };
-        let agent = agent.to_string_lossy();
+        // Within a word, as in `sh -c 'cd DIR; {agent}'`, they are for a shell to take apart.
+        let joined = match agent {
+            [path] => path.clone(),
+            words => shell_words::join(words),
+        };
+        let agent_here = |word: &String| if word == "{agent}" { agent.to_vec() } else { vec![word.clone()] };
         words
             .iter()
+            .flat_map(agent_here)
             .map(|word| {
-                word.replace("{agent}", &agent)
+                word.replace("{agent}", &joined)
                     .replace("{ranks}", &ranks.to_string())
                     .replace("{nodes}", &nodes.to_string())
                     .replace("{hosts}", &hosts(ranks, nodes))
@@ -602,14 +609,14 @@ mod tests {
     fn templates_and_known_launchers_become_commands() {
         let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
         assert_eq!(
-            server.command(3, 1, Path::new("/x/agent"), "j"),
+            server.command(3, 1, &["/x/agent".to_owned()], "j"),
             ["pm", "-n", "3", "--", "/x/agent", "a b"]
         );
         assert!(server.lacks_room(2, 2).is_some_and(|why| why.contains("--server-nodes")));
         let srun = Implementation::from_argument("srun -N1").unwrap();
-        assert_eq!(srun.command(2, 1, Path::new("a"), "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
+        assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
-        assert_eq!(hosts.command(3, 2, Path::new("a"), "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+        assert_eq!(hosts.command(3, 2, &["a".to_owned()], "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
     }
 
     #[test]

@@ -15,8 +15,10 @@ use super::implementation::{Implementation, for_singleton};
 use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
-use crate::agent::protocol::{Hello, Order, RankHello, Singinit};
+use crate::agent::door::Listen;
+use crate::agent::protocol::{self, Hello, Order, Place, RankHello, Singinit};
 use crate::agent::reception::Reception;
+use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::Memory;
@@ -27,7 +29,6 @@ use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{procfs, tcp, trace_request, tree};
-use pmi_judge::crash::Cause;
 use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
@@ -65,6 +66,8 @@ pub struct Environment {
     pub agent: PathBuf,
     /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
     pub foreign_deaths_are_known: bool,
+    /// The processes of jobs relay their connections to us, since they run where they cannot hand them over.
+    pub listen: Option<Listen>,
     /// Set when the run is to end at once.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -84,7 +87,7 @@ impl Environment {
         })?;
         let agent = agent::program(&binary, agent::rank::NAME);
         let foreign_deaths_are_known = foreign::kernel_tells(&agent);
-        Ok(Self { binary, agent, foreign_deaths_are_known, interrupted })
+        Ok(Self { binary, agent, foreign_deaths_are_known, listen: None, interrupted })
     }
 }
 
@@ -118,8 +121,10 @@ struct Rank {
     control: Channel,
     /// `None` once the connection to the agent has ended, and with it the process.
     control_key: Option<Key>,
-    /// `None` once closed or if it never had a good one.
+    /// `None` once closed or if it never had a good one, or keeps it.
     pmi: Option<Pmi>,
+    /// Its connection, if it keeps it and carries what goes over it.
+    relayed: Option<Relayed>,
     /// We have told the process how to end.
     dismissed: bool,
 }
@@ -132,10 +137,25 @@ impl Rank {
     /// Gives up our end. A connection that is dropped is closed, as a process closes it; a wrapper between the process manager
     /// and the agent may still hold it open, as it would that of any process.
     fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<Connection> {
+        self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
         let Pmi { connection, key, .. } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
         Some(connection)
     }
+}
+
+/// The connection of a process that relays it.
+struct Relayed {
+    /// Neither side has closed it.
+    open: bool,
+    /// We have not closed it.
+    ours: bool,
+    /// Orders to write and to close that were sent.
+    ordered: u64,
+    /// So many of them are known to be carried out.
+    taken: u64,
+    /// Where the process runs.
+    place: Place,
 }
 
 /// A launched implementation.
@@ -177,6 +197,8 @@ pub struct ServerParty {
     makers: BTreeSet<i32>,
     /// The same without the launcher, if the kernel tells how they die.
     deaths: Option<Vec<Foreign>>,
+    /// Of processes that relay their connections: whom they are connected to, by place and number, and which signal that one died of.
+    dead_elsewhere: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
     /// When that count began: when something happened last.
@@ -227,11 +249,12 @@ impl ServerParty {
         environment: &Environment,
     ) -> io::Result<(Self, Vec<String>)> {
         let mut reactor = Reactor::new()?;
-        let reception = Reception::open()?;
+        let reception = Reception::open_for(environment.listen.as_ref())?;
         reception.watch(&mut reactor, Source::Reception)?;
         let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
         let job = reception.name();
-        let mut words = implementation.command(ranks, nodes, &agent, &job);
+        let agent_words = reception.first_agent(&environment.agent, agent::rank::NAME)?;
+        let mut words = implementation.command(ranks, nodes, &agent_words, &job);
         let singleton = (implementation.way_in == WayIn::Singleton)
             .then(|| Singleton::start(&agent, &reception.mark()))
             .transpose()?;
@@ -246,6 +269,10 @@ impl ServerParty {
         // What an outer process manager left in our environment is not the implementation's doing.
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
+        if let Some(way) = reception.way() {
+            // Processes that are spawned have no arguments of ours.
+            command.env(relay::VARIABLE, way.to_string());
+        }
         let launcher = Launch::start(command, reception.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
@@ -274,6 +301,7 @@ impl ServerParty {
             agents: HashSet::new(),
             makers: BTreeSet::new(),
             deaths: environment.foreign_deaths_are_known.then(Vec::new),
+            dead_elsewhere: HashMap::new(),
             idle: IdleCheck::default(),
             polls: PollCount::default(),
             polls_since: None,
@@ -300,7 +328,9 @@ impl ServerParty {
 
     /// Which of the processes that the ranks are connected to have died of a signal, and of which.
     pub fn deaths(&self) -> Vec<(String, i32)> {
-        self.deaths.iter().flatten().filter_map(Foreign::killed_by).collect()
+        let here = self.deaths.iter().flatten().filter_map(Foreign::killed_by);
+        let elsewhere = self.dead_elsewhere.values().map(|(name, signal)| (name.clone(), *signal));
+        here.chain(elsewhere).collect()
     }
 
     /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
@@ -340,6 +370,7 @@ impl ServerParty {
             match *source {
                 Source::Reception => self.reception.accept(&mut self.reactor, Source::Newcomer),
                 Source::Newcomer(id) => self.greet(id),
+                Source::Control(proc) if self.is_relayed(proc) => self.hear_relay(proc),
                 Source::Control(proc) => self.hear_agent(proc),
                 Source::Pmi(proc) => {
                     if *writable {
@@ -391,7 +422,10 @@ impl ServerParty {
 
     /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
-        self.agents.insert(hello.pid);
+        // Elsewhere its number is another's.
+        if hello.relays.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
+            self.agents.insert(hello.pid);
+        }
         let group = hello.group;
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
         let greeting = hello.greeted.as_ref().and_then(|(_, told)| Greeting::parse(&told.0).ok());
@@ -419,8 +453,16 @@ impl ServerParty {
             let key = self.reactor.add(&connection, Source::Pmi(proc), Wanted::Read).ok();
             Pmi { connection, maker, key }
         });
+        let has_connection = hello.bad_fd.is_none();
+        let relayed = hello.relays.map(|place| Relayed {
+            open: has_connection,
+            ours: has_connection,
+            ordered: 0,
+            taken: 0,
+            place: *place,
+        });
         let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
-        self.ranks.insert(proc, Rank { control, control_key, pmi, dismissed: false });
+        self.ranks.insert(proc, Rank { control, control_key, pmi, relayed, dismissed: false });
         let place = || port::address(hello.env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
         if let Some(Singinit { asked, said, told }) = hello.singinit {
@@ -454,6 +496,85 @@ impl ServerParty {
             if !rank.dismissed {
                 self.queue.push_back(What::Ended { proc, ours: false });
             }
+        }
+    }
+
+    fn is_relayed(&self, proc: Proc) -> bool {
+        self.ranks.get(&proc).is_some_and(|rank| rank.relayed.is_some())
+    }
+
+    /// The same for an agent that relays: it tells what the process manager does.
+    fn hear_relay(&mut self, proc: Proc) {
+        let Some(Rank { control, control_key: Some(key), relayed: Some(relayed), dismissed, .. }) =
+            self.ranks.get_mut(&proc)
+        else {
+            return;
+        };
+        let key = *key;
+        if control.is_blocked() {
+            control.flush();
+            if !control.is_blocked() {
+                listen(&mut self.reactor, Some(key), Wanted::Read);
+            }
+        }
+        if control.receive_some() {
+            self.reactor.again(key);
+        }
+        let mut is_over = control.is_over();
+        while let Some(told) = control.next() {
+            match told {
+                Ok(protocol::Relayed::FromServer(bytes)) if relayed.ours => {
+                    if let Some((_, at)) = self.wrote {
+                        self.slowest = self.slowest.max(at.elapsed());
+                    }
+                    self.queue.push_back(What::FromServer { proc, bytes });
+                }
+                Ok(protocol::Relayed::ClosedByServer) if relayed.ours => {
+                    relayed.open = false;
+                    self.queue.push_back(What::ClosedByServer { proc });
+                }
+                Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
+                Ok(protocol::Relayed::Died { pid, name, signal }) => {
+                    let place = relayed.place.processes.clone();
+                    // The launcher is our child, of which we know by ourselves.
+                    let known = pid == self.launcher.pid() && place == relay::place().processes
+                        || self.dead_elsewhere.contains_key(&(place.clone(), pid));
+                    if !known {
+                        self.dead_elsewhere.insert((place, pid), (name.clone(), signal));
+                        if Foreign::is_crash(signal) {
+                            self.queue.push_back(What::Crashed { name, signal });
+                        }
+                    }
+                }
+                Ok(protocol::Relayed::FromServer(_) | protocol::Relayed::ClosedByServer) => {}
+                Err(_) => is_over = true,
+            }
+        }
+        if is_over {
+            (relayed.open, relayed.ours) = (false, false);
+            if !*dismissed {
+                self.queue.push_back(What::Ended { proc, ours: false });
+            }
+            if let Some(rank) = self.ranks.get_mut(&proc) {
+                rank.control_key = None;
+            }
+            self.reactor.remove(key);
+        }
+    }
+
+    /// Has an agent that relays do something to its connection; not once that is closed, or where too much waits to be written.
+    fn order(&mut self, proc: Proc, order: &Order) {
+        let Some(Rank { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
+        else {
+            return;
+        };
+        if !relayed.ours || control.unwritten() > UNWRITTEN_MAX {
+            return;
+        }
+        relayed.ordered += 1;
+        control.send(order);
+        if control.is_blocked() {
+            listen(&mut self.reactor, *control_key, Wanted::ReadWrite);
         }
     }
 
@@ -522,9 +643,8 @@ impl ServerParty {
     fn tell_deaths(&mut self) -> bool {
         let before = self.queue.len();
         for foreign in self.deaths.iter_mut().flatten() {
-            // The launcher may have ended it by any other signal.
-            let crash = |signal: i32| matches!(Cause::of(signal), Cause::Fault | Cause::Abort);
-            if let Some((name, signal)) = foreign.unreported_death().filter(|(_, signal)| crash(*signal)) {
+            let death = foreign.unreported_death().filter(|(_, signal)| Foreign::is_crash(*signal));
+            if let Some((name, signal)) = death {
                 self.queue.push_back(What::Crashed { name, signal });
             }
         }
@@ -560,12 +680,20 @@ impl ServerParty {
                 }
                 slice = (slice * 2).min(MOST_ANSWER);
             }
-            std::thread::sleep(slice);
+            if self.is_relayed(before) {
+                // Its agent tells.
+                self.poll(slice);
+            } else {
+                std::thread::sleep(slice);
+            }
         }
     }
 
     /// Whether the server has not read all that a rank wrote, and still may.
     fn has_unread(&self, proc: Proc) -> bool {
+        if let Some(Rank { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
+            return relayed.open && relayed.taken < relayed.ordered;
+        }
         let pmi = self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()).filter(|pmi| pmi.key.is_some());
         pmi.is_some_and(|pmi| pmi.connection.unread_bytes().is_some_and(|n| n > 0))
     }
@@ -602,8 +730,12 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Who made the connections of ours that are open, where that is known of all: it is theirs to answer.
+    /// Who made the connections of ours that are open, where that is known of all: it is theirs to answer. Of who is elsewhere nothing
+    /// is known, nor whether something is under way from there.
     fn known_makers(&self) -> Option<BTreeSet<i32>> {
+        if self.reception.way().is_some() {
+            return None;
+        }
         self.connected().map(|pmi| pmi.maker).collect()
     }
 
@@ -667,6 +799,9 @@ impl Party for ServerParty {
         self.await_turn(Some(to));
         self.quiet_since = Instant::now();
         self.wrote = Some((to, self.quiet_since));
+        if self.is_relayed(to) {
+            return self.order(to, &Order::Write(Bytes(bytes.to_vec())));
+        }
         let Some(pmi) = self.pmi(to) else { return };
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
@@ -677,6 +812,10 @@ impl Party for ServerParty {
     fn close(&mut self, proc: Proc) {
         self.await_turn(Some(proc));
         self.quiet_since = Instant::now();
+        if self.is_relayed(proc) {
+            self.wrote = Some((proc, self.quiet_since));
+            self.order(proc, &Order::Close);
+        }
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
         }
@@ -685,6 +824,11 @@ impl Party for ServerParty {
 
     fn connect(&mut self, stray: Proc) {
         let Some(port) = self.port.filter(|_| !self.strays.contains_key(&stray)) else { return };
+        let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
+        if places.any(|relayed| relayed.place.network != relay::place().network) {
+            let why = format!("{port} is an address of another machine, to which nobody connects from here");
+            return self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
+        }
         // Where nobody listens any more, nothing that is expected on it comes.
         let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
         let connection = Connection::over(stream.into());
@@ -782,6 +926,9 @@ impl Party for ServerParty {
         if std::mem::replace(&mut self.ended, true) {
             return Vec::new();
         }
+        for proc in self.ranks.keys().copied().collect::<Vec<_>>() {
+            self.order(proc, &Order::Close);
+        }
         for rank in self.ranks.values_mut() {
             rank.close(&mut self.reactor);
         }
@@ -828,6 +975,14 @@ impl ServerParty {
             // The process gets its descriptor back, so that the connection ends as that of any process does that exits or dies:
             // with it, and by the kernel.
             let pmi = rank.close(&mut self.reactor);
+            if rank.relayed.is_some() {
+                // It comes behind what is to be written before.
+                rank.control.send(order);
+                if rank.control.is_blocked() {
+                    listen(&mut self.reactor, rank.control_key, Wanted::ReadWrite);
+                }
+                return;
+            }
             // If the process is gone already, there is nobody to tell.
             let _ = rank.control.send_with_descriptor(order, pmi.as_ref());
         }

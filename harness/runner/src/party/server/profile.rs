@@ -313,7 +313,7 @@ mod tests {
         let text = written(&of, &BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
         let again = read(Path::new("x"), &text, &|file| Recorded::File(file.to_owned())).unwrap();
         for (ranks, nodes) in [(1, 1), (3, 2)] {
-            let command = |of: &Implementation| of.command(ranks, nodes, Path::new("agent"), "job");
+            let command = |of: &Implementation| of.command(ranks, nodes, &["agent".to_owned()], "job");
             assert_eq!(command(&again), command(&of), "{text}");
         }
         assert_eq!(again.claims, BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));

@@ -1,0 +1,173 @@
+//! Processes that relay their connections to the runner, as they do on other machines. `ci/judge-elsewhere` has another one.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+
+use common::{Ran, conform};
+use pmi_test_programs::HOSTILE_MANAGER;
+use rstest::rstest;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+/// What a run found in each scenario, and its verdict.
+type Found = BTreeMap<String, (String, Vec<String>)>;
+
+/// Plays; what was found, and how the command ended.
+fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
+    let ran = conform(folder, &[args, &["--report", "ndjson=log"]].concat());
+    let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+    let results = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let found = results.filter(|line| line["type"] == "result").map(|result| {
+        let findings = result["findings"].as_array().unwrap().iter();
+        let found = findings.map(|judged| word(&judged["finding"]["requirement"])).collect();
+        (word(&result["scenario"]), (word(&result["verdict"]), found))
+    });
+    (found.collect(), ran)
+}
+
+/// The same played over the relay must come to the same; returns what that is.
+fn alike(args: &[&str]) -> Found {
+    let folder = TempDir::new().unwrap();
+    let (plain, ran) = play(folder.path(), args);
+    assert!(!plain.is_empty(), "{}", ran.whole());
+    let (relayed, ran) = play(folder.path(), &[args, &["--listen", "127.0.0.1"]].concat());
+    let other: Vec<_> = relayed.iter().filter(|(name, found)| plain.get(*name) != Some(found)).collect();
+    assert!(other.is_empty() && relayed.len() == plain.len(), "{other:?}\n{}", ran.whole());
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    let header: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert_eq!(header["relayed"], true, "{header}");
+    relayed
+}
+
+/// The reference process manager, with this way to break the protocol or to end.
+fn serve(option: &str) -> String {
+    format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
+}
+
+#[rstest]
+#[case::conversation(&["kvs/*", "maxes/*", "mapping/*", "environment/*"])]
+#[case::ends(&["abort/*", "death/*", "finalize/*"])]
+#[case::spawns(&["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/*"])]
+fn a_scenario_comes_to_the_same(#[case] filters: &[&str]) {
+    let filters: Vec<&str> = filters.iter().flat_map(|filter| ["--filter", filter]).collect();
+    let found = alike(&filters);
+    assert!(found.values().all(|(verdict, _)| verdict == "pass" || verdict == "note"), "{found:?}");
+}
+
+#[test]
+fn processes_that_connect_by_a_port_relay_too() {
+    alike(&["--connection", "port", "--filter", "kvs/*", "--filter", "port/*"]);
+}
+
+#[test]
+fn what_breaks_the_protocol_is_found_as_well() {
+    let found = alike(&["--server", &serve("--fault put-lost"), "--filter", "kvs/o*"]);
+    assert!(found.values().any(|(verdict, _)| verdict == "fail"), "{found:?}");
+}
+
+#[rstest]
+#[case::crash("crash", "crashed")]
+#[case::silent("silent", "hung")]
+#[case::flood("flood", "fail")]
+#[case::flood_of_lines("flood-lines", "fail")]
+#[case::junk("junk", "fail")]
+#[case::no_fd("no-fd", "fail")]
+#[case::wrong_fd("wrong-fd", "fail")]
+fn a_hostile_manager_comes_to_the_same(#[case] mode: &str, #[case] verdict: &str) {
+    let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
+    let found = alike(&["--server", &server, "--filter", "=init/version-equal", "--timeout", "2"]);
+    assert_eq!(found.values().map(|(verdict, _)| &verdict[..]).collect::<Vec<_>>(), [verdict]);
+}
+
+#[test]
+fn the_words_of_an_agent_within_a_word_are_for_a_shell() {
+    let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
+    alike(&["--server", &server, "--filter", "=group/appnum"]);
+}
+
+/// A port that nobody has at this time.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn who_has_no_token_is_sent_away_and_told_of() {
+    let folder = TempDir::new().unwrap();
+    let port = free_port();
+    // One says junk, one a token of its own, one nothing at all, and one does not end its line. The first two have to be sent away before the
+    // job begins.
+    let strangers = format!(
+        "connect() {{ exec {{to}}<>/dev/tcp/127.0.0.1/{port}; }}
+         connect; echo junk >&$to; cat <&$to
+         connect; echo \"{{\\\"token\\\":\\\"guessed\\\"}}\" >&$to; cat <&$to
+         connect
+         connect; head -c 100000 /dev/zero >&$to
+         exec {CONFORM} serve -n \"$@\""
+    );
+    let script = folder.path().join("manager");
+    fs::write(&script, strangers).unwrap();
+    let server = format!("bash {} {{ranks}} -- {{agent}}", script.display());
+    let listen = format!("127.0.0.1:{port}");
+    let (found, ran) = play(
+        folder.path(),
+        &["--server", &server, "--filter", "=group/appnum", "--listen", &listen, "-j", "1"],
+    );
+    assert_eq!(found["group/appnum"].0, "pass", "{}", ran.whole());
+    let told = ran.err.matches("without the token of this launch, and was sent away").count();
+    assert_eq!(told, 3, "{}", ran.whole());
+}
+
+#[test]
+fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
+    // Its environment is not passed on, and with it the way to us.
+    let folder = TempDir::new().unwrap();
+    let server = format!("env -u CONFORM_RELAY {}", serve(""));
+    let (found, ran) = play(
+        folder.path(),
+        &[
+            "--server",
+            &server,
+            "--filter",
+            "=spawn/arguments-from-one",
+            "--listen",
+            "127.0.0.1",
+            "--has",
+            "spawn",
+        ],
+    );
+    assert_eq!(found["spawn/arguments-from-one"].0, "not_applicable", "{}", ran.whole());
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(log.contains("no spawned process comes to the address"), "{log}");
+}
+
+#[rstest]
+#[case::nowhere(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
+#[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47001")]
+#[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "a path that begins with /")]
+#[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "ends with /pmi-conform-agent")]
+#[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton are started here")]
+#[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
+fn what_cannot_be_relayed_is_told(#[case] args: &[&str], #[case] told: &str) {
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &[args, &["--filter", "=group/appnum"]].concat());
+    assert_eq!(ran.status, 2, "{}", ran.whole());
+    assert!(ran.err.contains(told), "{}", ran.whole());
+}
+
+#[test]
+fn a_campaign_is_relayed() {
+    let folder = TempDir::new().unwrap();
+    let server = serve("");
+    let args =
+        ["--server", &server, "--listen", "127.0.0.1", "--sessions", "20", "--seed", "1", "--workers", "1"];
+    let ran = conform(folder.path(), &[&["fuzz"], &args[..]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+    assert!(ran.err.contains("the processes relay their connections"), "{}", ran.whole());
+}

@@ -1,0 +1,191 @@
+//! Where agents of other machines find the runner: an address that it announces, and a token without which nobody is let in.
+
+use std::fmt::Write;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::relay::{self, Way};
+use crate::process::nonblocking;
+
+/// Most who are sent away and told of. Whoever knocks for hours shall not fill a terminal.
+const TOLD: usize = 10;
+
+/// What `--listen` says: that the processes of a job relay their connections, and where to.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    address: IpAddr,
+    /// Those that may be used; none is any.
+    ports: Option<RangeInclusive<u16>>,
+    /// The agent, as the machines know it on which the processes run.
+    pub agent: PathBuf,
+    /// How the user is told of who was sent away.
+    tell: fn(&str),
+    told: Arc<AtomicUsize>,
+}
+
+/// Why nobody can listen there. The message says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadAddress(String);
+
+impl Listen {
+    /// Reads `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`; there have to be as many ports as launches side by side.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, BadAddress> {
+        let wrong = |why: &str| BadAddress(format!("\"{text}\": {why}"));
+        let (host, ports) = match text.parse::<IpAddr>() {
+            Ok(_) => (text, None),
+            Err(_) => match text.rsplit_once(':') {
+                Some((host, ports)) => (host.trim_start_matches('[').trim_end_matches(']'), Some(ports)),
+                None => (text, None),
+            },
+        };
+        let ports = ports
+            .map(|ports| {
+                let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+                let port = |port: &str| port.parse::<u16>().ok().filter(|port| *port > 0);
+                let (first, last) = (port(first)?, port(last)?);
+                (first <= last).then_some(first..=last)
+            })
+            .map(|ports| ports.ok_or_else(|| wrong("write ADDRESS, ADDRESS:PORT or ADDRESS:FIRST-LAST")))
+            .transpose()?;
+        let address = (host, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
+        let address = address.ok_or_else(|| wrong("there is no such address"))?.ip();
+        if address.is_unspecified() {
+            return Err(wrong("write the address by which other machines reach this one"));
+        }
+        if let Some(few) = ports.as_ref().filter(|ports| ports.len() < launches) {
+            let (few, first) = (few.len(), few.start());
+            let last = usize::from(*first) + launches - 1;
+            return Err(wrong(&format!(
+                "{launches} launches side by side need a port each, and there are {few}: write {host}:{first}-{last}, or leave the ports \
+                 out"
+            )));
+        }
+        let this = Self { address, ports, agent, tell, told: Arc::default() };
+        // Found out now rather than by each launch.
+        match Door::open(&this) {
+            Ok(_) => Ok(this),
+            Err(error) => Err(wrong(&error.to_string())),
+        }
+    }
+}
+
+/// A place to come in by for the agents of one launch.
+pub(super) struct Door {
+    listener: TcpListener,
+    way: Way,
+    listen: Listen,
+}
+
+impl Door {
+    pub(super) fn open(listen: &Listen) -> io::Result<Self> {
+        let ports = listen.ports.clone().unwrap_or(0..=0);
+        let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+        for port in ports {
+            match TcpListener::bind(SocketAddr::new(listen.address, port)) {
+                Ok(listener) => {
+                    nonblocking(&listener)?;
+                    let way = Way { address: listener.local_addr()?, token: token()? };
+                    return Ok(Self { listener, way, listen: listen.clone() });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(io::Error::new(
+            failed.kind(),
+            format!("nobody can listen at {} for agents: {failed}", listen.address),
+        ))
+    }
+
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// How its agents find it.
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// The agent, as other machines know it.
+    pub(super) fn agent(&self) -> &PathBuf {
+        &self.listen.agent
+    }
+
+    /// Lets somebody come to the door who is there.
+    pub(super) fn accept(&self) -> Option<(TcpStream, SocketAddr)> {
+        let (stream, from) = self.listener.accept().ok()?;
+        // If not, answers take longer.
+        let _ = relay::prepare(&stream);
+        Some((stream, from))
+    }
+
+    pub(super) fn knows(&self, token: &str) -> bool {
+        token == self.way.token
+    }
+
+    /// Tells the user of somebody who was sent away.
+    pub(super) fn refuse(&self, from: SocketAddr) {
+        let before = self.listen.told.fetch_add(1, Ordering::Relaxed);
+        if before < TOLD {
+            let more = if before + 1 == TOLD { "; no more of them are told" } else { "" };
+            let here = self.way.address;
+            (self.listen.tell)(&format!(
+                "{from} connected to {here} without the token of this launch, and was sent away{more}"
+            ));
+        }
+    }
+}
+
+/// Letters and digits that nobody can guess.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    if read < bytes.len() {
+        return Err(io::Error::other("the system gives no random numbers"));
+    }
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, launches: usize) -> Result<Listen, BadAddress> {
+        Listen::parse(text, launches, PathBuf::from("/agent"), |_| {})
+    }
+
+    #[test]
+    fn an_address_is_one_by_which_others_come() {
+        assert!(parse("127.0.0.1", 8).unwrap().ports.is_none());
+        assert!(parse("localhost", 8).unwrap().address.is_loopback());
+        for (text, launches, told) in [
+            ("0.0.0.0", 1, "by which other machines reach this one"),
+            ("127.0.0.1:none", 1, "write ADDRESS"),
+            ("127.0.0.1:9-8", 1, "write ADDRESS"),
+            ("127.0.0.1:40000", 2, "127.0.0.1:40000-40001"),
+            ("192.0.2.1", 1, "nobody can listen"),
+            ("no such host.invalid", 1, "there is no such address"),
+        ] {
+            let error = parse(text, launches).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_two_launches_have_a_token_in_common() {
+        let listen = parse("127.0.0.1", 1).unwrap();
+        let (one, two) = (Door::open(&listen).unwrap(), Door::open(&listen).unwrap());
+        assert!(one.knows(&one.way.token) && !one.knows(&two.way.token) && !one.knows(""));
+    }
+}

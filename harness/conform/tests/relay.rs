@@ -121,7 +121,8 @@ fn who_has_no_token_is_sent_away_and_told_of() {
     );
     assert_eq!(found["group/appnum"].0, "pass", "{}", ran.whole());
     let told = ran.err.matches("without the token of this launch, and was sent away").count();
-    assert_eq!(told, 3, "{}", ran.whole());
+    // A shell may end the silent one's connection when it starts the manager.
+    assert!((3..=4).contains(&told), "{}", ran.whole());
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pmi_test_programs::{
-    FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PMI2_CLIENT, WITHOUT_PTRACE,
+    FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PLANTED_PMI2_PROGRAM,
+    PLANTED_PROGRAM, PMI2_CLIENT, WITHOUT_PTRACE,
 };
 use rstest::rstest;
 
@@ -382,6 +383,32 @@ fn nothing_is_found_in_the_reference_process_manager_in_either_protocol() {
     assert_eq!((status, both), (0, true), "{text}");
 }
 
+#[rstest]
+#[case::one_length(PLANTED_PROGRAM, "value-256", "crash--client--SIGSEGV--")]
+#[case::one_piece(PLANTED_PROGRAM, "piece-short", "hang--client--")]
+#[case::an_rc_that_is_none(
+    PLANTED_PROGRAM,
+    "init-refused-positive",
+    "rule--client--rfc13.init.complete-before-others--"
+)]
+#[case::of_pmi2(PLANTED_PMI2_PROGRAM, "frame-1000", "crash--client--SIGSEGV--")]
+fn rare_bugs_of_programs_are_found_in_few_sessions(
+    #[case] program: &str,
+    #[case] bug: &str,
+    #[case] bucket: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let campaign = ["--seed", "1", "--sessions", "300", "--workers", "1"];
+    for (bug, wanted) in [(bug, 1), ("", 0)] {
+        let client = format!("{program} {bug}");
+        let out = ["--client", client.trim_end(), "-n", "2", "--out", wanted.to_string().leak()];
+        let (status, text) = fuzz(folder.path(), &[&out[..], &campaign].concat());
+        assert_eq!(status, wanted, "{text}");
+    }
+    let all = names(&found(&folder.path().join("1")));
+    assert!(all.iter().any(|name| name.starts_with(bucket)), "{all:?}");
+}
+
 fn faulty_program(fault: &str) -> String {
     format!("{FAULTY_PROGRAM} {fault}")
 }
@@ -418,7 +445,7 @@ fn faulty_pmi2_program(fault: &str) -> String {
     "rule--client--rfc13.init.complete-before-others--init-refused",
     "C: b'cmd=get_"
 )]
-#[case(faulty_program, "waits-after-close", "1", "10", "10", "hang--client--", "P: still runs")]
+#[case(faulty_program, "waits-after-close", "1", "3", "10", "hang--client--", "P: still runs")]
 #[case(
     faulty_pmi2_program,
     "crashes-at-an-empty-body",

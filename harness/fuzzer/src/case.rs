@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Action, Alternative, BinOp, Dialect, Encoding, Expr, Grade, Kind, Need, Piece, ProcessAction, RankSet,
-    Role, Scenario, Span, Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
+    Action, Alternative, Arg, BinOp, Dialect, Encoding, Expr, Grade, Kind, Need, Piece, ProcessAction,
+    RankSet, Role, Scenario, Span, Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
 };
 use pmi_wire::pmi2::Command;
 use pmi_wire::{HEADER, Message, Operation, Proc, Request, ValueReading, frame_header};
@@ -579,6 +579,7 @@ impl Case {
             }
             // What stood in a file as an escape is a byte like others.
             sent_mut(stmt, tests).into_iter().flatten().for_each(tidy);
+            arguments_mut(stmt).for_each(tidy);
         }
         if tests == UnderTest::Client && !scenario.body.iter().any(is_end) {
             scenario.body.push(ends());
@@ -603,6 +604,8 @@ impl Case {
         let mut scenario = self.scenario.clone();
         for stmt in &mut scenario.body {
             sent_mut(stmt, self.scenario.tests).into_iter().flatten().for_each(|line| *line = escaped(line));
+            let said = arguments_mut(stmt).filter(|text| !text.is_empty());
+            said.for_each(|text| *text = escaped(text));
         }
         pmi_scenario::print(&scenario)
     }
@@ -885,6 +888,18 @@ impl Case {
         self.scenario.heading = vec![plain];
         self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
     }
+}
+
+/// The texts that a call is made with.
+fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
+    let args = match stmt {
+        Stmt::Step(Step { action: Action::Call(call), .. }) => Some(&mut call.args),
+        _ => None,
+    };
+    args.into_iter().flatten().filter_map(|arg| match arg {
+        Arg::Text(text) => Some(text),
+        _ => None,
+    })
 }
 
 /// A line whose bytes are escaped where they would say something else in a file.

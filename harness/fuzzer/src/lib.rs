@@ -34,5 +34,6 @@ pub mod store;
 pub mod target;
 #[cfg(test)]
 mod testing;
+mod texts;
 pub mod transition;
 mod upstream_state;

@@ -89,10 +89,16 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
             }
             Planned::Stmt(stmt) => match ServerStep::of(&stmt) {
                 Some(ServerStep::Wait { rank, answer }) => {
-                    let mut of_rank = (0..asked.len()).filter(|at| asked[*at].rank == rank);
+                    let of_rank: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].rank == rank).collect();
+                    let at = match answer {
+                        Answer::Due(op) | Answer::InTime(op) => {
+                            of_rank.iter().find(|at| asked[**at].op == op).or(of_rank.first())
+                        }
+                        Answer::Optional => of_rank.last(),
+                    };
                     // The answers to several come in any order.
-                    let (at, alone) = (of_rank.next(), of_rank.next().is_none());
-                    let op = at.map(|at| asked.remove(at).op);
+                    let alone = of_rank.len() == 1;
+                    let op = at.map(|at| asked.remove(*at).op);
                     match (answer, op) {
                         (Answer::Due(_), Some(op)) if lawful && alone => wait(rank, Answer::Due(op)),
                         _ => wait(rank, Answer::Optional),

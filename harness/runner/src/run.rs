@@ -698,7 +698,6 @@ pub fn offered_operations(
         _ if *need == Need::Spawn && loses_spawned(suite, dialect, target, options) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
-        None if need.is_of_draft_only() => lacking(suite, dialect, *need, target, options).is_none(),
         None => asked_for(suite, dialect, *need, target, options).is_some_and(|(outcome, refused)| {
             // What comes to no answer is as good as refused: every session that asks for it would be about that.
             let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();

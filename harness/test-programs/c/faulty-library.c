@@ -7,8 +7,34 @@
 
 static int once_initialized;
 
+/* Rare bugs by name, with what each does, to see how soon campaigns find them (ci/planted): a library of which nothing is left to
+ * be faulty but one length, one order or one number. They sit at their places, like the faults. */
+const char planted_bugs[] =
+    "get-fits\tget writes the NUL of a value that fills the buffer behind it\n"
+    "get-one-short\tget leaves the NUL out where the buffer has room for all but that\n"
+    "get-256\ta value of exactly 256 bytes loses its last one\n"
+    "get-second-equals\ta value ends at its second equals sign\n"
+    "get-misses-8\tthe eighth get of what is not there crashes\n"
+    "get-after-finalize\ta get after PMI_Finalize uses what was freed\n"
+    "my-name-fits\tPMI_KVS_Get_my_name writes the NUL of a name that fills the buffer behind it\n"
+    "id-one-short\tPMI_Get_id ignores its length where that is one too small\n"
+    "clique-one-short\tPMI_Get_clique_ranks ignores its length where that is one too small\n"
+    "init-second\ta second PMI_Init crashes\n"
+    "finalize-second\ta second PMI_Finalize frees again\n"
+    "put-after-refusal\ta put behind one that was refused uses what was freed\n"
+    "put-empty\tan empty value is none, and what is none is copied\n"
+    "put-longest-key\tthe longest key that is allowed is written behind a buffer\n"
+    "put-longest-value\tthe longest value that is allowed is written behind a buffer\n"
+    "commit-second\tthe second commit crashes\n"
+    "barrier-refused\tPMI_Finalize behind a refused barrier waits for ever\n"
+    "spawn-second\tthe second spawn writes behind the array of errors\n"
+    "publish-again\ta service that was unpublished and is published again crashes\n"
+    "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
+
 int PMI_Init(int *spawned)
 {
+    if (is("init-second") && once_initialized)
+        abort();
     if (is("init-null") && !spawned)
         return PMI_SUCCESS;
     if (is("fd-fixed"))
@@ -85,10 +111,17 @@ INTEGER(PMI_Get_universe_size, "universe")
 INTEGER(PMI_Get_appnum, "appnum")
 INTEGER(PMI_Get_clique_size, "clique-size")
 
+static int barrier_refused;
+
 int PMI_Finalize(void)
 {
     if (is("finalize-silent"))
         return PMI_SUCCESS;
+    static int finalized;
+    if (is("finalize-second") && finalized++)
+        abort();
+    if (is("barrier-refused") && barrier_refused)
+        pause();
     int result = GOOD(PMI_Finalize)();
     if (is("request-after-finalize"))
         blurt("cmd=get_universe_size\n");
@@ -124,6 +157,8 @@ int PMI_Get_clique_ranks(int ranks[], int length)
     if (is("clique-ranks-null") && !ranks)
         return PMI_SUCCESS;
     int mine, size, clique;
+    if (is("clique-one-short") && ranks && GOOD(PMI_Get_clique_size)(&clique) == PMI_SUCCESS && length + 1 == clique)
+        return GOOD(PMI_Get_clique_ranks)(ranks, clique);
     if (is("clique-is-everybody") && GOOD(PMI_Get_size)(&size) == PMI_SUCCESS && ranks && length > 0) {
         for (int i = 0; i < length; i++)
             ranks[i] = i;
@@ -150,6 +185,12 @@ int PMI_Get_clique_ranks(int ranks[], int length)
         for (int i = 0; i < length; i++)
             ranks[i] = mine;
     return result;
+}
+
+static int initialized_now(void)
+{
+    int initialized = 0;
+    return GOOD(PMI_Initialized)(&initialized) == PMI_SUCCESS && initialized;
 }
 
 static int puts_made;
@@ -184,12 +225,20 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
         waiting[waiting_count++].value = strdup(value);
         return PMI_SUCCESS;
     }
+    static int refused;
+    if ((is("put-after-refusal") && refused) || (is("put-empty") && value && !*value) ||
+        (is("put-longest-key") && key && strlen(key) == 63) || (is("put-longest-value") && value && strlen(value) == 1023))
+        abort();
     int result = GOOD(PMI_KVS_Put)(kvsname, key, value);
+    refused |= result == PMI_FAIL && initialized_now();
     return is("put-never-fails") && kvsname && key && value ? PMI_SUCCESS : result;
 }
 
 int PMI_KVS_Commit(const char kvsname[])
 {
+    static int committed;
+    if (is("commit-second") && committed++)
+        abort();
     if (is("commit-code") && !kvsname)
         return PMI_ERR_NOMEM;
     if (is("commit-fails"))
@@ -230,7 +279,28 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
     }
     if (is("get-wears-out") && ++gets_made > 200)
         return PMI_FAIL;
+    if (is("get-after-finalize") && once_initialized && !initialized_now())
+        abort();
+    if (is("get-one-short") && value && length > 0) {
+        char whole[2048];
+        int result = GOOD(PMI_KVS_Get)(kvsname, key, whole, sizeof whole);
+        size_t size = result == PMI_SUCCESS ? strlen(whole) : 0;
+        if (result != PMI_SUCCESS || size > (size_t)length)
+            return result == PMI_SUCCESS ? PMI_ERR_INVALID_LENGTH : result;
+        memcpy(value, whole, size < (size_t)length ? size + 1 : size);
+        return result;
+    }
     int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
+    if (is("get-misses-8") && result != PMI_SUCCESS && key && initialized_now() && ++gets_made == 8)
+        abort();
+    size_t size = result == PMI_SUCCESS ? strlen(value) : 0;
+    if (is("get-fits") && size > 0 && size + 1 == (size_t)length)
+        value[length] = 0;
+    if (is("get-256") && size == 256)
+        value[255] = 0;
+    char *equals = is("get-second-equals") && size > 0 ? strchr(value, '=') : NULL;
+    if (equals)
+        equals[1 + strcspn(equals + 1, "=")] = 0;
     if (result != PMI_SUCCESS && is("dies-of-a-closed-connection")) {
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
@@ -273,6 +343,12 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
         }                                                                                                             \
         int result = GOOD(function)(kvsname, length);                                                                 \
         int rank;                                                                                                     \
+        if (result == PMI_SUCCESS && is(fault "-fits") && strlen(kvsname) + 1 == (size_t)length)                      \
+            kvsname[length] = 0;                                                                                      \
+        char whole[512];                                                                                              \
+        if (is(fault "-one-short") && kvsname && length > 0 &&                                                        \
+            GOOD(function)(whole, sizeof whole) == PMI_SUCCESS && strlen(whole) == (size_t)length)                    \
+            strcpy(kvsname, whole);                                                                                   \
         if (result == PMI_SUCCESS && is(fault "-other"))                                                              \
             *kvsname = 'X';                                                                                           \
         if (result == PMI_SUCCESS && is(fault "-differs") && GOOD(PMI_Get_rank)(&rank) == PMI_SUCCESS)                \
@@ -305,6 +381,7 @@ int PMI_Barrier(void)
     if (is("barrier-code") && GOOD(PMI_Barrier)() == PMI_SUCCESS)
         return -2;
     int result = GOOD(PMI_Barrier)();
+    barrier_refused |= result == PMI_FAIL;
     return is("barrier-never-fails") ? PMI_SUCCESS : result;
 }
 
@@ -343,8 +420,13 @@ int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], cons
                                           preput_keyval_size, preput_keyval_vector, errors);
     if (is("spawn-errors-overrun") && errors)
         errors[8] = 0;
+    static int spawned;
+    if (is("spawn-second") && result == PMI_SUCCESS && spawned++ && errors && maxprocs)
+        errors[maxprocs[0]] = 0;
     return is("spawn-never-fails") && cmds && maxprocs && count > 0 ? PMI_SUCCESS : result;
 }
+
+static char *unpublished;
 
 int PMI_Publish_name(const char service_name[], const char port[])
 {
@@ -357,6 +439,8 @@ int PMI_Publish_name(const char service_name[], const char port[])
         snprintf(cut, sizeof cut, "%s", port);
         return GOOD(PMI_Publish_name)(service_name, cut);
     }
+    if (is("publish-again") && unpublished && service_name && strcmp(service_name, unpublished) == 0)
+        abort();
     int result = GOOD(PMI_Publish_name)(service_name, port);
     return is("names-never-fail") && service_name && port ? PMI_SUCCESS : result;
 }
@@ -368,6 +452,8 @@ int PMI_Unpublish_name(const char service_name[])
     if (is("unpublish-lost"))
         return PMI_SUCCESS;
     int result = GOOD(PMI_Unpublish_name)(service_name);
+    if (result == PMI_SUCCESS)
+        unpublished = strdup(service_name);
     return is("names-never-fail") && service_name ? PMI_SUCCESS : result;
 }
 
@@ -376,6 +462,8 @@ int PMI_Lookup_name(const char service_name[], char port[])
     if (is("names-null") && (!service_name || !port))
         return PMI_SUCCESS;
     int result = GOOD(PMI_Lookup_name)(service_name, port);
+    if (result == PMI_SUCCESS && is("lookup-128") && strlen(port) >= 128)
+        abort();
     if (result == PMI_SUCCESS && is("lookup-other"))
         *port = 'X';
     if (result == PMI_SUCCESS && is("lookup-up-to-equals-sign"))

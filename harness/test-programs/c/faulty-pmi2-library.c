@@ -3,6 +3,17 @@
 #include "faults.h"
 #include "pmi2.h"
 
+/* Rare bugs by name, with what each does, to see how soon campaigns find them (ci/planted). */
+const char planted_bugs[] =
+    "get-one-short\tPMI2_KVS_Get leaves the NUL out where the buffer has room for all but that (PMI-2)\n"
+    "get-64\ta value of exactly 64 bytes loses its last one (PMI-2)\n"
+    "id-fits\tPMI2_Job_GetId writes the NUL of a name that fills the buffer behind it (PMI-2)\n"
+    "array-behind\tan array that is filled to its end is written behind it (PMI-2)\n"
+    "put-semicolon-last\ta value that ends with a semicolon crashes (PMI-2)\n"
+    "put-1024\tthe longest value that is allowed is written behind a buffer (PMI-2)\n"
+    "fence-refused\tPMI2_Finalize behind a refused fence waits for ever (PMI-2)\n"
+    "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
+
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)
 {
     if (is("frame-for-the-offer"))
@@ -27,8 +38,12 @@ int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)
     return result;
 }
 
+static int fence_refused;
+
 int PMI2_Finalize(void)
 {
+    if (is("fence-refused") && fence_refused)
+        pause();
     if (is("finalize-silent"))
         return PMI2_SUCCESS;
     int result = GOOD(PMI2_Finalize)();
@@ -95,7 +110,10 @@ static int filled(int result, char buffer[], int length, const char *fault)
 
 int PMI2_Job_GetId(char jobid[], int jobid_size)
 {
-    return filled(GOOD(PMI2_Job_GetId)(jobid, jobid_size), jobid, jobid_size, "id");
+    int result = GOOD(PMI2_Job_GetId)(jobid, jobid_size);
+    if (is("id-fits") && result == PMI2_SUCCESS && jobid_size > 0 && strlen(jobid) + 1 == (size_t)jobid_size)
+        jobid[jobid_size] = 0;
+    return filled(result, jobid, jobid_size, "id");
 }
 
 int PMI2_Job_GetRank(int *rank)
@@ -136,6 +154,9 @@ int PMI2_KVS_Put(const char key[], const char value[])
         snprintf(cut, sizeof cut, "%.*s", (int)strcspn(value, "="), value);
         value = cut;
     }
+    size_t size = strlen(value);
+    if ((is("put-semicolon-last") && size > 0 && value[size - 1] == ';') || (is("put-1024") && size == 1024))
+        abort();
     int result = GOOD(PMI2_KVS_Put)(key, value);
     return is("put-never-fails") ? PMI2_SUCCESS : result;
 }
@@ -148,6 +169,7 @@ int PMI2_KVS_Fence(void)
     if (is("fence-for-ever"))
         pause();
     int result = GOOD(PMI2_KVS_Fence)();
+    fence_refused |= result != PMI2_SUCCESS && GOOD(PMI2_Initialized)();
     return is("fence-never-fails") ? PMI2_SUCCESS : result;
 }
 
@@ -180,6 +202,13 @@ int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value
         *vallen = 0;
         return PMI2_SUCCESS;
     }
+    if (result == PMI2_SUCCESS && is("get-one-short") && *vallen < 0 && -*vallen == maxvalue) {
+        char whole[2048];
+        result = GOOD(PMI2_KVS_Get)(jobid, src_pmi_id, key, whole, sizeof whole, vallen);
+        memcpy(value, whole, maxvalue);
+    }
+    if (result == PMI2_SUCCESS && is("get-64") && *vallen == 64 && maxvalue > 64)
+        value[*vallen = 63] = '\0';
     if (result == PMI2_SUCCESS && is("get-length-positive") && *vallen < 0)
         *vallen = -*vallen;
     if (result == PMI2_SUCCESS && is("get-length-off"))
@@ -235,6 +264,10 @@ int PMI2_Info_GetNodeAttrIntArray(const char name[], int array[], int arraylen, 
 
 int PMI2_Info_PutNodeAttr(const char name[], const char value[])
 {
+    static char *last;
+    if (is("attribute-again") && last && strcmp(last, name) == 0)
+        abort();
+    last = strdup(name);
     int result = is("node-put-lost") ? PMI2_SUCCESS : GOOD(PMI2_Info_PutNodeAttr)(name, value);
     return is("node-put-never-fails") ? PMI2_SUCCESS : result;
 }

@@ -16,16 +16,16 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Longest body that it takes.
 const BODY_MAX: usize = 64 * 1024;
 
-fn is(name: &str) -> bool {
+pub(super) fn is(name: &str) -> bool {
     env::args().nth(1).is_some_and(|fault| fault == name)
 }
 
-fn fail(what: &str) -> ! {
+pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-pmi2-program: {what}");
     exit(1)
 }
 
-fn crash() -> ! {
+pub(super) fn crash() -> ! {
     // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), Signal::SEGV);
@@ -33,11 +33,15 @@ fn crash() -> ! {
     fail("it has survived")
 }
 
+pub(super) fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 fn lost() -> ! {
     if is("waits-after-close") {
-        loop {
-            std::thread::park();
-        }
+        wait_for_ever();
     }
     if is("well-after-close") {
         exit(0);
@@ -48,21 +52,21 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-type Tuples = BTreeMap<String, String>;
+pub(super) type Tuples = BTreeMap<String, String>;
 
-struct Pmi {
+pub(super) struct Pmi {
     socket: UnixStream,
 }
 
 impl Pmi {
-    fn connect() -> Self {
+    pub(super) fn connect() -> Self {
         let fd = env::var("PMI_FD").ok().and_then(|text| text.parse().ok());
         let fd = fd.unwrap_or_else(|| fail("PMI_FD is no number"));
         // SAFETY: PMI_FD names a descriptor that was opened for this process; nothing else here has taken it.
         Self { socket: unsafe { UnixStream::from_raw_fd(fd) } }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         let size = if is("writes-bytewise") { 1 } else { bytes.len() };
         for piece in bytes.chunks(size.max(1)) {
             if self.socket.write_all(piece).is_err() {
@@ -71,7 +75,7 @@ impl Pmi {
         }
     }
 
-    fn send(&mut self, body: &str) {
+    pub(super) fn send(&mut self, body: &str) {
         let body = if is("leaves-out-the-last-semicolon") { body.trim_end_matches(';') } else { body };
         let frame = match () {
             () if is("writes-no-length") => body.to_owned(),
@@ -92,6 +96,12 @@ impl Pmi {
                 Ok(0) | Err(_) => lost(),
                 Ok(n) => filled += n,
             }
+            if is("header-2") && count == 6 && filled == 2 {
+                wait_for_ever();
+            }
+            if is("body-but-one") && count > 6 && filled + 1 == count {
+                wait_for_ever();
+            }
             if is("takes-a-read-for-all") {
                 break;
             }
@@ -99,7 +109,7 @@ impl Pmi {
         all
     }
 
-    fn line(&mut self) -> String {
+    pub(super) fn line(&mut self) -> String {
         let mut line = Vec::new();
         while line.len() < 1000 {
             match self.take(1)[0] {
@@ -130,16 +140,33 @@ impl Pmi {
         if length == 0 && is("crashes-at-an-empty-body") {
             crash();
         }
+        if length >= 1000 && is("frame-1000") {
+            crash();
+        }
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
 
+    /// Offers version 2.
+    pub(super) fn negotiate(&mut self) {
+        self.write(b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        let line = self.line();
+        let tuple = |key: &str| line.split(' ').find_map(|tuple| tuple.strip_prefix(key)).map(str::to_owned);
+        let taken = tuple("rc=").is_none_or(|rc| rc == "0") && tuple("pmi_version=").as_deref() == Some("2");
+        if tuple("cmd=").as_deref() != Some("response_to_init") || !(taken || is("ignores-failures")) {
+            fail("version 2 is refused");
+        }
+    }
+
     /// The answer to a command, whatever its rc.
-    fn response(&mut self, command: &str) -> Tuples {
+    pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is("needs-no-last-semicolon") {
             fail("the message has no end");
         }
         let mut tuples = Tuples::new();
+        if is("semicolons-four") && body.contains(";;;;") {
+            crash();
+        }
         for (number, tuple) in body.split_terminator(';').enumerate() {
             let Some((key, value)) = tuple.split_once('=') else {
                 if is("passes-over-junk") {
@@ -158,6 +185,9 @@ impl Pmi {
             if is("rejects-other-keys") && !known.contains(&key) && !versions.contains(&key) {
                 fail("a key that it does not know");
             }
+            if is("errmsg-64") && key == "errmsg" && value.len() >= 64 {
+                crash();
+            }
             tuples.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }
         let expected = format!("{command}-response");
@@ -171,7 +201,7 @@ impl Pmi {
     }
 
     /// The answer to a request that must succeed.
-    fn must(&mut self, command: &str, rest: &str) -> Tuples {
+    pub(super) fn must(&mut self, command: &str, rest: &str) -> Tuples {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
         let rc = answer.get("rc").map_or("0", String::as_str);
@@ -186,7 +216,7 @@ impl Pmi {
     }
 
     /// A value that there may not be.
-    fn value(&mut self, command: &str, rest: &str) -> Option<String> {
+    pub(super) fn value(&mut self, command: &str, rest: &str) -> Option<String> {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
         let found = answer.get("found").or(answer.get("flag"));
@@ -209,17 +239,10 @@ pub(crate) fn main() {
     };
     let mut pmi = Pmi::connect();
     let rank = variable("PMI_RANK");
-    let offer = "cmd=init pmi_version=2 pmi_subversion=0\n";
     if is("fullinit-in-the-place-of-init") {
         pmi.send("cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;");
     }
-    pmi.write(offer.as_bytes());
-    let line = pmi.line();
-    let tuple = |key: &str| line.split(' ').find_map(|tuple| tuple.strip_prefix(key)).map(str::to_owned);
-    let taken = tuple("rc=").is_none_or(|rc| rc == "0") && tuple("pmi_version=").as_deref() == Some("2");
-    if tuple("cmd=").as_deref() != Some("response_to_init") || !(taken || is("ignores-failures")) {
-        fail("version 2 is refused");
-    }
+    pmi.negotiate();
     if is("asks-before-fullinit") {
         pmi.must("job-getid", "");
     }
@@ -301,8 +324,6 @@ pub(crate) fn main() {
         exit(3);
     }
     if is("never-ends") {
-        loop {
-            std::thread::park();
-        }
+        wait_for_ever();
     }
 }

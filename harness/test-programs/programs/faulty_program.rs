@@ -17,17 +17,17 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Longest line that it takes.
 const LINE_MAX: usize = 8 * 1024;
 
-fn is(name: &str) -> bool {
+pub(super) fn is(name: &str) -> bool {
     env::args().nth(1).is_some_and(|fault| fault == name)
 }
 
-fn wait_for_ever() -> ! {
+pub(super) fn wait_for_ever() -> ! {
     loop {
         std::thread::park();
     }
 }
 
-fn crash(signal: Signal) -> ! {
+pub(super) fn crash(signal: Signal) -> ! {
     // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), signal);
@@ -36,7 +36,7 @@ fn crash(signal: Signal) -> ! {
 }
 
 /// The connection is of no use any more, or the other side is not.
-fn fail(what: &str) -> ! {
+pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-program: {what}");
     if is("aborts-itself") {
         std::process::abort();
@@ -68,18 +68,18 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-type Tuples = BTreeMap<String, String>;
+pub(super) type Tuples = BTreeMap<String, String>;
 
-struct Pmi {
+pub(super) struct Pmi {
     socket: UnixStream,
     buffer: Vec<u8>,
-    kvsname: String,
+    pub(super) kvsname: String,
     keylen_max: usize,
     vallen_max: usize,
 }
 
 impl Pmi {
-    fn connect() -> Self {
+    pub(super) fn connect() -> Self {
         let text = env::var("PMI_FD").unwrap_or_default();
         let fd = match () {
             () if is("assumes-fd-3") => 3,
@@ -93,7 +93,7 @@ impl Pmi {
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
     }
 
-    fn send(&mut self, request: &str) {
+    pub(super) fn send(&mut self, request: &str) {
         let end = if is("ends-lines-with-cr-lf") { "\r\n" } else { "\n" };
         let line = format!("{request}{end}");
         if is("writes-bytewise") {
@@ -125,6 +125,9 @@ impl Pmi {
                     eprintln!("*** buffer overflow detected ***: terminated");
                     std::process::abort();
                 }
+                if is("read-longer-second") && self.buffer.len() > line.len() + 1 {
+                    crash(Signal::SEGV);
+                }
                 return line;
             }
             if self.buffer.len() > LINE_MAX {
@@ -135,8 +138,21 @@ impl Pmi {
             let room = if is("reads-bytewise") { 1 } else { chunk.len() };
             match self.socket.read(&mut chunk[..room]) {
                 Ok(0) if !self.buffer.is_empty() && is("waits-for-the-newline") => wait_for_ever(),
-                Ok(0) | Err(_) => lost(),
-                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Ok(0) | Err(_) => {
+                    if is("close-behind-equals") && self.buffer.ends_with(b"=") {
+                        wait_for_ever();
+                    }
+                    lost()
+                }
+                Ok(n) => {
+                    if is("piece-short") && !self.buffer.is_empty() && n < 4 {
+                        wait_for_ever();
+                    }
+                    if is("piece-behind-blank") && self.buffer.ends_with(b" ") {
+                        crash(Signal::SEGV);
+                    }
+                    self.buffer.extend_from_slice(&chunk[..n]);
+                }
             }
             if is("takes-a-read-for-a-message") && !self.buffer.ends_with(b"\n") {
                 self.buffer.push(b'\n');
@@ -173,6 +189,15 @@ impl Pmi {
         }
         let known =
             ["cmd", "rc", "msg", "value", "size", "appnum", "kvsname", "pmi_version", "pmi_subversion"];
+        if is("key-long") && tuples.keys().any(|key| key.len() >= 64) {
+            crash(Signal::SEGV);
+        }
+        if is("tuples-32") && tuples.len() >= 32 {
+            crash(Signal::SEGV);
+        }
+        if is("msg-64") && tuples.get("msg").is_some_and(|msg| msg.len() >= 64) {
+            crash(Signal::SEGV);
+        }
         let known = |k: &String| known.contains(&k.as_str()) || k.ends_with("len_max") || k == "kvsname_max";
         if is("crashes-at-keys-of-others") && ["key", "service"].iter().any(|key| tuples.contains_key(*key)) {
             crash(Signal::SEGV);
@@ -189,13 +214,13 @@ impl Pmi {
         tuples
     }
 
-    fn ask(&mut self, request: &str, cmd: &str) -> Tuples {
+    pub(super) fn ask(&mut self, request: &str, cmd: &str) -> Tuples {
         self.send(request);
         self.response(cmd)
     }
 
     /// The answer to a request that must succeed.
-    fn must(&mut self, request: &str, cmd: &str) -> Tuples {
+    pub(super) fn must(&mut self, request: &str, cmd: &str) -> Tuples {
         let answer = self.ask(request, cmd);
         if !succeeded(&answer) && !is("ignores-failures") {
             if is("aborts-by-request") {
@@ -248,16 +273,18 @@ fn split(line: &str, cmd: &str) -> Tuples {
     tuples
 }
 
-fn succeeded(answer: &Tuples) -> bool {
+pub(super) fn succeeded(answer: &Tuples) -> bool {
     match answer.get("rc") {
         None => !is("wants-rc"),
         Some(rc) if is("compares-rc-as-text") => rc == "0",
         Some(rc) if is("knows-minus-one-only") => rc != "-1",
+        // As an exit status has it.
+        Some(rc) if is("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
         Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
     }
 }
 
-fn number(answer: &Tuples, key: &str) -> usize {
+pub(super) fn number(answer: &Tuples, key: &str) -> usize {
     let Some(text) = answer.get(key) else {
         if is("ignores-failures")
             || is("takes-junk-for-success")
@@ -277,7 +304,7 @@ fn number(answer: &Tuples, key: &str) -> usize {
 }
 
 /// The node of each rank, by the process mapping.
-fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
+pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
     let inside = mapping.strip_prefix("(vector,")?.strip_suffix(')')?;
     let mut all = Vec::new();
     for block in inside.split("),(") {

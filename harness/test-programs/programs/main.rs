@@ -11,6 +11,8 @@ mod faulty_pmi2_program;
 mod faulty_program;
 mod hostile_manager;
 mod planted_manager;
+mod planted_pmi2_program;
+mod planted_program;
 mod pmi2_client;
 
 use std::env;
@@ -25,6 +27,8 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("faulty-program", faulty_program::main),
     ("hostile-manager", hostile_manager::main),
     ("planted-manager", planted_manager::main),
+    ("planted-pmi2-program", planted_pmi2_program::main),
+    ("planted-program", planted_program::main),
     ("pmi2-client", pmi2_client::main),
 ];
 

@@ -29,6 +29,13 @@ pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 /// -n RANKS PROGRAM`; `--list` says which bugs there are.
 pub const PLANTED_MANAGER: &str = built!("planted-manager");
 
+/// A program of several rounds that does as it should but for the rare bug that is named: `planted-program [NAME]`; `--list` says which
+/// bugs there are.
+pub const PLANTED_PROGRAM: &str = built!("planted-program");
+
+/// The same for PMI-2: `planted-pmi2-program [NAME]`.
+pub const PLANTED_PMI2_PROGRAM: &str = built!("planted-pmi2-program");
+
 /// A process manager that crashes, hangs or floods, as its mode says: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 

@@ -1,29 +1,45 @@
 //! Calls of a library with the C API of PMI-2, and what they may make it ask.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Arg, Expr};
+use pmi_runner::interpret::library::KVS_PREFIX;
+use pmi_scenario::ast::{Arg, Dialect, Expr, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::library::{Planned, Request, call, negative, out, quoted, to};
-use crate::case::{letters, literal, own_rank, template};
+use super::swarm::CallSwarm;
+use crate::case::{literal, own_rank, template};
 use crate::client_steps::{MAPPING, pattern};
 use crate::decisions::pick;
 use crate::fields::{Message, field, frame_tuples, text};
+use crate::texts::Use;
 
 /// What failures are told by: any error code is as good as another.
 const ERRORS: &str = "pmi2.common.api.errors";
 
+/// How many kinds of calls there are, some of them several times.
+pub(super) const KINDS: u32 = 28;
+
+/// The id of the job.
+fn job() -> String {
+    format!("{KVS_PREFIX}-0")
+}
+
 /// A program of calls.
-pub(super) fn calls(u: &mut Unstructured<'_>, ranks: u32, ring: bool) -> Result<Vec<Planned>> {
+pub(super) fn calls(
+    u: &mut Unstructured<'_>,
+    swarm: &CallSwarm,
+    ranks: u32,
+    ring: bool,
+) -> Result<Vec<Planned>> {
     let start = match u.int_in_range(0..=3)? {
         0 => to(Operation::Init, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
         _ => asked(Command::Fullinit, fullinit(ranks)),
     };
     let outs = ["spawned", "size", "rank", "appnum"].map(|name| out(name, None)).into();
     let mut all = vec![call(ERRORS, "PMI2_Init", outs, start)];
-    for n in 0..u.int_in_range(2..=8)? {
-        all.push(drawn(u, n, ranks, ring)?);
+    for n in 0..swarm.calls(u)? {
+        all.push(drawn(u, swarm, n, ranks, ring)?);
     }
     if !u.ratio(1, 4)? {
         all.push(call(ERRORS, "PMI2_Finalize", Vec::new(), done(Command::Finalize)));
@@ -61,20 +77,30 @@ fn about(command: Command, key: &str, rest: &str) -> Option<Request> {
     Some(request)
 }
 
-fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<Planned> {
+fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, ranks: u32, ring: bool) -> Result<Planned> {
     use Command as C;
-    let room = pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])?;
-    let ints = pick(u, &[0, 1, 2, 8])?;
     let number = |n| Arg::Number(Expr::Number(n));
-    let text_out = |name| out(name, Some(room));
+    let text_out = |name: &str, room: i64| out(name, Some(room.max(0)));
+    // Of five integers, which are told.
+    let ints = pick(u, &[0, 1, 2, 4, 5, 6, 8])?;
+    let told = |u: &mut Unstructured<'_>| {
+        let value = swarm.text(Dialect::Pmi2, Use::Value, "0123456789", u)?;
+        let room = swarm.room(value.len(), u)?;
+        Ok((value.as_said(Dialect::Pmi2), room))
+    };
+    let telling = |mut request: Option<Request>, value: Template| {
+        request.iter_mut().for_each(|request| request.told("value", value.clone()));
+        request
+    };
     let key = format!("key-{n}");
     let info = match u.int_in_range(0..=2)? {
         0 => quoted("range=local"),
         _ => Arg::Null,
     };
-    Ok(match u.int_in_range(0..=27)? {
+    Ok(match swarm.kind(KINDS, u)? {
         0..4 => {
-            let get = about(C::KvsGet, &key, "found=TRUE;value=0123456789;");
+            let (value, room) = told(u)?;
+            let get = telling(about(C::KvsGet, &key, "found=TRUE;value=;"), value);
             // Nobody in particular, or somebody.
             let hint = match u.int_in_range(0..=2)? {
                 0 => number(0),
@@ -82,23 +108,24 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
                 _ => negative(1),
             };
             let job = if u.arbitrary()? { Arg::Null } else { quoted("job") };
-            let args = vec![job, hint, quoted(&key), text_out("value"), number(room), out("vallen", None)];
+            let args =
+                vec![job, hint, quoted(&key), text_out("value", room), number(room), out("vallen", None)];
             call(ERRORS, "PMI2_KVS_Get", args, get)
         }
         4..7 => {
             let key = template(vec![literal(format!("put-{n}-")), own_rank()]);
             let value = match u.int_in_range(0..=5)? {
-                0 => text("a;b;;c"),
+                0 => text(pick(u, &["a;b;;c", "a;", ";"])?),
                 1 => text(""),
-                2 => template(vec![letters(pick(u, &[1023, 1024])?)]),
-                _ => text(format!("value-{n}")),
+                _ => swarm.text(Dialect::Pmi2, Use::Value, &format!("value-{n}"), u)?.as_argument(),
             };
             call(ERRORS, "PMI2_KVS_Put", vec![Arg::Text(key), Arg::Text(value)], done(C::KvsPut))
         }
         7 | 8 => call(ERRORS, "PMI2_KVS_Fence", Vec::new(), done(C::KvsFence)),
         9 | 10 => {
-            let args = vec![text_out("jobid"), number(room)];
-            call(ERRORS, "PMI2_Job_GetId", args, tells(C::JobGetid, "jobid=job-4711;"))
+            let room = swarm.room(job().len() as i64, u)?;
+            let args = vec![text_out("jobid", room), number(room)];
+            call(ERRORS, "PMI2_Job_GetId", args, tells(C::JobGetid, &format!("jobid={};", job())))
         }
         11 => call("", "PMI2_Job_GetRank", vec![out("rank", None)], None),
         12 => {
@@ -107,9 +134,10 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
         }
         13 => call("", "PMI2_Initialized", Vec::new(), None),
         14 => {
-            let get = about(C::InfoGetnodeattr, &key, "found=TRUE;value=0123456789;");
+            let (value, room) = told(u)?;
+            let get = telling(about(C::InfoGetnodeattr, &key, "found=TRUE;value=;"), value);
             let wait = number(u.int_in_range(0..=1)?);
-            let args = vec![quoted(&key), text_out("value"), number(room), out("found", None), wait];
+            let args = vec![quoted(&key), text_out("value", room), number(room), out("found", None), wait];
             call(ERRORS, "PMI2_Info_GetNodeAttr", args, get)
         }
         15 => {
@@ -119,7 +147,11 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
         }
         16 | 17 => {
             // Sometimes what the next call waits for.
-            let key = format!("key-{}", n + u.int_in_range(0..=1)?);
+            // Or one that was put before.
+            let key = match u.arbitrary()? {
+                true => format!("key-{}", n + u.int_in_range(0..=1)?),
+                false => format!("put-{}", u.int_in_range(0..=1)?),
+            };
             let args = vec![quoted(&key), quoted("1,2,3")];
             call(ERRORS, "PMI2_Info_PutNodeAttr", args, done(C::InfoPutnodeattr))
         }
@@ -129,7 +161,8 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
                 1 => ("universeSize", about(C::InfoGetjobattr, "universeSize", "found=TRUE;value=4;")),
                 _ => ("missing", about(C::InfoGetjobattr, "missing", "found=TRUE;value=0123456789;")),
             };
-            let args = vec![quoted(key), text_out("value"), number(room), out("found", None)];
+            let room = swarm.room(10, u)?;
+            let args = vec![quoted(key), text_out("value", room), number(room), out("found", None)];
             call(ERRORS, "PMI2_Info_GetJobAttr", args, get)
         }
         20 => {
@@ -143,7 +176,8 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
         22 => {
             let port = pick(u, &["port", "value"])?;
             let lookup = tells(C::NameLookup, &format!("found=TRUE;{port}=tag#0$port#4242$;"));
-            let args = vec![quoted("service"), info, text_out("port"), number(room)];
+            let room = swarm.room(16, u)?;
+            let args = vec![quoted("service"), info, text_out("port", room), number(room)];
             call(ERRORS, "PMI2_Nameserv_lookup", args, lookup)
         }
         23 => {
@@ -151,6 +185,7 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
             call(ERRORS, "PMI2_Nameserv_unpublish", args, done(C::NameUnpublish))
         }
         24 => {
+            let room = swarm.room(5, u)?;
             let args = vec![
                 number(1),
                 quoted("worker"),
@@ -161,7 +196,7 @@ fn drawn(u: &mut Unstructured<'_>, n: usize, ranks: u32, ring: bool) -> Result<P
                 quoted("wdir=/"),
                 number(1),
                 quoted("parent=port-1"),
-                text_out("jobid"),
+                text_out("jobid", room),
                 number(room),
                 out("errors", Some(2)),
             ];

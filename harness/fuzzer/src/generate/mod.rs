@@ -7,7 +7,6 @@ mod pmi2;
 pub mod program;
 pub mod server;
 mod swarm;
-mod texts;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

@@ -113,6 +113,27 @@ impl Model<'_, '_> {
         messages
     }
 
+    /// The entry into a fence that others have not entered yet. Meanwhile another thread of the process may ask for what needs
+    /// nobody else.
+    pub(super) fn pmi2_fence(&mut self, rank: u32, fence: Message) -> Result<()> {
+        let several = self.threads.several[rank as usize];
+        let messages = if several { self.of_thread(vec![fence]) } else { vec![fence] };
+        self.plan.push(Planned::Request { rank, op: Command::KvsFence.into(), messages });
+        if several && self.u.ratio(1, 3)? {
+            let (command, fields) = match self.u.int_in_range(0..=1)? {
+                0 => (Command::JobGetid, vec![field("cmd", "job-getid")]),
+                _ => (
+                    Command::InfoGetjobattr,
+                    vec![field("cmd", "info-getjobattr"), field("key", "PMI_process_mapping")],
+                ),
+            };
+            let messages = self.of_thread(vec![fields]);
+            self.plan.push(Planned::Request { rank, op: command.into(), messages });
+            self.plan.push(may_answer(rank));
+        }
+        Ok(())
+    }
+
     fn pmi2_request(&mut self, rank: u32) -> Result<Vec<Planned>> {
         if self.scope.draft != DraftOnly::default() && self.u.ratio(1, 6)? {
             return self.of_draft(rank);

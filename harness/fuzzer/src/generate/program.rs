@@ -16,7 +16,7 @@ use crate::case::{Case, kill, kvsname, literal, push, template, unplaced};
 use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
 use crate::fields::{Message, frame_tuples, tuples};
-use crate::mutate::{Answer, Said};
+use crate::mutate::{Answer, Mutation, Said};
 use crate::op::Op;
 
 /// Most requests of a kind that are passed over to reach a later one.
@@ -275,6 +275,10 @@ impl Maker<'_, '_, '_> {
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges.len() as u32;
         let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, Target>> = BTreeMap::new();
+        // What a program takes from others is of any length and kind, and it takes much of it.
+        if count > 0 && self.u.ratio(1, 4)? {
+            targets.insert(None, self.values()?);
+        }
         for _ in 0..count {
             let rank = self.u.int_in_range(0..=ranks - 1)?;
             let whom = if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) };
@@ -293,6 +297,23 @@ impl Maker<'_, '_, '_> {
         // Before the step that says how the program ends.
         self.case.scenario.body.splice(0..0, body);
         Ok(())
+    }
+
+    /// Other values for what the processes get.
+    fn values(&mut self) -> Result<BTreeMap<usize, Target>> {
+        let mut targets = BTreeMap::new();
+        for (at, exchange) in self.trace.exchanges[0].iter().enumerate().take(PASSED) {
+            if let Some(said) = self.answer(exchange).with(Mutation::Value, self.u)? {
+                self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
+                targets.insert(at, Target { every: false, done: Done::Say(said) });
+            }
+        }
+        Ok(targets)
+    }
+
+    fn answer<'e>(&self, exchange: &'e Exchange) -> Answer<'e> {
+        let Exchange { op, mapping, answer: ref fields, .. } = *exchange;
+        Answer { dialect: self.trace.dialect, op, mapping, fields, limits: self.trace.limits }
     }
 
     /// A request and what is said to it.
@@ -317,10 +338,7 @@ impl Maker<'_, '_, '_> {
             self.case.ingredients.insert(format!("death:{kind}"));
             return Ok(Some((at, Target { every: false, done: Done::Kill })));
         }
-        let Exchange { op, mapping, ref answer, .. } = *exchange;
-        let dialect = self.trace.dialect;
-        let answer = Answer { dialect, op, mapping, fields: answer, limits: self.trace.limits };
-        let (mutation, said) = answer.mutated(self.u)?;
+        let (mutation, said) = self.answer(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
         Ok(Some((at, Target { every, done: Done::Say(said) })))
     }
@@ -365,7 +383,6 @@ mod tests {
     use super::*;
     use crate::case::Limit;
     use crate::generate::numbered;
-    use crate::mutate::Mutation;
     use crate::testing::{mutations, read_again};
     use pmi_judge::event::Bytes;
 

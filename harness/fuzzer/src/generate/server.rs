@@ -11,7 +11,6 @@ use pmi_wire::pmi2::Command;
 use super::pmi1::plain;
 use super::pmi2::Threads;
 use super::swarm::Swarm;
-use super::texts::{self, Use};
 use super::{Generator, upstream};
 use crate::case::{
     Case, Limit, MOST_GROUPS, exit, join, leave, letters, letters_to, literal, push, tidy, unplaced,
@@ -21,6 +20,7 @@ use crate::fields::{field, text};
 use crate::mutate::mutate_requests;
 use crate::op::Op;
 use crate::plan::{Planned, may_answer, must_answer, request, settle};
+use crate::texts::{self, Use};
 
 /// Which protocol the sessions of a campaign are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -586,7 +586,12 @@ impl Model<'_, '_> {
                 let get = self.get(*rank)?;
                 self.plan.extend(get);
             }
-            self.plan.push(request(*rank, op, vec![field("cmd", op.name())]));
+            let fence = vec![field("cmd", op.name())];
+            match self.dialect {
+                // Who comes last waits for nobody.
+                Dialect::Pmi2 if order.last() != Some(rank) => self.pmi2_fence(*rank, fence)?,
+                _ => self.plan.push(request(*rank, op, fence)),
+            }
         }
         shuffle(self.u, &mut order)?;
         self.plan.extend(order.into_iter().map(|rank| must_answer(rank, op)));

@@ -2,8 +2,12 @@
 //! what one feature does to the state, another would undo, or end.
 
 use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, Template};
 
+use crate::case::{letters, template};
 use crate::decisions::{percent, pick};
+use crate::fields::text;
+use crate::texts::{self, Use};
 
 /// See the module's documentation. All are off where decisions have come to their end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,5 +82,105 @@ impl Swarm {
             rounds,
             requests,
         })
+    }
+}
+
+/// The same for the calls of a library.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallSwarm {
+    /// Lengths are at and beside powers of two and limits.
+    pub(super) lengths: bool,
+    /// Contents are of all kinds.
+    pub(super) contents: bool,
+    /// What the library asks for is there in most cases.
+    pub(super) found: bool,
+    /// Of the kinds of calls, this one makes up most of the session; the choice is [`CallSwarm::kind`]'s.
+    favourite: Option<u32>,
+    /// Most calls.
+    calls: usize,
+}
+
+impl CallSwarm {
+    /// `kinds` is how many kinds of calls there are.
+    pub(super) fn draw(kinds: u32, u: &mut Unstructured<'_>) -> Result<Self> {
+        Ok(Self {
+            lengths: u.arbitrary()?,
+            contents: u.arbitrary()?,
+            found: u.ratio(3, 4)?,
+            favourite: if u.ratio(1, 3)? { Some(u.int_in_range(0..=kinds - 1)?) } else { None },
+            calls: pick(u, &[8, 8, 8, 24])?,
+        })
+    }
+
+    pub(super) fn calls(&self, u: &mut Unstructured<'_>) -> Result<usize> {
+        u.int_in_range(2..=self.calls)
+    }
+
+    /// The kind of the next call.
+    pub(super) fn kind(&self, kinds: u32, u: &mut Unstructured<'_>) -> Result<u32> {
+        match self.favourite {
+            Some(favourite) if u.ratio(2, 3)? => Ok(favourite),
+            _ => u.int_in_range(0..=kinds - 1),
+        }
+    }
+
+    /// Room for a text of this length: just enough, one less, one more, or anything.
+    pub(super) fn room(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
+        if self.lengths && u.ratio(2, 3)? {
+            return Ok(length + pick(u, &[1, 0, 2, -1])?);
+        }
+        pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
+    }
+
+    /// What a process puts or is told: the text itself, unless it is longer than anybody likes to read.
+    pub(super) fn text(
+        &self,
+        dialect: Dialect,
+        used: Use,
+        plain: &str,
+        u: &mut Unstructured<'_>,
+    ) -> Result<Text> {
+        Ok(match u.int_in_range(0..=2)? {
+            0 if self.lengths => Text::Letters(texts::boundary(dialect, used, u)?),
+            1 if self.contents => match texts::plain_content(dialect, used, u)? {
+                // A string of C ends there.
+                bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
+                bytes => Text::Bytes(bytes.to_vec()),
+            },
+            _ => Text::Bytes(plain.into()),
+        })
+    }
+}
+
+/// A text of a call or an answer.
+#[derive(Debug, Clone)]
+pub(super) enum Text {
+    /// So many letters.
+    Letters(i64),
+    Bytes(Vec<u8>),
+}
+
+impl Text {
+    pub(super) fn len(&self) -> i64 {
+        match self {
+            Self::Letters(count) => *count,
+            Self::Bytes(bytes) => bytes.len() as i64,
+        }
+    }
+
+    /// As an argument of a call.
+    pub(super) fn as_argument(&self) -> Template {
+        match self {
+            Self::Letters(count) => template(vec![letters(*count)]),
+            Self::Bytes(bytes) => text(bytes.clone()),
+        }
+    }
+
+    /// As an answer has it.
+    pub(super) fn as_said(&self, dialect: Dialect) -> Template {
+        match self {
+            Self::Letters(_) => self.as_argument(),
+            Self::Bytes(bytes) => texts::as_said(dialect, bytes),
+        }
     }
 }

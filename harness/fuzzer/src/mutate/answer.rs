@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
 use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
 
 use super::frame::{self, Halves};
 use super::message::{junk, split, value};
@@ -13,6 +14,7 @@ use crate::decisions::pick;
 use crate::fields::{Draft, Message, text};
 use crate::op::Op;
 use crate::plan;
+use crate::texts::{self, Use};
 
 /// Most attempts to find a mutation that has something to strike.
 const ATTEMPTS: usize = 20;
@@ -92,6 +94,13 @@ impl Answer<'_> {
                 _ if self.mapping => Mutation::Mapping,
                 Op::Pmi1(Operation::Maxes) => Mutation::Limits,
                 Op::Pmi1(Operation::Kvsname) => Mutation::Kvsname,
+                Op::Pmi1(Operation::Get | Operation::Lookup)
+                | Op::Pmi2(Command::KvsGet | Command::NameLookup) => {
+                    pick(u, &[Mutation::Value, Mutation::Value, Mutation::Refusal])?
+                }
+                Op::Pmi1(Operation::Universe | Operation::Appnum) => {
+                    pick(u, &[Mutation::Number, Mutation::Refusal])?
+                }
                 Op::Pmi2(_) => pick(u, &[Mutation::Refusal, Mutation::Thread, Mutation::Frame])?,
                 _ => Mutation::Refusal,
             };
@@ -104,7 +113,7 @@ impl Answer<'_> {
     }
 
     /// Makes one mutation; `None` if there is nothing that it could strike.
-    fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
+    pub(crate) fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
         let mut draft = self.draft();
         match mutation {
             Mutation::Limits => {
@@ -119,6 +128,19 @@ impl Answer<'_> {
                     return Ok(None);
                 };
                 *value = mapping(u)?;
+            }
+            Mutation::Value => {
+                let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key));
+                let Some(key) = key.filter(|_| !self.mapping) else { return Ok(None) };
+                let used = if key == "port" { Use::Port } else { Use::Value };
+                if let Some(value) = draft.messages_mut().and_then(|messages| value(messages, key)) {
+                    *value = match u.int_in_range(0..=7)? {
+                        0 => Template::default(),
+                        1 => text("a "),
+                        2..5 => template(vec![letters(texts::boundary(self.dialect, used, u)?)]),
+                        _ => texts::content(self.dialect, used, u)?,
+                    };
+                }
             }
             Mutation::Half => return self.half(u).map(Some),
             Mutation::Close => {
@@ -252,11 +274,23 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
 }
 
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
-    if u.arbitrary()? {
-        return Ok(text(pick(u, MAPPINGS)?));
+    match u.int_in_range(0..=2)? {
+        0 => return Ok(text(pick(u, MAPPINGS)?)),
+        // Many blocks, in which nodes may come again.
+        1 => {
+            let (count, nodes) = (pick(u, &[2, 3, 8, 9, 16, 17, 64, 65, 257])?, pick(u, &[1, 2, 1000])?);
+            let each = u.int_in_range(1..=2)?;
+            let blocks: Vec<String> = (0..count).map(|i| format!("({},1,{each})", i % nodes)).collect();
+            return Ok(text(format!("(vector,{})", blocks.join(","))));
+        }
+        _ => {}
     }
-    let (a, b, c) = (pick(u, NUMBERS)?, pick(u, NUMBERS)?, pick(u, NUMBERS)?);
-    Ok(text(format!("(vector,({a},{b},{c}))")))
+    // Where all three are odd, nobody reads on to the last.
+    let mut numbers = ["0", "1", "1"];
+    for _ in 0..u.int_in_range(1..=2)? {
+        numbers[u.choose_index(3)?] = pick(u, NUMBERS)?;
+    }
+    Ok(text(format!("(vector,({}))", numbers.join(","))))
 }
 
 fn limits(draft: &mut Draft, u: &mut Unstructured<'_>) -> Result<bool> {

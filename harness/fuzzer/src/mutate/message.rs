@@ -151,6 +151,14 @@ fn token(messages: &mut Vec<Message>, encoding: Encoding, u: &mut Unstructured<'
 }
 
 fn length(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
+    if u.ratio(1, 8)? {
+        let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
+        let m = u.choose_index(messages.len())?;
+        // Behind the command, since a value may go to the end of the line.
+        let at = 1.min(messages[m].len());
+        messages[m].insert(at, field(&key, "1"));
+        return Ok(());
+    }
     let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
     let i = u.choose_index(fields.len())?;
     let long = any_length(u)?;
@@ -284,7 +292,21 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
     if places.is_empty() {
         return Ok((line.clone(), Template::default()));
     }
-    Ok(cut(line, pick(u, &places)?))
+    let place = match u.int_in_range(0..=3)? {
+        // Near the end, where little is left to be read.
+        0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
+        // Behind what parts keys, values and tuples.
+        1 => {
+            let behind = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
+                Piece::Literal { bytes, .. } => *at > 0 && matches!(bytes[at - 1], b'=' | b' ' | b';'),
+                _ => false,
+            };
+            let parted: Vec<_> = places.iter().copied().filter(behind).collect();
+            pick(u, if parted.is_empty() { &places } else { &parted })?
+        }
+        _ => pick(u, &places)?,
+    };
+    Ok(cut(line, place))
 }
 
 /// Cuts a line in two before a byte of one of its pieces.

@@ -39,6 +39,8 @@ pub(crate) enum Mutation {
     Surplus,
     /// A refusal, well-formed or not.
     Refusal,
+    /// A value of another length or kind, that somebody may put.
+    Value,
     /// Limits that are very low, very high or none.
     Limits,
     /// A process mapping that is wrong, or says something strange.
@@ -125,7 +127,7 @@ impl Mutation {
     ];
 
     /// What can be done to the answers of a server.
-    pub(crate) const OF_ANSWERS: [Self; 16] = [
+    pub(crate) const OF_ANSWERS: [Self; 17] = [
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -133,6 +135,7 @@ impl Mutation {
         Self::Count,
         Self::Command,
         Self::Refusal,
+        Self::Value,
         Self::Limits,
         Self::Mapping,
         Self::Kvsname,
@@ -145,7 +148,7 @@ impl Mutation {
     ];
 
     /// What can be done to the answers of a server in PMI-2.
-    pub(crate) const OF_PMI2_ANSWERS: [Self; 16] = [
+    pub(crate) const OF_PMI2_ANSWERS: [Self; 17] = [
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -153,6 +156,7 @@ impl Mutation {
         Self::Count,
         Self::Command,
         Self::Refusal,
+        Self::Value,
         Self::Mapping,
         Self::Thread,
         Self::Frame,
@@ -199,6 +203,7 @@ impl Mutation {
             Self::Close => "close",
             Self::Surplus => "surplus",
             Self::Refusal => "refusal",
+            Self::Value => "value",
             Self::Limits => "limits",
             Self::Mapping => "mapping",
             Self::Thread => "thrid",

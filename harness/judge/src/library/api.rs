@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Call;
 use crate::Severity;
-use crate::bytes::{Bytes, SHOWN};
+use crate::bytes::{Bytes, SHOWN, quoted};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 
@@ -203,4 +203,19 @@ pub(crate) fn returned(call: &Call, returned: &Returned) -> Vec<Breach> {
         }
     }
     all
+}
+
+/// Judges what a call returned in which the library asked for one value and was told this one.
+pub(crate) fn returned_of(call: &Call, returned: &Returned, told: &[u8]) -> Option<Breach> {
+    if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
+        return None;
+    }
+    let mut held = returned.outs.iter().map(|(_, held)| held);
+    let (Some(Held::Text(Some(text))), length) = (held.next(), held.next()) else { return None };
+    // A library of PMI-2 that has no room for all of it says so by the length. A string cannot hold a NUL.
+    let cut = length.and_then(Held::number).is_some_and(|n| n < 0) || told.contains(&0);
+    (text.0 != told && !cut).then(|| {
+        let expected = format!("the value that it was told, {}", quoted(told));
+        breach(call.function.does, expected, format!("it returned {}", quoted(&text.0)))
+    })
 }

@@ -16,6 +16,7 @@ use crate::bytes::quoted;
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
+use crate::kvs::is_ambiguous;
 use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
 use api::{Argument, Breach, CALLERS, Returned};
@@ -41,6 +42,16 @@ pub struct Call {
     pub arguments: Vec<Argument>,
 }
 
+/// What a process was told in a call.
+#[derive(Debug, Default)]
+enum Told {
+    #[default]
+    Nothing,
+    /// This value, and nothing else.
+    Value(Vec<u8>),
+    Otherwise,
+}
+
 /// A process that loads the library.
 #[derive(Debug, Default)]
 struct Process {
@@ -61,6 +72,8 @@ struct Process {
     held_requests: VecDeque<Request>,
     /// The request that a step has taken last.
     taken: Option<Request>,
+    /// What it was told in this call.
+    told: Told,
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
@@ -94,7 +107,12 @@ impl Process {
         self.dialogue.push(Direction::FromServer, bytes);
         for answered in self.dialogue.answers() {
             let asked = self.unanswered.pop_front().flatten();
+            let (answered, value) = answered.unzip();
             self.wronged |= answered.is_none() || answered != asked;
+            self.told = match (&self.told, value.flatten()) {
+                (Told::Nothing, Some(value)) if !self.wronged && !is_ambiguous(&value) => Told::Value(value),
+                _ => Told::Otherwise,
+            };
         }
     }
 
@@ -199,6 +217,7 @@ impl Library {
                 let process = self.process(*proc);
                 process.call = Some(Call { function, arguments: arguments.clone() });
                 process.held = *held;
+                process.told = Told::Nothing;
                 process.taken = None;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
             }
@@ -273,7 +292,11 @@ impl Library {
         process.returned = Some(returned.clone());
         let Some(call) = &process.call else { return };
         let function = call.function;
-        for Breach { requirement, at_most, expected, seen } in api::returned(call, returned) {
+        let mut breaches = api::returned(call, returned);
+        if let Told::Value(value) = &process.told {
+            breaches.extend(api::returned_of(call, returned, value));
+        }
+        for Breach { requirement, at_most, expected, seen } in breaches {
             self.find(Some(p), requirement, at_most, expected, seen);
         }
         if function.name != "PMI_Barrier" {

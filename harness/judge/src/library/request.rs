@@ -1,7 +1,9 @@
 //! What a library asks: the requests on a connection, and whether one is what a scenario expects.
 
 use pmi_wire::pmi2::{self, Command, Semicolons};
-use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Response, ValueReading, frame_header};
+use pmi_wire::{
+    Body, Connection, Direction, Framed, Framing, Operation, Response, ValueReading, frame_header,
+};
 
 use crate::bytes::{LINE_LIMIT, SHOWN};
 use crate::expectation::{Captures, Misfit, Pattern};
@@ -129,19 +131,26 @@ impl Dialogue {
         all
     }
 
-    /// What the responses that are complete answer; `None` for one that answers nothing.
-    pub(super) fn answers(&mut self) -> Vec<Option<Asked>> {
+    /// What the responses that are complete answer, and the value or port that they tell; `None` for one that answers nothing.
+    pub(super) fn answers(&mut self) -> Vec<Option<(Asked, Option<Vec<u8>>)>> {
         let Some(connection) = &mut self.connection else { return Vec::new() };
         let mut all = Vec::new();
         while let Some(message) = connection.next(Direction::FromServer) {
             all.push(message.ok().and_then(|message| match message.framing {
                 Framing::Lines => {
                     let response = Response::parse(message.text, ValueReading::ToEndOfLine).ok()?;
-                    Some(Asked::Line(response.operation()))
+                    let told = match &response.body {
+                        Body::Get(Some(value)) if response.is_success() => Some(value.to_vec()),
+                        _ => None,
+                    };
+                    Some((Asked::Line(response.operation()), told))
                 }
                 Framing::Frames => {
                     let response = pmi2::Response::parse(message.text, Semicolons::Doubled).ok()?;
-                    Some(Asked::Frame(response.command))
+                    let value = response.get("value").filter(|_| response.is_found() == Some(true));
+                    let told =
+                        value.filter(|_| response.command == Command::KvsGet).map(|value| value.to_vec());
+                    Some((Asked::Frame(response.command), told))
                 }
             }));
         }

@@ -12,7 +12,7 @@ use crate::fields::text;
 
 /// What a text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(crate) enum Use {
     /// The value of a put.
     Value,
     /// Its key.
@@ -65,33 +65,44 @@ fn drawn(dialect: Dialect, used: Use) -> &'static Drawn {
 const UNLIMITED: usize = 256;
 
 /// The most bytes where the server announces what all known ones do.
-pub(super) fn longest(dialect: Dialect, used: Use) -> i64 {
+pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
     drawn(dialect, used).longest.unwrap_or(UNLIMITED) as i64
 }
 
-/// A length at a power of two, one less or one more, that is allowed.
-pub(super) fn boundary(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
+/// A length at a power of two or at the limit, one less or one more, that is allowed.
+pub(crate) fn boundary(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
-    let length = (1 << u.choose_index(powers)?) + pick(u, &[0, -1, 1])?;
-    Ok(length.clamp(1, longest))
+    let length = match u.choose_index(powers + 1)? {
+        power if power < powers => 1 << power,
+        _ => longest,
+    };
+    Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
+}
+
+/// A text of some kind.
+pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
+    let kinds = &drawn(dialect, used).kinds;
+    if kinds.is_empty() {
+        return Ok(b"a");
+    }
+    let kind = &kinds[u.choose_index(kinds.len())?];
+    pick(u, kind)
 }
 
 /// A text of some kind, as a message of the protocol has it.
-pub(super) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<Template> {
-    let kinds = &drawn(dialect, used).kinds;
-    if kinds.is_empty() {
-        return Ok(text("a"));
-    }
-    let kind = &kinds[u.choose_index(kinds.len())?];
-    let bytes = pick(u, kind)?;
-    Ok(text(match dialect {
+pub(crate) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<Template> {
+    Ok(as_said(dialect, plain_content(dialect, used, u)?))
+}
+
+/// A text, as a message of the protocol has it: in PMI-2 a semicolon in a value is doubled.
+pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
+    text(match dialect {
         Dialect::Pmi1 => bytes.to_vec(),
-        // A semicolon in a value is doubled.
         Dialect::Pmi2 => {
             bytes.iter().flat_map(|b| std::iter::repeat_n(*b, if *b == b';' { 2 } else { 1 })).collect()
         }
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -110,7 +121,7 @@ mod tests {
             lengths.insert(boundary(Dialect::Pmi1, Use::Value, &mut u).unwrap());
             texts.insert(content(Dialect::Pmi1, Use::Value, &mut u).unwrap().literal().unwrap());
         }
-        for length in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513] {
+        for length in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1022, 1023] {
             assert!(lengths.contains(&length), "{length}: {lengths:?}");
         }
         assert!(lengths.iter().all(|length| (1..=1023).contains(length)), "{lengths:?}");

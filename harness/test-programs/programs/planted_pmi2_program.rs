@@ -1,0 +1,78 @@
+//! A program that speaks PMI-2 in nine rounds and more, with one rare bug, to see how soon campaigns find such: `planted-pmi2-program
+//! [NAME]`; `--list` says which bugs there are. Without a bug it does all as it should. What it says and how it reads is
+//! [faulty_pmi2_program]'s, and so are those of its bugs that sit there.
+//!
+//! [faulty_pmi2_program]: super::faulty_pmi2_program
+
+use std::env;
+
+use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail, is, wait_for_ever};
+
+/// Names of all bugs, and what each does, as somebody has written one like it.
+const BUGS: &[(&str, &str)] = &[
+    ("frame-1000", "a frame of 1000 bytes or more is written behind a buffer (PMI-2)"),
+    ("header-2", "a header is never read to its end if its first piece has two bytes (PMI-2)"),
+    ("body-but-one", "a frame of which one byte is missing is never read to its end (PMI-2)"),
+    ("semicolons-four", "two semicolons in a row, which are four on the wire, crash (PMI-2)"),
+    ("errmsg-64", "an errmsg of 64 bytes or more is written behind a buffer (PMI-2)"),
+    ("jobid-64", "the id of a job of 64 bytes or more has no NUL (PMI-2)"),
+    ("size-zero", "a group of no processes is a divisor (PMI-2)"),
+    ("fence-9-refused", "the ninth fence is counted in a table of eight where it is refused (PMI-2)"),
+    ("value-1024", "a value as long as may be, 1024 bytes, is written behind a buffer (PMI-2)"),
+    ("attribute-refused", "an attribute that is refused, rather than not found, is waited for (PMI-2)"),
+];
+
+/// Rounds in which all put a key, meet, and read another's.
+const ROUNDS: usize = 10;
+
+pub(crate) fn main() {
+    if is("--list") {
+        return BUGS.iter().for_each(|(name, what)| println!("{name}\t{what}"));
+    }
+    if env::args().nth(1).is_some_and(|bug| !BUGS.iter().any(|(name, _)| *name == bug)) {
+        fail("no such bug");
+    }
+    let rank = env::var("PMI_RANK").ok().and_then(|rank| rank.parse().ok());
+    let rank: usize = rank.unwrap_or_else(|| fail("PMI_RANK is no number"));
+    let mut pmi = Pmi::connect();
+    pmi.negotiate();
+    let told = pmi.must("fullinit", &format!("pmijobid=job;pmirank={rank};threaded=FALSE;"));
+    let size = told.get("size").and_then(|size| size.parse().ok());
+    let size: usize = size.unwrap_or_else(|| fail("no size"));
+    if size == 0 {
+        if is("size-zero") {
+            crash();
+        }
+        fail("nobody is there");
+    }
+    let job = pmi.must("job-getid", "").remove("jobid").unwrap_or_else(|| fail("no jobid"));
+    if is("jobid-64") && job.len() >= 64 {
+        crash();
+    }
+    pmi.send("cmd=info-getjobattr;key=PMI_process_mapping;");
+    let mapping = pmi.response("info-getjobattr");
+    if is("attribute-refused") && refused(&mapping) {
+        wait_for_ever();
+    }
+    for round in 1..=ROUNDS {
+        pmi.must("kvs-put", &format!("key=r{round}-{rank};value={rank} of {round};"));
+        pmi.send("cmd=kvs-fence;");
+        if refused(&pmi.response("kvs-fence")) {
+            if is("fence-9-refused") && round == 9 {
+                crash();
+            }
+            fail("the fence has failed");
+        }
+        let of = (rank + 1) % size;
+        let value = pmi.value("kvs-get", &format!("jobid={job};srcid={of};key=r{round}-{of};"));
+        let value = value.unwrap_or_else(|| fail("a value is missing"));
+        if is("value-1024") && value.len() == 1024 {
+            crash();
+        }
+    }
+    pmi.must("finalize", "");
+}
+
+fn refused(answer: &Tuples) -> bool {
+    answer.get("rc").is_some_and(|rc| rc != "0")
+}

@@ -1,0 +1,210 @@
+//! A program that speaks PMI in nine rounds and more, with one rare bug, to see how soon campaigns find such: `planted-program [NAME]`;
+//! `--list` says which bugs there are. Without a bug it does all as it should. What it says and how it reads is [faulty_program]'s,
+//! and so are those of its bugs that sit there.
+//!
+//! [faulty_program]: super::faulty_program
+
+use std::env;
+
+use rustix::process::Signal;
+
+use super::faulty_program::{Pmi, Tuples, crash, fail, is, nodes, number, succeeded, wait_for_ever};
+
+/// Names of all bugs, and what each does, as somebody has written one like it.
+const BUGS: &[(&str, &str)] = &[
+    ("value-256", "a value of exactly 256 bytes is written with its NUL behind a buffer"),
+    ("value-longest", "a value as long as vallen_max allows, 1023 bytes, is written behind a buffer"),
+    ("value-empty", "an empty value is none, and what is none is read"),
+    ("value-equals-first", "a value that begins with an equals sign crashes: strtok passes over it"),
+    ("value-blank-last", "a value that ends with a blank is stripped, and what is before it too"),
+    ("value-percent", "a value is the format of a printf"),
+    ("msg-64", "a refusal whose msg has 64 bytes or more is written behind a buffer"),
+    ("rc-of-a-byte", "of rc the low eight bits count, so that 256 is success, and there is no value"),
+    ("key-long", "a key of 64 bytes or more that nobody knows is written behind a buffer"),
+    ("tuples-32", "a table has room for 31 tuples of an answer"),
+    (
+        "keylen-8",
+        "of keylen_max eight bytes are kept for a prefix, and what is left of less than eight is very much",
+    ),
+    ("vallen-16m", "a buffer of vallen_max bytes is on the stack, which ends at 16 MiB"),
+    ("kvsname-max-31", "a kvsname_max of 2147483648 or more is below zero"),
+    ("kvsname-64", "a name of the keyval space of 64 bytes or more has no NUL"),
+    ("universe-absent", "universe_size without a size is read all the same"),
+    ("appnum-negative", "an appnum below zero is the place in a table"),
+    ("mapping-9-blocks", "a process mapping has room for eight blocks"),
+    ("mapping-overlap", "a process mapping that names a node twice is followed for ever"),
+    ("barrier-9-refused", "the ninth barrier is counted in a table of eight where it is refused"),
+    ("get-refused-twice", "the text of a refusal is freed again at the second refusal of a get"),
+    ("put-refused-last", "the last of at least three processes crashes where its put is refused"),
+    ("finalize-refused-again", "a finalize that is refused with a positive rc is said again"),
+    ("init-refused-positive", "only an rc below zero refuses an init"),
+    ("lookup-128", "a port of 128 bytes or more is written behind a buffer"),
+    ("unpublish-refused", "what cannot be unpublished is waited for"),
+    (
+        "piece-short",
+        "an answer that comes in two pieces is never read to its end if the second has less than four bytes",
+    ),
+    (
+        "piece-behind-blank",
+        "the blank with which the first piece of an answer ends is the end of a list that has none",
+    ),
+    (
+        "read-longer-second",
+        "of two answers in one read, the second is written behind a buffer if it is longer than the first",
+    ),
+    ("close-behind-equals", "a connection that ends behind an equals sign is read from for ever"),
+];
+
+/// Rounds in which all put a key, meet, and read another's.
+const ROUNDS: usize = 10;
+
+pub(crate) fn main() {
+    if is("--list") {
+        return BUGS.iter().for_each(|(name, what)| println!("{name}\t{what}"));
+    }
+    if env::args().nth(1).is_some_and(|bug| !BUGS.iter().any(|(name, _)| *name == bug)) {
+        fail("no such bug");
+    }
+    let variable = |name: &str| -> usize {
+        env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_else(|| fail(&format!("{name} is no number")))
+    };
+    let mut pmi = Pmi::connect();
+    let (rank, size) = (variable("PMI_RANK"), variable("PMI_SIZE"));
+    let (keylen_max, vallen_max) = joined(&mut pmi);
+    looked_around(&mut pmi, size);
+    let mut refused = 0;
+    for round in 1..=ROUNDS {
+        let name = |rank: usize| format!("r{round}-{rank}");
+        let value = format!("{rank}-of-{round}");
+        if name(rank).len() >= keylen_max || value.len() >= vallen_max {
+            fail("the limits leave no room");
+        }
+        let put = format!("cmd=put kvsname={} key={} value={value}", pmi.kvsname, name(rank));
+        if !succeeded(&pmi.ask(&put, "put_result")) {
+            if is("put-refused-last") && size > 2 && rank == size - 1 {
+                crash(Signal::SEGV);
+            }
+            fail("the put has failed");
+        }
+        if !succeeded(&pmi.ask("cmd=barrier_in", "barrier_out")) {
+            if is("barrier-9-refused") && round == 9 {
+                crash(Signal::SEGV);
+            }
+            fail("the barrier has failed");
+        }
+        let get = format!("cmd=get kvsname={} key={}", pmi.kvsname, name((rank + 1) % size));
+        let mut answer = pmi.ask(&get, "get_result");
+        if !succeeded(&answer) {
+            // Once more, since a server may be late.
+            refused += 1;
+            answer = pmi.ask(&get, "get_result");
+        }
+        if !succeeded(&answer) {
+            refused += 1;
+            if is("get-refused-twice") && refused == 2 {
+                crash(Signal::ABORT);
+            }
+            fail("a value is missing");
+        }
+        read(&answer);
+    }
+    if rank == 0 {
+        named(&mut pmi);
+    }
+    let last = pmi.ask("cmd=finalize", "finalize_ack");
+    if !succeeded(&last) {
+        if is("finalize-refused-again") && last.get("rc").is_some_and(|rc| !rc.starts_with('-')) {
+            pmi.ask("cmd=finalize", "finalize_ack");
+        }
+        fail("finalize has failed");
+    }
+}
+
+/// Begins, and learns the limits and the name of the keyval space.
+fn joined(pmi: &mut Pmi) -> (usize, usize) {
+    let version = pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+    let positive = version.get("rc").is_some_and(|rc| !rc.starts_with('-'));
+    if !(succeeded(&version) || is("init-refused-positive") && positive) {
+        fail("no common version");
+    }
+    let maxes = pmi.must("cmd=get_maxes", "maxes");
+    let limits = ["keylen_max", "vallen_max", "kvsname_max"].map(|key| number(&maxes, key));
+    if is("keylen-8") && limits[0] < 8
+        || is("vallen-16m") && limits[1] >= 16 << 20
+        || is("kvsname-max-31") && limits[2] >= 1 << 31
+    {
+        crash(Signal::SEGV);
+    }
+    let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
+    pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
+    if is("kvsname-64") && pmi.kvsname.len() >= 64 {
+        crash(Signal::SEGV);
+    }
+    (limits[0], limits[1])
+}
+
+/// Learns how many processes there may be, and where they are.
+fn looked_around(pmi: &mut Pmi, size: usize) {
+    let universe = pmi.ask("cmd=get_universe_size", "universe_size");
+    if is("universe-absent") && succeeded(&universe) && !universe.contains_key("size") {
+        crash(Signal::SEGV);
+    }
+    let appnum = pmi.ask("cmd=get_appnum", "appnum");
+    if is("appnum-negative") && succeeded(&appnum) && appnum.get("appnum").is_some_and(|n| n.starts_with("-"))
+    {
+        crash(Signal::SEGV);
+    }
+    let get = format!("cmd=get kvsname={} key=PMI_process_mapping", pmi.kvsname);
+    let answer = pmi.ask(&get, "get_result");
+    let Some(mapping) = answer.get("value").filter(|_| succeeded(&answer)) else { return };
+    if is("mapping-9-blocks") && mapping.matches('(').count() > 9 {
+        crash(Signal::SEGV);
+    }
+    let mut placed = nodes(mapping, size).unwrap_or_default();
+    placed.dedup();
+    let blocks = placed.len();
+    placed.sort_unstable();
+    placed.dedup();
+    if is("mapping-overlap") && placed.len() < blocks {
+        wait_for_ever();
+    }
+}
+
+/// Takes a value.
+fn read(answer: &Tuples) {
+    let Some(value) = answer.get("value") else {
+        if is("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {
+            crash(Signal::SEGV);
+        }
+        fail("success without a value")
+    };
+    if is("value-256") && value.len() == 256
+        || is("value-longest") && value.len() == 1023
+        || is("value-empty") && value.is_empty()
+        || is("value-equals-first") && value.starts_with('=')
+        || is("value-percent") && value.contains('%')
+        || is("value-blank-last") && value.ends_with(' ')
+    {
+        crash(Signal::SEGV);
+    }
+}
+
+/// Uses the name service, if there is one.
+fn named(pmi: &mut Pmi) {
+    if !succeeded(&pmi.ask("cmd=publish_name service=planted port=tag#0$port#4242$", "publish_result")) {
+        return;
+    }
+    let found = pmi.ask("cmd=lookup_name service=planted", "lookup_result");
+    if is("lookup-128") && found.get("port").is_some_and(|port| port.len() >= 128) {
+        crash(Signal::SEGV);
+    }
+    if !succeeded(&pmi.ask("cmd=unpublish_name service=planted", "unpublish_result")) {
+        if is("unpublish-refused") {
+            wait_for_ever();
+        }
+        fail("it cannot be unpublished");
+    }
+}

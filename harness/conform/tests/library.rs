@@ -579,7 +579,7 @@ fn a_program_in_c_runs_under_real_managers() {
 #[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-overrun", "80", "rule--library--rfc13.api.kvs-get--")]
 #[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-fits", "200", "rule--library--rfc13.api.kvs-get--")]
 #[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-second-equals", "600", "rule--library--rfc13.api.kvs-get--")]
-#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "get-64", "900", "rule--library--pmi2.common.api.kvs-get--")]
+#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "put-semicolon-last", "200", "crash--library--SIGABRT--")]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "300", "rule--library--pmi2.common.api.buffers--")]
 fn a_campaign_finds_a_fault_and_plays_it_again(
     #[case] dialect: Dialect,

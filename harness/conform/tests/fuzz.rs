@@ -314,6 +314,55 @@ fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
 }
 
 #[test]
+fn corpora_become_one_small_corpus_which_another_version_is_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = |args: &[&str]| fuzz(folder.path(), &[&["--timeout", "5"][..], args].concat());
+    for (seed, out) in [("1", "one"), ("2", "two")] {
+        let (status, text) = go(&["--seed", seed, "--sessions", "30", "--out", out]);
+        assert_eq!(status, 0, "{text}");
+    }
+    let both = ["--corpus", "one", "--corpus", "two"];
+    let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
+    let files = |name: &str| pmi_files(&folder.path().join(name)).len();
+    let (small, all) = (files("small"), files("one/corpus") + files("two/corpus"));
+    assert!(status == 0 && 0 < small && small < all, "{small} of {all}: {text}");
+    assert!(text.contains(&format!("{small} of {all} sessions")), "{text}");
+    // Where there is a corpus, it is not mixed with another.
+    let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
+    assert!(status == 2 && text.contains("small holds a corpus already"), "{text}");
+    // What the few reach is what all have reached.
+    let transitions = |out: &str| {
+        let text = fs::read_to_string(folder.path().join(out).join("campaign.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (state["sessions"].as_u64().unwrap(), state["transitions"].as_array().unwrap().len())
+    };
+    for (of, out) in [(&both[..], "all-again"), (&["--corpus", "small"], "small-again")] {
+        let (status, text) = go(&[of, &["--only-corpus", "--workers", "1", "--out", out]].concat());
+        assert_eq!(status, 0, "{text}");
+    }
+    let (of_all, of_small) = (transitions("all-again"), transitions("small-again"));
+    assert_eq!((of_all.0, of_small.0), (all as u64, small as u64));
+    assert!(of_small.1 * 20 >= of_all.1 * 19, "{of_all:?} {of_small:?}");
+    // A version with a fault shows it, and the usual report and exit status say so.
+    let server = format!("{CONFORM} serve --fault get-missing-rc-zero -n {{ranks}} {{agent}}");
+    let args = [
+        "--server",
+        &server,
+        "--corpus",
+        "small",
+        "--only-corpus",
+        "--out",
+        "faulty",
+        "--report",
+        "json=r.json",
+    ];
+    let (status, text) = go(&args);
+    assert_eq!(status, 1, "{text}");
+    let report = fs::read_to_string(folder.path().join("r.json")).unwrap();
+    assert!(report.contains("rfc13.error.rc-nonzero"), "{report}");
+}
+
+#[test]
 fn nothing_is_found_in_the_reference_process_manager() {
     let folder = tempfile::tempdir().unwrap();
     let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif"];

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arbitrary::{Result as Decided, Unstructured};
-use pmi_runner::suite::{self, FilesError};
+use pmi_runner::suite::FilesError;
 use pmi_scenario::ast::{Expr, Piece, UnderTest};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,8 @@ const SHARE: u32 = 30;
 pub struct Corpus {
     folder: Option<PathBuf>,
     entries: Vec<Entry>,
+    /// How many cases were given.
+    given: usize,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl Corpus {
     ///
     /// A file cannot be read or holds something else.
     pub fn open(folder: &Path) -> Result<Self, CorpusError> {
-        let mut corpus = Self { folder: Some(folder.to_owned()), entries: Vec::new() };
+        let mut corpus = Self { folder: Some(folder.to_owned()), ..Self::default() };
         if !folder.is_dir() {
             return Ok(corpus);
         }
@@ -93,24 +95,17 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Adds the cases among the scenarios in a folder, and says how many scenarios are none.
+    /// Adds cases that are given.
     ///
     /// # Errors
     ///
-    /// A file cannot be read or is no scenario.
-    pub fn import(&mut self, folder: &Path) -> Result<usize, CorpusError> {
-        let mut others = 0;
-        let files = suite::scenario_files(&[folder.to_owned()])?;
-        for (number, (name, source)) in files.into_iter().enumerate() {
-            let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
-            match Case::from_scenario(scenario) {
-                Ok(case) if case.tests() == UnderTest::Server && case.is_sound() => {
-                    self.add(format!("given-{number:06}"), case)?;
-                }
-                _ => others += 1,
-            }
+    /// A file cannot be written.
+    pub fn give(&mut self, cases: &[Case]) -> Result<(), CorpusError> {
+        for case in cases {
+            self.add(format!("given-{:06}", self.given), case.clone())?;
+            self.given += 1;
         }
-        Ok(others)
+        Ok(())
     }
 
     /// How many there are.
@@ -271,7 +266,7 @@ mod tests {
     use pmi_scenario::ast::Dialect;
 
     fn corpus(folder: Option<&Path>, cases: u64) -> Corpus {
-        let mut corpus = Corpus { folder: folder.map(Path::to_owned), entries: Vec::new() };
+        let mut corpus = Corpus { folder: folder.map(Path::to_owned), ..Corpus::default() };
         let scope = Scope { upstream: true, ..Scope::default() };
         for number in 0..cases {
             corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
@@ -372,7 +367,7 @@ mod tests {
     #[test]
     fn the_largest_go_first() {
         let folder = tempfile::tempdir().unwrap();
-        let mut corpus = Corpus { folder: Some(folder.path().to_owned()), entries: Vec::new() };
+        let mut corpus = Corpus { folder: Some(folder.path().to_owned()), ..Corpus::default() };
         let of = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);
         for number in 0..MOST {
             corpus.insert(format!("{number}"), of(2));
@@ -382,16 +377,5 @@ mod tests {
         corpus.add("small".into(), of(1)).unwrap();
         assert!(corpus.len() == MOST && folder.path().join("small.pmi").exists());
         assert_eq!(corpus.entries.iter().filter(|e| e.case.len() == 2).count(), MOST - 1);
-    }
-
-    #[test]
-    fn the_suite_holds_cases() {
-        let folder = tempfile::tempdir().unwrap();
-        suite::export(folder.path()).unwrap();
-        let mut corpus = Corpus::default();
-        let others = corpus.import(folder.path()).unwrap();
-        assert!(corpus.len() > 10 && others > 10, "{} {others}", corpus.len());
-        fs::write(folder.path().join("broken.pmi"), "0 X: y\n").unwrap();
-        assert!(corpus.import(folder.path()).unwrap_err().to_string().contains("broken.pmi"));
     }
 }

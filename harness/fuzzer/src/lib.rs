@@ -31,6 +31,7 @@ mod shrink;
 mod spawn_guard;
 pub mod state;
 pub mod store;
+pub mod stored;
 pub mod target;
 #[cfg(test)]
 mod testing;

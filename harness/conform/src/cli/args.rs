@@ -612,9 +612,16 @@ pub(super) struct Fuzz {
     /// Go on where the campaign in DIR (--out) ended; what it found is known
     #[arg(long, help_heading = "Campaign")]
     pub(super) resume: bool,
-    /// Make sessions of those in DIR, too: another campaign's corpus, or scenarios of a suite
+    /// Make sessions of those in DIR, too: another campaign's corpus, or scenarios of a suite; several may be given
     #[arg(long, value_name = "DIR", help_heading = "Campaign")]
-    pub(super) corpus: Option<PathBuf>,
+    pub(super) corpus: Vec<PathBuf>,
+    /// Play each session in DIR (--corpus) once, as it is, and no others: corpora and findings of earlier campaigns, on this version
+    #[arg(long, requires = "corpus", conflicts_with_all = ["sessions", "time", "resume", "seed"], help_heading = "Campaign")]
+    pub(super) only_corpus: bool,
+    /// Write into this folder few and small ones of the sessions in DIR (--corpus), which reach what all of them reach and show what all
+    /// of them show; of several folders they become one corpus
+    #[arg(long, value_name = "NEW", requires = "corpus", conflicts_with_all = ["only_corpus", "client", "library", "replay"], help_heading = "Campaign")]
+    pub(super) minimize_corpus: Option<PathBuf>,
     /// Buckets that are known, and what to leave alone (TOML)
     #[arg(long, value_name = "FILE", help_heading = "Campaign")]
     pub(super) known: Option<PathBuf>,

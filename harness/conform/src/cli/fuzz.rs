@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use pmi_fuzzer::campaign::{Options, Progress, Reporter, Summary, Trouble, run};
+use pmi_fuzzer::case::Case;
 use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
@@ -19,6 +20,7 @@ use pmi_fuzzer::generate::server::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, Root, TRIES};
+use pmi_fuzzer::stored::Stored;
 use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
@@ -29,7 +31,7 @@ use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::run::{Options as RunOptions, Target as ServerTarget, offered_operations};
-use pmi_scenario::ast::{Dialect, Need};
+use pmi_scenario::ast::{Dialect, Need, UnderTest};
 use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
@@ -46,6 +48,9 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
         return client(args, &interrupted);
     }
     let (target, scope) = target(args, &interrupted)?;
+    if let Some(folder) = &args.minimize_corpus {
+        return minimize(args, &*target, folder, &interrupted);
+    }
     campaign(args, &*target, &interrupted, || Ok(Box::new(Evolving::new(scope, corpus(args)?))))
 }
 
@@ -118,6 +123,7 @@ fn campaign(
     if let Some(path) = &args.replay {
         return replay(target, path, interrupted);
     }
+    let stored = args.only_corpus.then(|| stored(args)).transpose()?;
     let state = match State::read(&args.out)? {
         Some(_) if !args.resume => anyhow::bail!(
             "{} holds a campaign: --resume goes on with it, --out takes another folder",
@@ -130,10 +136,11 @@ fn campaign(
         None => State { seed: args.seed.unwrap_or_else(draw_seed), ..State::default() },
     };
     let known = args.known.as_deref().map(Known::read).transpose()?;
-    let time = args.time.or_else(|| args.sessions.is_none().then_some(Duration::from_secs(60)));
+    let sessions = stored.as_ref().map(|stored| stored.cases().len() as u64).or(args.sessions);
+    let time = args.time.or_else(|| sessions.is_none().then_some(Duration::from_secs(60)));
     let options = Options {
         seed: state.seed,
-        sessions: args.sessions,
+        sessions,
         time,
         workers: workers(args),
         out: args.out.clone(),
@@ -142,7 +149,11 @@ fn campaign(
     };
     let shown = Shown::new();
     shown.line(&format!("{}, seed {}, from session {}", target.label(), state.seed, state.next));
-    let campaign = run(target, &*generator()?, &options, state, interrupted, &shown);
+    let generator = match stored {
+        Some(stored) => Box::new(stored),
+        None => generator()?,
+    };
+    let campaign = run(target, &*generator, &options, state, interrupted, &shown);
     shown.bar.finish_and_clear();
     let status = status(&campaign);
     for (format, file) in &args.report {
@@ -159,15 +170,44 @@ fn campaign(
 /// The cases from which others are made: those of the campaign's folder, and those that the user gives.
 fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER))?;
-    if let Some(folder) = &args.corpus {
-        let others = corpus.import(folder)?;
-        anyhow::ensure!(
-            !corpus.is_empty(),
-            "{}: none of the {others} scenarios is a session, made of single steps of single ranks of a server's",
-            folder.display()
-        );
+    if !args.corpus.is_empty() {
+        corpus.give(stored(args)?.cases())?;
     }
     Ok(corpus)
+}
+
+/// The sessions that the user gives.
+fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
+    let tests = match (&args.client, &args.library) {
+        (Some(_), _) => UnderTest::Client,
+        (None, Some(_)) => UnderTest::Library,
+        (None, None) => UnderTest::Server,
+    };
+    let stored = Stored::read(&args.corpus, tests)?;
+    let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
+    anyhow::ensure!(
+        !stored.cases().is_empty(),
+        "{}: none of the {} scenarios is a session for what is tested, made of single steps of single ranks",
+        folders.join(", "),
+        stored.others()
+    );
+    Ok(stored)
+}
+
+/// Writes the few sessions that reach what all of them reach.
+fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
+    let mut corpus = Corpus::open(folder)?;
+    anyhow::ensure!(corpus.is_empty(), "{} holds a corpus already", folder.display());
+    let stored = stored(args)?;
+    let kept = stored.minimized(target, interrupted)?;
+    if interrupted.load(Ordering::Relaxed) {
+        return Ok(130);
+    }
+    let kept: Vec<Case> = kept.into_iter().cloned().collect();
+    corpus.give(&kept)?;
+    let all = stored.cases().len();
+    say(&format!("{} of {all} sessions written to {}\n", kept.len(), folder.display()))?;
+    Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
 /// The server under test, or several, and what may be asked of all of them.

@@ -24,6 +24,11 @@ pub trait Generator: Sync {
     /// The decisions decide on nothing, which does not happen: where they have come to their end, the first choice is taken.
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
+    /// The case of a number, where that is not drawn.
+    fn fixed(&self, _number: u64) -> Option<Case> {
+        None
+    }
+
     /// Is told of a case that reached what none before it had, and did not end the implementation.
     ///
     /// # Errors
@@ -47,5 +52,5 @@ pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
 
 /// Makes the case of a number.
 pub fn numbered(generator: &dyn Generator, seed: u64, number: u64) -> Case {
-    decided(generator, &decisions::draw(seed, number))
+    generator.fixed(number).unwrap_or_else(|| decided(generator, &decisions::draw(seed, number)))
 }

@@ -1,0 +1,144 @@
+//! Cases that somebody has kept, played as they are: again on another version, or to keep only those that reach what others do not.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arbitrary::{Result as Decided, Unstructured};
+use pmi_runner::suite;
+use pmi_scenario::ast::UnderTest;
+
+use super::case::Case;
+use super::corpus::CorpusError;
+use super::generate::Generator;
+use super::store::ReadError;
+use super::target::{Pace, Target, Tracing};
+use super::transition::transitions;
+
+/// Cases in the order of their files.
+#[derive(Debug, Default)]
+pub struct Stored {
+    cases: Vec<Case>,
+    others: usize,
+}
+
+impl Stored {
+    /// Reads the cases among the scenarios below these folders.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or is no scenario.
+    pub fn read(folders: &[PathBuf], tests: UnderTest) -> Result<Self, CorpusError> {
+        let mut stored = Self::default();
+        for (name, source) in suite::scenario_files(folders)? {
+            let scenario = pmi_scenario::parse(source, &name).map_err(ReadError::Scenario)?;
+            match Case::from_scenario(scenario) {
+                Ok(case) if case.tests() == tests && (tests != UnderTest::Server || case.is_sound()) => {
+                    stored.cases.push(case);
+                }
+                _ => stored.others += 1,
+            }
+        }
+        Ok(stored)
+    }
+
+    /// The cases.
+    pub fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// How many scenarios were none.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Plays every case once, and keeps a small set of small ones that together reach every transition that all of them reach, and
+    /// show every failure. Ends early where it is `interrupted`, with what was played until then.
+    ///
+    /// # Errors
+    ///
+    /// The implementation cannot be started.
+    pub fn minimized(&self, target: &dyn Target, interrupted: &AtomicBool) -> io::Result<Vec<&Case>> {
+        let mut reached = Vec::new();
+        for case in &self.cases {
+            if interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            let run = target.play(case, Pace::Fast, Tracing::Off)?;
+            let mut all: BTreeSet<String> = transitions(&run.seen).iter().map(ToString::to_string).collect();
+            all.extend(run.failures.iter().map(|failure| failure.key.to_string()));
+            reached.push(all);
+        }
+        let weights: Vec<usize> = self.cases.iter().map(Case::weight).collect();
+        Ok(covering(&reached, &weights).into_iter().map(|at| &self.cases[at]).collect())
+    }
+}
+
+/// Places of sets that together have all that any has, light ones rather than heavy ones; none of them could be left out.
+fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sets.len()).collect();
+    order.sort_by_key(|at| (weights[*at], *at));
+    let mut covered: BTreeSet<&String> = BTreeSet::new();
+    let mut kept: Vec<usize> = Vec::new();
+    for at in order {
+        let before = covered.len();
+        covered.extend(&sets[at]);
+        if covered.len() > before {
+            kept.push(at);
+        }
+    }
+    // What a later one has as well is no reason to keep an earlier one; the heaviest go first.
+    for at in kept.clone().into_iter().rev() {
+        let others: BTreeSet<&String> =
+            kept.iter().filter(|other| **other != at).flat_map(|other| &sets[*other]).collect();
+        if sets[at].iter().all(|one| others.contains(one)) {
+            kept.retain(|other| *other != at);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+impl Generator for Stored {
+    fn generate(&self, lawful: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> Decided<Case> {
+        Ok(lawful.choose(&self.cases)?.clone())
+    }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        self.cases.get(usize::try_from(number).ok()?).cloned()
+    }
+
+    fn kept(&self) -> usize {
+        self.cases.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_covering_has_all_of_it_and_nothing_that_could_be_left_out() {
+        let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
+        let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
+        assert_eq!(covering(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
+        // Of equals, the lighter.
+        assert_eq!(covering(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
+        assert_eq!(covering(&[], &[]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn the_suite_holds_cases() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = [folder.path().to_owned()];
+        suite::export(folder.path()).unwrap();
+        let stored = Stored::read(&folders, UnderTest::Server).unwrap();
+        assert!(stored.cases().len() > 10 && stored.others() > 10, "{stored:?}");
+        assert_eq!(stored.fixed(3).unwrap().text(), stored.cases()[3].text());
+        assert!(stored.fixed(stored.cases().len() as u64).is_none());
+        std::fs::write(folder.path().join("broken.pmi"), "0 X: y\n").unwrap();
+        let error = Stored::read(&folders, UnderTest::Server).unwrap_err().to_string();
+        assert!(error.contains("broken.pmi"), "{error}");
+    }
+}

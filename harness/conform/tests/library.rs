@@ -15,7 +15,7 @@ use pmi_runner::party::library::Library;
 use pmi_runner::party::server::Implementation;
 use pmi_runner::run::{Observer, Options, Target, run};
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::{Dialect, Scenario};
+use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::{Binds, Level};
 use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
@@ -30,6 +30,13 @@ type Fault = (&'static str, &'static [&'static str]);
 
 const FAULTS: &[Fault] = &[
     ("init-null", &["de-facto.api.init.null"]),
+    ("alone-size", &["de-facto.api.alone.group"]),
+    ("alone-rank", &["de-facto.api.alone.group"]),
+    ("alone-spawned", &["rfc13.api.init.spawned"]),
+    ("alone-uninitialized", &["rfc13.api.initialized.flag"]),
+    ("alone-barrier", &["de-facto.api.alone.barrier"]),
+    ("alone-put-lost", &["de-facto.api.alone.values"]),
+    ("alone-get-anything", &["rfc13.api.kvs-get.errors"]),
     ("init-never-fails", &["rfc13.api.init.errors"]),
     ("fd-fixed", &["rfc13.env.pmi-fd"]),
     ("request-before-init", &["rfc13.init.first"]),
@@ -143,6 +150,8 @@ const PMI2_FAULTS: &[Fault] = &[
     ("frame-for-the-offer", &["pmi2.common.first-line"]),
     ("init-never-fails", &["pmi2.common.api.errors"]),
     ("size-off", &["pmi2.common.api.init"]),
+    ("alone-size", &["de-facto.api.alone.group"]),
+    ("alone-rank", &["de-facto.api.alone.group"]),
     ("rank-off", &["pmi2.common.api.init"]),
     ("appnum-off", &["pmi2.common.api.init"]),
     ("appnum-not-set", &["pmi2.common.api.init"]),
@@ -277,9 +286,17 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// All scenarios for libraries of a dialect.
+/// All scenarios for libraries of a dialect that need a process manager: our own do.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
-    suite.testing(UnderTest::Library).filter(|s| s.dialect == dialect).cloned().collect()
+    suite
+        .testing(UnderTest::Library)
+        .filter(|s| s.dialect == dialect && !needs_to_be_alone(s))
+        .cloned()
+        .collect()
+}
+
+fn needs_to_be_alone(scenario: &Scenario) -> bool {
+    scenario.needs.iter().any(|need| need.value == Need::Alone)
 }
 
 /// Judges every scenario again, by its events alone: it comes to the same.
@@ -419,6 +436,34 @@ fn each_fault_is_found_for_its_reason() {
         .filter(|id| !shown.contains(id))
         .collect();
     assert!(without.is_empty(), "no fault shows that these are tested: {without:?}");
+}
+
+#[rstest]
+#[case::pmi1(Dialect::Pmi1, FAULTY_LIBRARY, 3)]
+#[case::pmi2(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, 1)]
+fn what_is_alone_is_judged_where_a_library_can_be(
+    #[case] dialect: Dialect,
+    #[case] library: &str,
+    #[case] scenarios: usize,
+) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let alone: Vec<_> = suite.testing(UnderTest::Library).filter(|s| needs_to_be_alone(s)).cloned().collect();
+    let alone: Vec<_> = alone.into_iter().filter(|s| s.dialect == dialect).collect();
+    assert_eq!(alone.len(), scenarios);
+    clean(&judge(&suite, &alone, library.as_ref(), "lawful-alone"));
+    // Ours want a process manager, and say so.
+    for result in judge(&suite, &alone, own(dialect), "") {
+        assert_eq!(result.verdict, Verdict::NotApplicable, "{result:?}");
+        assert!(result.reason.unwrap_or_default().contains("it lacks alone: asked once"));
+    }
+}
+
+#[test]
+fn who_stays_in_a_barrier_of_his_own_has_hung() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let barrier = testing(&suite, &["de-facto.api.alone.barrier"]);
+    let played = judge(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "alone-barrier-for-ever");
+    assert_eq!(played.iter().map(|r| r.verdict).collect::<Vec<_>>(), [Verdict::Hung]);
 }
 
 #[test]

@@ -24,7 +24,9 @@ use pmi_judge::event::{Event, What};
 use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{LINE_LIMIT, Outcome, Side, Unjudged};
-use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Role, Scenario, Source, Step};
+use pmi_scenario::ast::{
+    Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Source, Step, Template,
+};
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
@@ -734,7 +736,9 @@ pub(crate) fn asked_for(
         // Known without asking.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
-        (Target::Library(library, ..), Need::Spawn, _) if library.server.is_some() => return None,
+        (Target::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
+            return None;
+        }
         (Target::Library(..), Need::Names, Dialect::Pmi1) => {
             (include_str!("probes/library-names.pmi"), b"cmd=publish_name")
         }
@@ -751,6 +755,13 @@ pub(crate) fn asked_for(
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
         (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
+        (Target::Library(..), Need::Alone, Dialect::Pmi1) => {
+            (include_str!("probes/library-alone.pmi"), b"cmd=init")
+        }
+        (Target::Library(..), Need::Alone, Dialect::Pmi2) => {
+            (include_str!("probes/library-pmi2-alone.pmi"), b"cmd=init")
+        }
+        (_, Need::Alone, _) => return None,
         // What a library may ask for is told by what it exports.
         (Target::Library(..), Need::Pmi12, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
@@ -916,9 +927,12 @@ const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
 /// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
+    // That there is no process manager needs none.
+    let removed =
+        |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(Kind::Absent)]);
     let arranged = |step: &Step| {
         matches!(step.role, Role::Client | Role::Server)
-            || matches!(step.action, Action::Process(ProcessAction::Env(..)))
+            || matches!(&step.action, Action::Process(ProcessAction::Env(_, value)) if !removed(value))
     };
     let tested = !served && scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()));
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))

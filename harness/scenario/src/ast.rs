@@ -285,11 +285,13 @@ pub enum Need {
     KvsGetall,
     /// `spawn-cmd`: a spawn with a message for each program.
     SpawnCmd,
+    /// `alone`: a library initializes itself without a process manager.
+    Alone,
 }
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 13] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
@@ -302,6 +304,7 @@ impl Need {
         ("job-connect", Self::JobConnect),
         ("kvs-getall", Self::KvsGetall),
         ("spawn-cmd", Self::SpawnCmd),
+        ("alone", Self::Alone),
     ];
 
     /// How it is written.
@@ -311,7 +314,7 @@ impl Need {
 
     /// Whether only the draft of PMI-2 has it, and no implementation that is known.
     pub fn is_of_draft_only(self) -> bool {
-        let others = [Self::Spawn, Self::Names, Self::Pmi12];
+        let others = [Self::Spawn, Self::Names, Self::Pmi12, Self::Alone];
         !others.contains(&self) && !self.is_way_in()
     }
 

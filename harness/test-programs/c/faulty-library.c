@@ -31,6 +31,32 @@ const char planted_bugs[] =
     "publish-again\ta service that was unpublished and is published again crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
+/* The process has no process manager, and is told so by nobody: names that end in "-alone", or begin with "alone-". */
+static int alone;
+
+static int is_to_be_alone(void)
+{
+    const char *name = getenv("LIBRARY_FAULT");
+    return !getenv("PMI_FD") && name && strstr(name, "alone");
+}
+
+static char alone_key[64], alone_value[1024];
+
+/* What one that is alone says in the place of a good one. */
+static int alone_integer(const char *function, int *out)
+{
+    if (!out)
+        return PMI_ERR_INVALID_ARG;
+    *out = strstr(function, "length_max") ? 1024 : 1;
+    if (!strcmp(function, "PMI_Get_rank"))
+        *out = is("alone-rank") ? 1 : 0;
+    if (!strcmp(function, "PMI_Get_appnum"))
+        *out = 0;
+    if (!strcmp(function, "PMI_Get_size") && is("alone-size"))
+        *out = 2;
+    return PMI_SUCCESS;
+}
+
 int PMI_Init(int *spawned)
 {
     if (is("init-second") && once_initialized)
@@ -41,6 +67,11 @@ int PMI_Init(int *spawned)
         setenv("PMI_FD", "7", 1);
     if (is("request-before-init"))
         blurt("cmd=get_maxes\n");
+    if (is_to_be_alone() && spawned) {
+        alone = 1;
+        *spawned = is("alone-spawned");
+        return PMI_SUCCESS;
+    }
     const char *rank = getenv("PMI_RANK");
     if (is("crashes-on-odd-rank") && rank && strspn(rank, "0123456789") != strlen(rank))
         abort();
@@ -70,6 +101,10 @@ int PMI_Initialized(int *initialized)
     }
     if (is("initialized-null") && !initialized)
         return PMI_SUCCESS;
+    if (alone && initialized) {
+        *initialized = !is("alone-uninitialized");
+        return PMI_SUCCESS;
+    }
     int result = GOOD(PMI_Initialized)(initialized);
     if (initialized && is("initialized-always"))
         *initialized = 1;
@@ -85,6 +120,8 @@ int PMI_Initialized(int *initialized)
     {                                                                                                                 \
         if (is(fault "-null") && !out)                                                                                \
             return PMI_SUCCESS;                                                                                       \
+        if (alone)                                                                                                    \
+            return alone_integer(#function, out);                                                                     \
         int result = GOOD(function)(out);                                                                             \
         if (result == PMI_SUCCESS && is(fault "-off"))                                                                \
             *out += 1;                                                                                                \
@@ -115,6 +152,10 @@ static int barrier_refused;
 
 int PMI_Finalize(void)
 {
+    if (alone) {
+        alone = 0;
+        return PMI_SUCCESS;
+    }
     if (is("finalize-silent"))
         return PMI_SUCCESS;
     static int finalized;
@@ -154,6 +195,10 @@ int PMI_Abort(int exit_code, const char error_msg[])
 
 int PMI_Get_clique_ranks(int ranks[], int length)
 {
+    if (alone && ranks && length > 0) {
+        ranks[0] = 0;
+        return PMI_SUCCESS;
+    }
     if (is("clique-ranks-null") && !ranks)
         return PMI_SUCCESS;
     int mine, size, clique;
@@ -203,6 +248,11 @@ static int waiting_count;
 
 int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
 {
+    if (alone && kvsname && key && value) {
+        snprintf(alone_key, sizeof alone_key, "%s", key);
+        snprintf(alone_value, sizeof alone_value, "%s", is("alone-put-lost") ? "" : value);
+        return PMI_SUCCESS;
+    }
     if (is("put-null") && (!kvsname || !key || !value))
         return PMI_SUCCESS;
     if (is("put-lost"))
@@ -239,6 +289,8 @@ int PMI_KVS_Commit(const char kvsname[])
     static int committed;
     if (is("commit-second") && committed++)
         abort();
+    if (alone)
+        return PMI_SUCCESS;
     if (is("commit-code") && !kvsname)
         return PMI_ERR_NOMEM;
     if (is("commit-fails"))
@@ -256,6 +308,12 @@ static int gets_made;
 
 int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length)
 {
+    if (alone && kvsname && key && value && length > 0) {
+        if (strcmp(key, alone_key) && !is("alone-get-anything"))
+            return PMI_FAIL;
+        snprintf(value, (size_t)length, "%s", alone_value);
+        return PMI_SUCCESS;
+    }
     if (is("get-null") && (!kvsname || !key || !value))
         return PMI_SUCCESS;
     if (is("get-short") && value && length > 0 && length < 64) {
@@ -341,6 +399,8 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
             kvsname[length - 1] = 0;                                                                                  \
             return done;                                                                                              \
         }                                                                                                             \
+        if (alone && kvsname && length > 5)                                                                           \
+            return strcpy(kvsname, "alone"), PMI_SUCCESS;                                                             \
         int result = GOOD(function)(kvsname, length);                                                                 \
         int rank;                                                                                                     \
         if (result == PMI_SUCCESS && is(fault "-fits") && strlen(kvsname) + 1 == (size_t)length)                      \
@@ -364,6 +424,10 @@ static int barriers;
 
 int PMI_Barrier(void)
 {
+    if (alone && is("alone-barrier-for-ever"))
+        pause();
+    if (alone)
+        return is("alone-barrier") ? PMI_FAIL : PMI_SUCCESS;
     if (is("lawful-slow"))
         usleep(20000);
     if (is("barrier-at-once"))

@@ -14,10 +14,22 @@ const char planted_bugs[] =
     "fence-refused\tPMI2_Finalize behind a refused fence waits for ever (PMI-2)\n"
     "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
 
+/* The process has no process manager, and is told so by nobody. */
+static int alone;
+
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)
 {
     if (is("frame-for-the-offer"))
         blurt("    13cmd=fullinit;");
+    const char *name = getenv("LIBRARY_FAULT");
+    if (!getenv("PMI_FD") && name && strstr(name, "alone")) {
+        *spawned = 0;
+        *size = 1 + is("alone-size");
+        *rank = is("alone-rank");
+        *appnum = -1;
+        alone = 1;
+        return PMI2_SUCCESS;
+    }
     int result = GOOD(PMI2_Init)(spawned, size, rank, appnum);
     if (result != PMI2_SUCCESS) {
         if (!is("init-never-fails"))
@@ -44,6 +56,10 @@ int PMI2_Finalize(void)
 {
     if (is("fence-refused") && fence_refused)
         pause();
+    if (alone) {
+        alone = 0;
+        return PMI2_SUCCESS;
+    }
     if (is("finalize-silent"))
         return PMI2_SUCCESS;
     int result = GOOD(PMI2_Finalize)();

@@ -14,7 +14,8 @@ use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
 /// What an implementation may lack, as `--has` and `--lacks` say it.
-const OPTIONAL: [&str; 7] = ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
+const OPTIONAL: [&str; 8] =
+    ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd", "alone"];
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -94,6 +94,7 @@ impl DraftOnly {
             | Need::Fd
             | Need::Port
             | Need::Singleton
+            | Need::Alone
             | Need::Pmi12 => !need.is_of_draft_only(),
         }
     }

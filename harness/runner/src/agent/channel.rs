@@ -121,6 +121,11 @@ impl Channel {
         self.ended
     }
 
+    /// Whether nothing has come that was not a message.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// The descriptor that has come, if one has.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()

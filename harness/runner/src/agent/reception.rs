@@ -58,11 +58,11 @@ impl Reception {
         self.door.as_ref().map(Door::way)
     }
 
-    /// The words that start an agent of the first process group.
-    pub(crate) fn first_agent(&self, binary: &Path, name: &str) -> io::Result<Vec<String>> {
-        let path = self.make_agent(binary, name, 0)?.to_string_lossy().into_owned();
+    /// The words that start an agent of the first process group, which has been made.
+    pub(crate) fn words(&self, agent: &Path) -> Vec<String> {
+        let path = agent.to_string_lossy().into_owned();
         let way = self.way().map(|way| [OPTION.to_owned(), way.to_string()]);
-        Ok(std::iter::once(path).chain(way.into_iter().flatten()).collect())
+        std::iter::once(path).chain(way.into_iter().flatten()).collect()
     }
 
     /// The folder.
@@ -159,6 +159,11 @@ impl Reception {
                     channel.send(&Welcome {});
                 }
                 None if !channel.is_over() => {}
+                // An agent may be ended before it has said anything.
+                None if channel.is_empty() => {
+                    *unknown = None;
+                    self.send_away(id, reactor);
+                }
                 _ => self.send_away(id, reactor),
             }
             return None;

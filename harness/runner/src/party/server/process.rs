@@ -253,8 +253,7 @@ impl ServerParty {
         reception.watch(&mut reactor, Source::Reception)?;
         let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
         let job = reception.name();
-        let agent_words = reception.first_agent(&environment.agent, agent::rank::NAME)?;
-        let mut words = implementation.command(ranks, nodes, &agent_words, &job);
+        let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);
         let singleton = (implementation.way_in == WayIn::Singleton)
             .then(|| Singleton::start(&agent, &reception.mark()))
             .transpose()?;

@@ -193,7 +193,7 @@ fn processes(server: &str) -> Result<(Access, Scope), String> {
     }
     let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope { spawn: offers(Need::Spawn), names: offers(Need::Names), ..Scope::default() };
-    let environment = Environment::new(Arc::new(AtomicBool::new(false))).map_err(|e| e.to_string())?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1).map_err(|e| e.to_string())?;
     Ok((Access::Processes(Box::new(implementation), environment), scope))
 }
 

@@ -161,8 +161,9 @@ pub fn run(
         }),
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..options.workers.max(1)).map(|_| scope.spawn(|| campaign.work(first))).collect();
+        let workers: Vec<_> = (0..target.plays_at_once(options.workers).max(1))
+            .map(|_| scope.spawn(|| campaign.work(first)))
+            .collect();
         let mut reported = Instant::now();
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));

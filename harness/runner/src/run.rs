@@ -63,6 +63,14 @@ impl Target {
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
+
+    /// Scenarios that may have been begun at the same time, whether they are at work or wait.
+    fn plays_at_once(&self, options: &Options) -> usize {
+        match self {
+            Self::Processes(_, environment) => environment.slots.launches(),
+            Self::Memory(_) | Self::Library(..) | Self::Client(_) => options.jobs,
+        }
+    }
 }
 
 /// How often a scenario is played.
@@ -267,7 +275,7 @@ pub fn run(
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..options.jobs.clamp(1, selected.len().max(1)) {
+        for _ in 0..target.plays_at_once(options).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
             let mut known = deviations.clone();

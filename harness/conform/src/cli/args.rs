@@ -281,7 +281,8 @@ pub(super) struct Judge {
     #[arg(long, help_heading = "Selection")]
     pub(super) list: bool,
 
-    /// Launches side by side [default: number of processors]
+    /// Launches at work side by side; with more than one, a launch that only waits makes room for another [default: number of
+    /// processors]
     #[arg(long, short, value_name = "N", value_parser = positive, help_heading = "How it runs")]
     pub(super) jobs: Option<usize>,
     /// Longest wait for what a step expects, in seconds; for a program under test, how long it may do nothing that can be
@@ -732,7 +733,8 @@ pub(super) struct Bisect {
     /// The protocol that is spoken: pmi-1.1, pmi-2 or all
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), conflicts_with = "logs")]
     pub(super) dialect: Option<String>,
-    /// Launches side by side [default: number of processors]
+    /// Launches at work side by side; with more than one, a launch that only waits makes room for another [default: number of
+    /// processors]
     #[arg(long, short, value_name = "N", value_parser = positive, conflicts_with = "logs")]
     pub(super) jobs: Option<usize>,
     /// Longest wait for what a step expects, in seconds

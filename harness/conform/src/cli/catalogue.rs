@@ -28,7 +28,7 @@ use pmi_scenario::suite::Suite;
 
 use super::args::Coverage;
 use super::select::of_table;
-use super::{hint, say, told};
+use super::{hint, say, side_by_side, told};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
     suite
@@ -274,7 +274,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         .filter(|r| r.verdict == Verdict::Pass)
         .flat_map(|r| r.requires.iter().map(String::as_str))
         .collect();
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = side_by_side(None);
     let matrix = mutants::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
     let killed = matrix.shown();
     let clients = mutants::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);

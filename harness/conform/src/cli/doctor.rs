@@ -47,7 +47,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
 /// It cannot be started at all.
 pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let suite = suite_against(&[])?;
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
     let options = Options::uncounted(limits);
     if let Some(command) = &args.client {

@@ -36,7 +36,7 @@ use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
 use super::judge::{ends_on_signals, library_at};
-use super::{UNJUDGED, say, told};
+use super::{UNJUDGED, say, side_by_side, told};
 use crate::report::RELAYED;
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -142,7 +142,7 @@ fn campaign(
         seed: state.seed,
         sessions,
         time,
-        workers: workers(args),
+        workers: side_by_side(args.workers),
         out: args.out.clone(),
         known: known.unwrap_or_default(),
         replay: command_line(args),
@@ -241,7 +241,7 @@ fn server(
     command: Option<&str>,
     interrupted: &Arc<AtomicBool>,
 ) -> anyhow::Result<(Server, Scope)> {
-    let mut environment = Environment::new(Arc::clone(interrupted))?;
+    let mut environment = Environment::new(Arc::clone(interrupted), side_by_side(args.workers))?;
     let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
         Some(command) => {
@@ -253,7 +253,7 @@ fn server(
     super::judge::by_connection(&mut implementation, &args.connection)?;
     if let Some(address) = &args.listen {
         let agent = args.agent.as_deref();
-        let listen = super::judge::listen(address, agent, workers(args), &environment, &implementation)?;
+        let listen = super::judge::listen(address, agent, &environment, &implementation)?;
         environment.listen = Some(listen);
         anstream::eprintln!("note: {RELAYED}");
     }
@@ -308,11 +308,6 @@ fn spoken(args: &Fuzz) -> Option<Spoken> {
     let word = args.dialect.as_deref()?;
     let named = Dialect::NAMES.into_iter().find(|(name, _)| *name == word);
     Some(named.map_or(Spoken::Any, |(_, dialect)| Spoken::One(dialect)))
-}
-
-/// Sessions side by side.
-fn workers(args: &Fuzz) -> usize {
-    args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 fn draw_seed() -> u64 {

@@ -27,7 +27,7 @@ use pmi_scenario::suite::Suite;
 
 use super::args::Judge;
 use super::select::{are_scenario_files, select};
-use super::{INTERRUPTED, NOTHING_RAN, read_deviations, say, told};
+use super::{INTERRUPTED, NOTHING_RAN, read_deviations, say, side_by_side, told};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -147,8 +147,8 @@ impl Chosen {
         interrupted: &Arc<AtomicBool>,
     ) -> anyhow::Result<Option<Prepared>> {
         let Self { suite, named, client, dialects, selected } = self;
-        let mut environment = Environment::new(Arc::clone(interrupted))?;
-        let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let jobs = side_by_side(args.jobs);
+        let mut environment = Environment::new(Arc::clone(interrupted), jobs)?;
         let tracer = Some(environment.agent.clone());
         let implementation = match (named, args.memory || args.client.is_some()) {
             (_, true) => None,
@@ -174,7 +174,7 @@ impl Chosen {
                 }
                 by_connection(&mut implementation, &args.connection)?;
                 if let Some(address) = &args.listen {
-                    let listen = listen(address, args.agent.as_deref(), jobs, &environment, &implementation)?;
+                    let listen = listen(address, args.agent.as_deref(), &environment, &implementation)?;
                     environment.listen = Some(listen);
                 }
                 implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
@@ -270,7 +270,6 @@ pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> a
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
-    launches: usize,
     environment: &Environment,
     implementation: &Implementation,
 ) -> anyhow::Result<Listen> {
@@ -288,7 +287,7 @@ pub(super) fn listen(
         );
     }
     let tell = |text: &str| anstream::eprintln!("warning: {text}");
-    Listen::parse(address, launches, agent.to_owned(), tell).context("--listen")
+    Listen::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
 /// What is said of optional operations.

@@ -13,7 +13,7 @@ use super::{INTERRUPTED, UNJUDGED, say};
 use crate::report::measure_text;
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
-    let environment = Environment::new(ends_on_signals()?)?;
+    let environment = Environment::new(ends_on_signals()?, 1)?;
     let mut servers = Vec::new();
     for server in &args.server {
         let implementation = Implementation::from_argument(server).context("--server")?;

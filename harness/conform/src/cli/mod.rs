@@ -116,6 +116,11 @@ fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> Str
     }
 }
 
+/// How many things are done at the same time: as many as asked for, else one for each processor.
+fn side_by_side(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.
 fn say(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {

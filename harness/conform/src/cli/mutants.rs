@@ -11,7 +11,7 @@ use pmi_runner::mutants::{Found, run};
 
 use super::args::Mutants;
 use super::select::fits;
-use super::{hint, say, told};
+use super::{hint, say, side_by_side, told};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
@@ -126,7 +126,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     };
     let suite = suite.map_err(told)?;
     let start = Instant::now();
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let jobs = side_by_side(args.jobs);
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
     let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {

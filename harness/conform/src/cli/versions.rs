@@ -19,7 +19,7 @@ use crate::report::versions_text;
 
 pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
     let suite = suite_against(&[])?;
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)))?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
     // A start is no answer, and takes longer.
     let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
     let (label, target) = match (&args.client, &args.library) {

@@ -46,6 +46,10 @@ pub trait Target: Sync {
     fn command(&self) -> &[String];
     /// What is known of the implementation's version, in words.
     fn version(&self) -> String;
+    /// Cases that may have been begun at the same time where so many workers are asked for, with those that only wait.
+    fn plays_at_once(&self, workers: usize) -> usize {
+        workers
+    }
 }
 
 /// A case that was played, and what is wrong with it.

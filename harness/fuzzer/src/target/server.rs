@@ -80,6 +80,13 @@ impl Server {
 }
 
 impl Target for Server {
+    fn plays_at_once(&self, workers: usize) -> usize {
+        match &self.access {
+            Access::Memory(_) => workers,
+            Access::Processes(_, environment) => environment.slots.launches(),
+        }
+    }
+
     fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
         let (wait, ending) = match pace {
             Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),

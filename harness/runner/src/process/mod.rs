@@ -7,6 +7,7 @@
 //! - `output`: what processes write to their standard output and error, within bounds,
 //! - `procfs`: files of `/proc`,
 //! - `reactor`: one wait for many descriptors,
+//! - [`slots`]: how many launches are at work side by side,
 //! - `tcp`: the other end of a TCP connection on this host,
 //! - [`stop`]: signals to us that ask for an end,
 //! - [`trace`]: where processes die, as a debugger sees it: what we start asks for it by `trace_request`, [`tracer`] looks, and `unwind`
@@ -20,6 +21,7 @@ pub(crate) mod idle;
 pub(crate) mod output;
 pub(crate) mod procfs;
 pub(crate) mod reactor;
+pub mod slots;
 pub mod stop;
 pub(crate) mod tcp;
 pub mod trace;

@@ -170,13 +170,15 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// The addresses of the instructions, the last first; each but the first is the last byte of a call.
+/// The addresses of the instructions, the last first, as far as the files are read that they lead through; each but the first is
+/// the last byte of a call.
 fn unwind(snapshot: &Snapshot, images: &[(Mapping, Image)]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Vec<u8>, MayAllocateDuringUnwind>::new();
     for (mapping, image) in images {
         unwinder.add_module(image.module(mapping.memory.clone()));
     }
-    let is_code = |address: u64| images.iter().any(|(mapping, _)| mapping.memory.contains(&address));
+    let is_code = |address: u64| snapshot.mappings.iter().any(|mapping| mapping.memory.contains(&address));
+    let is_read = |address: u64| images.iter().any(|(mapping, _)| mapping.memory.contains(&address));
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
@@ -202,7 +204,7 @@ fn unwind(snapshot: &Snapshot, images: &[(Mapping, Image)]) -> Vec<u64> {
     let mut frames = unwinder.iter_frames(pc, registers, &mut cache, &mut stack);
     while let Ok(Some(frame)) = frames.next() {
         found.push(frame.address_for_lookup());
-        if found.len() >= FRAMES || !is_code(frame.address_for_lookup()) {
+        if found.len() >= FRAMES || !is_read(frame.address_for_lookup()) {
             break;
         }
     }
@@ -240,10 +242,21 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
 
 /// The calls that a process was in when it got the signal that it died of.
 pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
-    let read = |mapping: &Mapping| Some((mapping.clone(), Image::read(mapping)?));
-    let images: Vec<(Mapping, Image)> = snapshot.mappings.iter().filter_map(read).collect();
+    // Reading a file takes long, and most of those that a process has in memory have nothing to do with its end.
+    let (mut images, mut unread) = (Vec::new(), snapshot.mappings.clone());
+    let addresses = loop {
+        let addresses = unwind(snapshot, &images);
+        let wanted: Vec<Mapping> = unread
+            .extract_if(.., |mapping| addresses.iter().any(|address| mapping.memory.contains(address)))
+            .collect();
+        if wanted.is_empty() {
+            break addresses;
+        }
+        images
+            .extend(wanted.into_iter().filter_map(|mapping| Some((mapping.clone(), Image::read(&mapping)?))));
+    };
     let mut by_file: HashMap<&Path, Vec<u64>> = HashMap::new();
-    let places: Vec<_> = unwind(snapshot, &images)
+    let places: Vec<_> = addresses
         .into_iter()
         .map(|address| {
             let image = images.iter().find(|(mapping, _)| mapping.memory.contains(&address));

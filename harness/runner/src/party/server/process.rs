@@ -28,6 +28,7 @@ use crate::process::foreign::{self, Foreign};
 use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::slots::{Slot, Slots};
 use crate::process::{procfs, tcp, trace_request, tree};
 use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
 use pmi_wire::port::{self, Greeting};
@@ -53,6 +54,8 @@ const ASKED: Duration = Duration::from_secs(5);
 /// How often silence is looked into within the time in which most servers answer; less often after it.
 const FIRST: Duration = Duration::from_micros(100);
 const MOST_ANSWER: Duration = Duration::from_millis(1);
+/// Who starts or ends processes and says nothing for so long waits for something.
+const MOST_WORK: Duration = Duration::from_millis(50);
 /// Longest time that what we do waits for what another rank wrote before to be read, as long as the server works ...
 const TURN: Duration = Duration::from_millis(250);
 /// ... and once it has left bytes unread for that long.
@@ -70,15 +73,17 @@ pub struct Environment {
     pub listen: Option<Listen>,
     /// Set when the run is to end at once.
     pub interrupted: Arc<AtomicBool>,
+    /// How many are at work at the same time.
+    pub slots: Arc<Slots>,
 }
 
 impl Environment {
-    /// The environment of a run by this program; `interrupted` ends it.
+    /// The environment of a run by this program with so many launches at work at the same time; `interrupted` ends it.
     ///
     /// # Errors
     ///
     /// The program's own file cannot be found.
-    pub fn new(interrupted: Arc<AtomicBool>) -> io::Result<Self> {
+    pub fn new(interrupted: Arc<AtomicBool>, jobs: usize) -> io::Result<Self> {
         let binary = std::env::current_exe().map_err(|e| {
             io::Error::new(
                 e.kind(),
@@ -87,7 +92,8 @@ impl Environment {
         })?;
         let agent = agent::program(&binary, agent::rank::NAME);
         let foreign_deaths_are_known = foreign::kernel_tells(&agent);
-        Ok(Self { binary, agent, foreign_deaths_are_known, listen: None, interrupted })
+        let slots = Slots::new(jobs);
+        Ok(Self { binary, agent, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 }
 
@@ -215,6 +221,8 @@ pub struct ServerParty {
     in_turn: bool,
     /// The end of the job has been told.
     exit_told: bool,
+    /// Given up when everything else has ended.
+    slot: Slot,
 }
 
 /// How long a silence must last.
@@ -248,6 +256,7 @@ impl ServerParty {
         nodes: u32,
         environment: &Environment,
     ) -> io::Result<(Self, Vec<String>)> {
+        let slot = environment.slots.take();
         let mut reactor = Reactor::new()?;
         let reception = Reception::open_for(environment.listen.as_ref())?;
         reception.watch(&mut reactor, Source::Reception)?;
@@ -311,6 +320,7 @@ impl ServerParty {
             turn: TURN,
             in_turn: true,
             exit_told: false,
+            slot,
         };
         Ok((party, words))
     }
@@ -650,14 +660,14 @@ impl ServerParty {
         self.queue.len() > before
     }
 
+    /// All processes have come, and not all have been told to end.
+    fn all_stay(&self) -> bool {
+        self.ranks.len() as u32 >= self.expected && self.ranks.values().any(|rank| !rank.dismissed)
+    }
+
     /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
     fn idle_patience(&self) -> Duration {
-        let all_here = self.ranks.len() as u32 >= self.expected;
-        if all_here && self.ranks.values().any(|rank| !rank.dismissed) {
-            self.patience.idle
-        } else {
-            self.patience.idle.max(PATIENCE)
-        }
+        if self.all_stay() { self.patience.idle } else { self.patience.idle.max(PATIENCE) }
     }
 
     /// Order in a scenario is order in time: gives the server time to read what another rank has just written, before
@@ -850,6 +860,7 @@ impl Party for ServerParty {
         loop {
             if let Some(what) = self.queue.pop_front() {
                 self.quiet_since = Instant::now();
+                self.slot.go_on();
                 return Incoming::Event(what);
             }
             if self.interrupted.load(Ordering::Relaxed) {
@@ -878,6 +889,9 @@ impl Party for ServerParty {
                 SilenceProof::Polled
             } else {
                 if quiet >= MOST_ANSWER {
+                    if self.all_stay() || quiet >= MOST_WORK {
+                        self.slot.wait();
+                    }
                     slice = (slice * 2).min(Duration::from_millis(20));
                     // One that ended may have left its number to a process that is none of the server's.
                     self.idle = IdleCheck::default();

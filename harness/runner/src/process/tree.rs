@@ -61,10 +61,15 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 /// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
-        let mut doomed: HashSet<i32> = adopted(mark, launcher).into_iter().collect();
         all.live.remove(&launcher);
-        reap_dead(&all.live);
-        for pid in unmarked_orphans(&all.live) {
+        // Listed once: each of our threads is asked for its children.
+        let mut children = own_children();
+        children.retain(|pid| !all.live.contains_key(pid));
+        let mut doomed: HashSet<i32> = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
+        // Those that have ended by themselves are reaped, or a long campaign would fill the table of processes.
+        let mut orphans: HashSet<i32> = launched_among(children).collect();
+        reap(&mut orphans);
+        for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.live)) {
             let suspects = || all.live.keys().copied().collect();
             all.strays.entry(pid).or_insert_with(suspects);
         }
@@ -80,26 +85,23 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Children of ours that no launch has marked.
-fn unmarked_orphans(live: &HashMap<i32, String>) -> Vec<i32> {
-    orphans_of_launches()
-        .filter(|pid| !live.contains_key(pid) && parent(*pid).is_some_and(|(_, zombie)| !zombie))
-        .filter(|pid| mark_of(*pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried)))
-        .collect()
+/// Whether a living child of ours is marked by none of these launches.
+fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
+    parent(pid).is_some_and(|(_, zombie)| !zombie)
+        && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
 }
 
-/// Children of ours that are not of our own process group, as what this program or its host starts for itself would be:
-/// launchers, and what was left to us.
+/// The children of ours that are launchers or were left to us.
 fn orphans_of_launches() -> impl Iterator<Item = i32> {
+    launched_among(own_children())
+}
+
+/// Those of our children that are not of our own process group, as what this program or its host starts for itself would be.
+fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
     let own_group = rustix::process::getpgrp();
-    own_children().into_iter().filter(move |pid| {
+    children.into_iter().filter(move |pid| {
         Pid::from_raw(*pid).is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g != own_group))
     })
-}
-
-/// Reaps orphans that have ended by themselves: a long campaign would otherwise fill the table of processes.
-fn reap_dead(live: &HashMap<i32, String>) {
-    reap(&mut orphans_of_launches().filter(|pid| !live.contains_key(pid)).collect());
 }
 
 fn end_orphans(mut orphans: HashSet<i32>) {

@@ -31,7 +31,8 @@ use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{
-    Body, Connection, Direction, Framed, Framing, HEADER, Proc, Response, ValueReading, Version, WayIn,
+    Body, Connection, Direction, Framed, Framing, HEADER, Message as Line, Proc, Response, ValueReading,
+    Version, WayIn,
 };
 
 /// After so many scenarios in a row without a sign of life, the rest is not tried.
@@ -595,13 +596,14 @@ fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let pmi12 = scenario.needs.iter().any(|need| need.value == Need::Pmi12);
+    let keyval_spaces = scenario.needs.iter().any(|need| need.value == Need::KeyvalSpaces);
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
     let way_in = match (needs(Need::Port), needs(Need::Singleton)) {
         (true, _) => WayIn::Port,
         (false, true) => WayIn::Singleton,
         (false, false) => WayIn::Fd,
     };
-    Config { nodes: scenario.nodes, pmi2, pmi12, way_in, ..config.clone() }
+    Config { nodes: scenario.nodes, pmi2, pmi12, keyval_spaces, way_in, ..config.clone() }
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -671,14 +673,14 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
             }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
-            None if upstream && need.is_of_draft_only() => (false, PASSED_ON.to_owned()),
+            None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
             None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
             None if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
                 (false, LOST.to_owned())
             }
             None => match lacking(suite, dialect, need, target, options) {
                 None => (true, String::new()),
-                Some(seen) if need.is_of_draft_only() => (
+                Some(seen) if need.is_extra() => (
                     false,
                     format!(
                         "it does not offer {word}: asked once, it answered {seen}; --has {word} makes it a duty"
@@ -716,7 +718,7 @@ pub fn offered_operations(
     };
     let wanted = |need: &Need| match need {
         Need::Spawn | Need::Names => true,
-        need => dialect == Dialect::Pmi2 && need.is_of_draft_only(),
+        need => dialect == Dialect::Pmi2 && need.is_extra(),
     };
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
@@ -771,8 +773,9 @@ pub(crate) fn asked_for(
         }
         (_, Need::Alone, _) => return None,
         // What a library may ask for is told by what it exports.
-        (Target::Library(..), Need::Pmi12, _) => return None,
+        (Target::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
+        (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
         (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
         (_, Need::Auth, _) => (include_str!("probes/pmi2-auth.pmi"), b"cmd=fullinit"),
         (_, Need::JobConnect, _) => (include_str!("probes/pmi2-job-connect.pmi"), b"cmd=job-connect"),
@@ -843,7 +846,7 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
             {
                 return Some("the end of the connection".to_owned());
             }
-            What::NoAnswer { proc, .. } if asked == Some(*proc) && need.is_of_draft_only() => {
+            What::NoAnswer { proc, .. } if asked == Some(*proc) && need.is_extra() => {
                 return Some("nothing".to_owned());
             }
             _ => continue,
@@ -856,6 +859,10 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
                 Direction::ToServer if text.starts_with(request) => asked = Some(proc),
                 Direction::FromServer if asked == Some(proc) => {
                     let granted = match framing {
+                        Framing::Lines if need == Need::KeyvalSpaces => {
+                            Line::parse(text, ValueReading::ToEndOfLine)
+                                .is_ok_and(|m| m.cmd() == Some(b"newkvs") && m.get("kvsname").is_some())
+                        }
                         Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
                             .is_ok_and(|r| r.is_success() && takes_offer(need, request, &r)),
                         Framing::Frames if need == Need::Auth => {

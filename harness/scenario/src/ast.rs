@@ -269,6 +269,8 @@ pub enum Need {
     Upstream,
     /// `pmi-1.2`: PMI-1 with barriers of a part of a process group.
     Pmi12,
+    /// `keyval-spaces`: create_kvs, destroy_kvs and getbyidx, which RFC 13 does not have.
+    KeyvalSpaces,
     /// `fd`: its processes find their connections in PMI_FD.
     Fd,
     /// `port`: its processes make their connections themselves, by PMI_PORT.
@@ -291,11 +293,12 @@ pub enum Need {
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 13] = [
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
         ("pmi-1.2", Self::Pmi12),
+        ("keyval-spaces", Self::KeyvalSpaces),
         ("fd", Self::Fd),
         ("port", Self::Port),
         ("singleton", Self::Singleton),
@@ -312,8 +315,9 @@ impl Need {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Whether only the draft of PMI-2 has it, and no implementation that is known.
-    pub fn is_of_draft_only(self) -> bool {
+    /// Whether an implementation need not even know it, so that it may say nothing when it is asked for it: what only the draft of PMI-2
+    /// has, and what no specification has.
+    pub fn is_extra(self) -> bool {
         let others = [Self::Spawn, Self::Names, Self::Pmi12, Self::Alone];
         !others.contains(&self) && !self.is_way_in()
     }

@@ -37,7 +37,7 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
 /// Keys that some response of a dialect has, by its document or in practice; further ones may be numbered.
 pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
     match dialect {
-        Dialect::Pmi1 => RESPONSE_KEYS.to_vec(),
+        Dialect::Pmi1 => [RESPONSE_KEYS, KEYVAL_SPACE_KEYS].concat(),
         Dialect::Pmi2 => {
             let common = ["cmd", "thrid", "rc", "errmsg", "pmi_version", "pmi_subversion"];
             let own = Command::ALL.into_iter().flat_map(Command::response_keys).copied();
@@ -67,6 +67,9 @@ pub const RESPONSE_KEYS: &[&str] = &[
     "found",
     "tag",
 ];
+
+/// Keys of the answers to `create_kvs`, `destroy_kvs` and `getbyidx` that no other response has.
+const KEYVAL_SPACE_KEYS: &[&str] = &["nextidx", "key", "val", "reason"];
 
 /// Keys of PMI-1's messages that are none of [`RESPONSE_KEYS`].
 const REQUEST_KEYS: &[&str] =

@@ -2,6 +2,7 @@
 
 use crate::Operation;
 use crate::grammar::{first_bad_byte, is_blank};
+use crate::keyval_space;
 use memchr::{memchr2, memchr2_iter};
 use thiserror::Error;
 
@@ -144,9 +145,11 @@ impl<'a> Tuples<'a> {
                 return rest.len();
             }
             if key == b"msg"
-                && let Some(operation) = Operation::from_response_cmd(cmd)
+                && let Some(keys) = Operation::from_response_cmd(cmd)
+                    .map(Operation::response_keys)
+                    .or_else(|| keyval_space::response_keys(cmd))
             {
-                return msg_len(operation.response_keys(), &self.line[..at], rest);
+                return msg_len(keys, &self.line[..at], rest);
             }
         }
         memchr2(b' ', b'\t', rest).unwrap_or(rest.len())
@@ -283,6 +286,7 @@ mod tests {
     #[case("rc=0 cmd=put_result msg=a rc=1", "rc=<0> cmd=<put_result> msg=<a rc=1>")]
     #[case("cmd=put_result msg=a rc=1 msg=b ", "cmd=<put_result> msg=<a> rc=<1> msg=<b >")]
     #[case("cmd=put_result msg= rc=1", "cmd=<put_result> msg=<> rc=<1>")]
+    #[case("cmd=kvs_destroyed msg=no such name rc=-1", "cmd=<kvs_destroyed> msg=<no such name> rc=<-1>")]
     #[case("cmd=put_result msg=a src=1 rcx=1", "cmd=<put_result> msg=<a src=1 rcx=1>")]
     #[case(
         "cmd=maxes msg=m kvsname_max=1 keylen_max=2 vallen_max=3",

@@ -39,6 +39,13 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
         "From MPICH's table of messages. A breach is noted, and red with `--against mpich-1.2`.",
     ),
     (
+        "mpich-paper.",
+        "requirements/mpich-paper.md",
+        "MPICH's paper on process management",
+        "What the paper has that PMI began with: taken up by RFC 13, still in use, or never more than a draft. A breach is noted, and red \
+         with `--strict=de-facto`.",
+    ),
+    (
         "hydra.",
         "requirements/hydra.md",
         "A Hydra proxy and its upstream",

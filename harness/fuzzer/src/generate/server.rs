@@ -95,7 +95,8 @@ impl DraftOnly {
             | Need::Port
             | Need::Singleton
             | Need::Alone
-            | Need::Pmi12 => !need.is_of_draft_only(),
+            | Need::Pmi12
+            | Need::KeyvalSpaces => !need.is_extra(),
         }
     }
 }

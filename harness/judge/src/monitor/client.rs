@@ -3,7 +3,7 @@
 use pmi_wire::{
     Connection, Direction, Framing, FramingError, GroupBarrier, HEADER, MessageError, Operation, Request,
     RequestError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
-    frame_length,
+    frame_length, is_extra_command,
 };
 
 use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
@@ -134,6 +134,7 @@ impl Monitor {
             (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
                 "rfc13.wire.server-sends-responses".into()
             }
+            (None, _) if cmd.is_some_and(is_extra_command) => "de-facto.request.extra".into(),
             (None, _) => "rfc13.abnf.pmi1".into(),
         }
     }

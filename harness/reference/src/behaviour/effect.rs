@@ -113,6 +113,8 @@ pub enum Effect {
     SpawnStart(fn(&mut SpawnRequest)),
     /// How a spawn is done.
     Spawn(SpawnEffect),
+    /// Keyval spaces beside those of the groups.
+    KeyvalSpace(KeyvalSpaceEffect),
     /// The name service.
     Names(NamesEffect),
     /// The exit status of the job is 0 whatever happened.
@@ -345,6 +347,17 @@ mod kinds {
         SpawnCmdNameIsArgument,
         SpawnCmdEarly,
         SpawnCmdSameCount,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum KeyvalSpaceEffect {
+        OneName,
+        OwnName,
+        DestroyKeeps,
+        DestroyTakesAll,
+        UnknownDestroyed,
+        IndexFromOne,
+        IndexStays,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ pub use circumstances::{Circumstances, When};
 pub use draft::{Draft, Length};
 pub use effect::{
     AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect,
-    GroupBarrierEffect, NamesEffect, Pmi2Effect, PutEffect, Replies, ReplyKind, Singinit, SpawnEffect,
-    VersionEffect,
+    GroupBarrierEffect, KeyvalSpaceEffect, NamesEffect, Pmi2Effect, PutEffect, Replies, ReplyKind, Singinit,
+    SpawnEffect, VersionEffect,
 };
 
 /// In which ways a server differs from the reference. By default in none.

@@ -2,8 +2,8 @@
 
 use super::row::{Fault, Variation};
 use super::{
-    barrier, ending, environment, errors, framing, group_barrier, init, job_info, kvs, mapping, names, pmi2,
-    reading, responses, spawn, variations as lawful,
+    barrier, ending, environment, errors, framing, group_barrier, init, job_info, keyval_space, kvs, mapping,
+    names, pmi2, reading, responses, spawn, variations as lawful,
 };
 
 /// All faults, chapter by chapter.
@@ -23,6 +23,7 @@ pub fn faults() -> impl Iterator<Item = &'static Fault> {
         group_barrier::FAULTS,
         spawn::FAULTS,
         names::FAULTS,
+        keyval_space::FAULTS,
         pmi2::FAULTS,
     ]
     .into_iter()

@@ -10,7 +10,7 @@
 //! | `framing` | the form of every response, and how many there are |
 //! | `init`, `job_info`, `responses` | what single responses say |
 //! | `kvs`, `mapping` | what is stored and what is read |
-//! | `barrier`, `spawn`, `names` | what these operations do |
+//! | `barrier`, `spawn`, `names`, `keyval_space` | what these operations do |
 //! | `errors`, `ending` | protocol errors, abort, finalize |
 //! | `group_barrier` | PMI-1.2: what barriers of groups do, and what is lawful there |
 //! | `pmi2` | PMI-2, all of it, and what is lawful there |
@@ -28,6 +28,7 @@ mod framing;
 mod group_barrier;
 mod init;
 mod job_info;
+mod keyval_space;
 mod kvs;
 mod mapping;
 mod names;

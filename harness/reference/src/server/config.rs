@@ -29,6 +29,8 @@ pub struct Config {
     pub pmi2: bool,
     /// Whether it answers 1.2 to whoever offers that or more.
     pub pmi12: bool,
+    /// Whether it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
+    pub keyval_spaces: bool,
     /// The secret that clients share who ask to be authenticated, by the handshake challenge-sha256 of PMI-2.
     pub secret: Vec<u8>,
     /// Where the numbers of challenges come from. Where they are to keep somebody out, it is to be random.
@@ -60,6 +62,7 @@ impl Default for Config {
             spawn_max: 4096,
             pmi2: false,
             pmi12: false,
+            keyval_spaces: false,
             secret: pmi_wire::pmi2::SECRET.to_vec(),
             seed: 0,
             kvs_prefix: "kvs".into(),

@@ -14,6 +14,12 @@ impl Server {
             return self.reply(from, reply);
         }
         let (key_fits, value_fits) = self.fits(key, value);
+        if key_fits
+            && value_fits
+            && let Some(reply) = self.put_into_space(kvsname, key, value)
+        {
+            return self.reply(from, reply);
+        }
         let group = &mut self.groups[from.group as usize];
         let reply = if group.kvsname != kvsname {
             Reply::fail(Operation::Put, "unknown kvsname")
@@ -32,6 +38,9 @@ impl Server {
 
     pub(super) fn get(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) {
         if let Some(reply) = self.affected_get(from, kvsname, key) {
+            return self.reply(from, reply);
+        }
+        if let Some(reply) = self.get_from_space(kvsname, key) {
             return self.reply(from, reply);
         }
         let group = &self.groups[from.group as usize];

@@ -15,6 +15,7 @@ mod effects;
 mod group_barrier;
 mod held;
 mod job_info;
+mod keyval_space;
 mod kvs;
 mod lifecycle;
 mod names;
@@ -107,6 +108,7 @@ impl Server {
         }
         let request = match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(request) => request,
+            Err(_) if self.keyval_space_request(from, line) => return,
             // RFC 13's grammar does not derive it: a protocol error.
             Err(error) => return self.protocol_error(from, &error.to_string(), line),
         };

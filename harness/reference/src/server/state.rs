@@ -9,6 +9,7 @@ use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
 use super::group_barrier::OpenBarrier;
 use super::held::Pmi2Process;
+use super::keyval_space::KeyvalSpace;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
 
@@ -87,6 +88,10 @@ pub struct Server {
     pub(super) config: Config,
     pub(super) groups: Vec<Group>,
     pub(super) names: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Keyval spaces that processes have created.
+    pub(super) spaces: Vec<KeyvalSpace>,
+    /// How many there have been.
+    pub(super) created: u64,
     /// Which process waits for which group to be spawned.
     pub(super) spawns: Vec<(GroupId, Proc)>,
     pub(super) actions: VecDeque<Action>,
@@ -106,6 +111,8 @@ impl Server {
             config,
             groups: Vec::new(),
             names: BTreeMap::new(),
+            spaces: Vec::new(),
+            created: 0,
             spawns: Vec::new(),
             actions: VecDeque::new(),
             challenges: 0,

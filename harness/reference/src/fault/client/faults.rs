@@ -23,6 +23,7 @@ const NEWLINE: &[&str] = &["rfc13.wire.newline"];
 const TUPLES: &[&str] = &["rfc13.wire.tuples"];
 const RESPONSES: &[&str] = &["rfc13.wire.server-sends-responses"];
 const PMI1: &[&str] = &["rfc13.abnf.pmi1"];
+const EXTRA: &[&str] = &["de-facto.request.extra"];
 const WORD: &[&str] = &["rfc13.abnf.word"];
 const UINT: &[&str] = &["rfc13.abnf.uint"];
 const ONCE: &[&str] = &["rfc13.put.once"];
@@ -134,8 +135,14 @@ pub(super) const FAULTS: &[ClientFault] = &[
         s.instead(Op::Universe, "    13 cmd=job-getid\n")
     }),
     fault("client-unknown-command", PMI1, "sends a command that PMI-1 does not have", |s| {
-        s.instead(Op::Universe, "cmd=get_ranks2hosts\n")
+        s.instead(Op::Universe, "cmd=get_my_rank\n")
     }),
+    fault(
+        "client-extra-command",
+        EXTRA,
+        "sends a command that some process managers have beside PMI-1",
+        |s| s.instead(Op::Universe, "cmd=get_ranks2hosts\n"),
+    ),
     fault("client-pmi2-command", PMI1, "sends a command of PMI-2", |s| {
         s.instead(Op::Put, "cmd=kvs-put key=card-0 value=x\n")
     }),

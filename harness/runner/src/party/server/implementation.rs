@@ -163,10 +163,12 @@ impl Implementation {
         command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
         singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
+        // It does nothing that RFC 13 does not have, where a process speaks PMI-1.1.
+        let serves = |need: &Need| *need != Need::KeyvalSpaces;
         let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
         Self {
             command_nodes: Some(command.clone()),
-            claims: optional.map(|(_, need)| (need, true)).collect(),
+            claims: optional.map(|(_, need)| (need, serves(&need))).collect(),
             singleton: Some(singleton),
             to_port: (2, &[&["--pmi-port"]]),
             ..Self::new("the built-in reference process manager", command)

@@ -149,7 +149,7 @@ fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
 
 #[rstest]
 #[case::nowhere(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
-#[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47001")]
+#[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
 #[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "a path that begins with /")]
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "ends with /pmi-conform-agent")]
 #[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton are started here")]

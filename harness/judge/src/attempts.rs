@@ -93,18 +93,7 @@ mod tests {
 
     fn result(seen: &[&str]) -> ScenarioResult {
         let judged = |seen: &&str| Judged {
-            finding: Finding {
-                requirement: "rfc13.get.value".into(),
-                party: Side::Server,
-                proc: None,
-                seq: 0,
-                line: 0,
-                at_most: None,
-                expected: String::new(),
-                seen: (*seen).to_owned(),
-                kind: None,
-                place: None,
-            },
+            finding: Finding::new("rfc13.get.value", Side::Server, "", *seen),
             level: None,
             severity: Severity::Fail,
             text: String::new(),

@@ -82,18 +82,7 @@ mod tests {
     }
 
     fn seen_in(text: &str, place: Option<Place>) -> String {
-        shape(&Finding {
-            requirement: "rfc13.get.value".into(),
-            party: Side::Server,
-            proc: None,
-            seq: 0,
-            line: 0,
-            at_most: None,
-            expected: String::new(),
-            seen: text.into(),
-            kind: None,
-            place,
-        })
+        shape(&Finding { place, ..Finding::new("rfc13.get.value", Side::Server, "", text) })
     }
 
     #[test]

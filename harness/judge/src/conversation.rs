@@ -1,6 +1,6 @@
 //! What has been said on every connection, as far as no step has taken it, and how the processes fare.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::port::Greeting;
@@ -76,9 +76,9 @@ struct SpawnRequest {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    links: HashMap<Proc, Link>,
+    links: BTreeMap<Proc, Link>,
     /// Sizes of the process groups.
-    sizes: HashMap<u32, u32>,
+    sizes: BTreeMap<u32, u32>,
     /// Number of groups that were asked for.
     groups: u32,
     /// Programs of a spawn request that come in messages of their own, and have not come yet.

@@ -47,3 +47,26 @@ pub struct Finding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
+
+impl Finding {
+    /// A requirement that somebody broke, of the job as a whole and at no step; who knows more sets it.
+    pub fn new(
+        requirement: impl Into<String>,
+        party: Side,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> Self {
+        Self {
+            requirement: requirement.into(),
+            party,
+            proc: None,
+            seq: 0,
+            line: 0,
+            at_most: None,
+            expected: expected.into(),
+            seen: seen.into(),
+            kind: None,
+            place: None,
+        }
+    }
+}

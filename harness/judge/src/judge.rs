@@ -685,18 +685,13 @@ impl Judge {
         if self.watches {
             return;
         }
-        let (requirement, party, line) = (cites.to_owned(), self.party, self.line);
+        let line = self.line;
         self.own.push(Finding {
-            requirement,
-            party,
             proc,
             seq,
             line,
             at_most,
-            expected,
-            seen,
-            kind: None,
-            place: None,
+            ..Finding::new(cites, self.party, expected, seen)
         });
     }
 }

@@ -288,20 +288,8 @@ impl ProgramState {
         let mut findings = Vec::new();
         for (p, process) in &self.processes {
             let mut find = |requirement: &str, line, expected: String, seen: String| {
-                let (requirement, party, proc) = (requirement.to_owned(), Side::Client, Some(*p));
-                let (at_most, kind) = (None, None);
-                findings.push(Finding {
-                    requirement,
-                    party,
-                    proc,
-                    seq,
-                    line,
-                    at_most,
-                    expected,
-                    seen,
-                    kind,
-                    place: None,
-                });
+                let broken = Finding::new(requirement, Side::Client, expected, seen);
+                findings.push(Finding { proc: Some(*p), seq, line, ..broken });
             };
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };

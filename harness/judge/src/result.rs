@@ -57,16 +57,14 @@ pub fn of_scenario(
         let trace = of_crash(&outcome.events, of, *signal);
         findings.push(Judged {
             finding: Finding {
-                requirement: CRASH.into(),
-                party: outcome.under_test,
-                proc: None,
                 seq: outcome.events.len() as u64,
-                line: 0,
-                at_most: None,
-                expected: "its processes end by themselves".into(),
-                seen: crash(name, *signal, &outcome.events) + &located(trace),
-                kind: None,
                 place: trace.and_then(Backtrace::place),
+                ..Finding::new(
+                    CRASH,
+                    outcome.under_test,
+                    "its processes end by themselves",
+                    crash(name, *signal, &outcome.events) + &located(trace),
+                )
             },
             level: None,
             severity: Severity::Fail,

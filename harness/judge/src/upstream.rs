@@ -102,9 +102,9 @@ struct Proxy {
 pub struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
-    sizes: HashMap<u32, u32>,
+    sizes: BTreeMap<u32, u32>,
     clients: BTreeMap<Proc, Client>,
-    proxies: HashMap<(u32, u32), Proxy>,
+    proxies: BTreeMap<(u32, u32), Proxy>,
     passed: HashMap<u64, Passed>,
     seq: u64,
     findings: Vec<Finding>,
@@ -191,16 +191,10 @@ impl UpstreamMonitor {
         if self.findings.len() < FINDINGS_LIMIT {
             let seen = seen.into();
             self.findings.push(Finding {
-                requirement: requirement.to_owned(),
-                party: Side::Server,
                 proc: Some(proc),
                 seq: self.seq,
-                line: 0,
-                at_most: None,
-                expected,
-                seen: seen.text,
                 kind: seen.kind,
-                place: None,
+                ..Finding::new(requirement, Side::Server, expected, seen.text)
             });
         }
     }

@@ -49,16 +49,10 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
     };
     Judged {
         finding: Finding {
-            requirement: requirement.to_owned(),
-            party: Side::Server,
             proc: Some(proc(0, 1)),
             seq: 5,
             line: 12,
-            at_most: None,
-            expected: expected.to_owned(),
-            seen: seen.to_owned(),
-            kind: None,
-            place: None,
+            ..Finding::new(requirement, Side::Server, expected, seen)
         },
         level: Some(level),
         severity,

@@ -499,18 +499,8 @@ mod tests {
     }
 
     fn hang(proc: Proc, events: &[Event]) -> Finding {
-        Finding {
-            requirement: HANG.to_owned(),
-            party: Side::Client,
-            proc: Some(proc),
-            seq: events.len() as u64,
-            line: 1,
-            at_most: None,
-            expected: String::new(),
-            seen: String::new(),
-            kind: None,
-            place: None,
-        }
+        let seq = events.len() as u64;
+        Finding { proc: Some(proc), seq, line: 1, ..Finding::new(HANG, Side::Client, "", "") }
     }
 
     #[test]

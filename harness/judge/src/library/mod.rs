@@ -390,16 +390,11 @@ impl Library {
         seen: impl Into<String>,
     ) {
         self.findings.push(Finding {
-            requirement: requirement.to_owned(),
-            party: Side::Library,
             proc,
             seq: self.seq,
             line: self.line,
             at_most,
-            expected: expected.into(),
-            seen: seen.into(),
-            kind: None,
-            place: None,
+            ..Finding::new(requirement, Side::Library, expected, seen)
         });
     }
 }

@@ -183,7 +183,7 @@ pub(super) struct Group {
     /// Keys of which it cannot be told what the keyval space holds, for instance because they were put before the name of
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
-    pub(super) ranks: HashMap<u32, Rank>,
+    pub(super) ranks: BTreeMap<u32, Rank>,
     /// Barriers of parts of the group.
     pub(super) parts: BTreeMap<Name, Part>,
     /// What was said in frames.
@@ -210,7 +210,7 @@ pub struct Monitor {
     pub(super) focus: Option<Vec<String>>,
     /// The first version that was too high.
     pub(super) first_version: Option<Version>,
-    pub(super) groups: HashMap<u32, Group>,
+    pub(super) groups: BTreeMap<u32, Group>,
     /// The published names and their ports.
     pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
@@ -369,16 +369,11 @@ impl Monitor {
         let requirement =
             if self.strayed && party == Side::Server { "pmi-port.strays-harmless" } else { requirement };
         self.findings.push(Finding {
-            requirement: requirement.to_owned(),
-            party,
             proc: p.into(),
             seq: self.seq,
-            line: 0,
             at_most,
-            expected,
-            seen: seen.text,
             kind: seen.kind,
-            place: None,
+            ..Finding::new(requirement, party, expected, seen.text)
         });
     }
 }

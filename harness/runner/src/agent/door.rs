@@ -33,7 +33,7 @@ pub struct Listen {
 pub struct BadAddress(String);
 
 impl Listen {
-    /// Reads `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`; there have to be as many ports as launches side by side.
+    /// Reads `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`; there have to be as many ports as launches that may be open at once.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Listen {
             let (few, first) = (few.len(), few.start());
             let last = usize::from(*first) + launches - 1;
             return Err(wrong(&format!(
-                "{launches} launches side by side need a port each, and there are {few}: write {host}:{first}-{last}, or leave the ports \
+                "{launches} launches may be open at once and need a port each, and there are {few}: write {host}:{first}-{last}, or leave the ports \
                  out"
             )));
         }

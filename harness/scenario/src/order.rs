@@ -2,9 +2,10 @@
 //! comes before. Whoever fails in `init` need not read on.
 
 /// The folders of scenarios, in this order. Others come behind them.
-const CHAPTERS: [&str; 48] = [
+const CHAPTERS: [&str; 49] = [
     // What there is before anything is said.
     "object",
+    "alone",
     "plain",
     "environment",
     "port",

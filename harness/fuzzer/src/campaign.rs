@@ -1,9 +1,9 @@
 //! A campaign: cases side by side, what is known and what is new.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::case::Case;
@@ -22,6 +22,9 @@ const UNCONFIRMED: u32 = 3;
 
 /// Most times of silence that are kept for their median.
 const SILENCES: usize = 100_000;
+
+/// Most failures that wait to be looked into; whoever meets more looks into them at once.
+const WAITING: usize = 256;
 
 /// So many cases that cannot be judged, and none that can, mean that none ever will.
 const UNPLAYABLE: u64 = 20;
@@ -66,6 +69,8 @@ pub struct Progress {
     pub known: BTreeMap<String, u64>,
     /// Buckets that did not show again.
     pub unconfirmed: BTreeMap<String, u32>,
+    /// Buckets that were met so late that nobody has looked into them.
+    pub unexamined: BTreeSet<String>,
     /// Cases that could not be judged, and why the last one.
     pub unjudged: (u64, String),
     /// Middle of the times that it took to know that no answer would come.
@@ -115,6 +120,10 @@ struct Shared {
     taken: BTreeSet<String>,
     found: Vec<Found>,
     silences: Vec<Duration>,
+    /// Failures that wait to be looked into, with their cases and the numbers of those.
+    waiting: VecDeque<(Failure, Case, u64)>,
+    /// Workers that play new cases.
+    playing: usize,
 }
 
 struct Campaign<'a> {
@@ -127,7 +136,11 @@ struct Campaign<'a> {
     next: AtomicU64,
     end: AtomicBool,
     start: Instant,
+    /// Some workers do nothing but look into what the others find.
+    has_examiners: bool,
     shared: Mutex<Shared>,
+    /// A failure waits to be looked into, or nobody plays any more.
+    more: Condvar,
 }
 
 /// Runs a campaign from the case that the state names.
@@ -141,16 +154,21 @@ pub fn run(
 ) -> Summary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
+    let players = options.workers.max(1);
+    // Who looks into a failure mostly waits: the others go on playing meanwhile.
+    let examiners = target.plays_at_once(options.workers).saturating_sub(players);
+    let start = Instant::now();
+    let until = options.time.map(|time| start + time + time / 20);
     let campaign = Campaign {
         target,
         generator,
-        examiner: Examiner { target, seed: options.seed, interrupted },
+        examiner: Examiner { target, seed: options.seed, interrupted, until },
         options,
         interrupted,
         reporter,
         next: AtomicU64::new(first),
         end: AtomicBool::new(false),
-        start: Instant::now(),
+        start,
         shared: Mutex::new(Shared {
             steering: Steering::default(),
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
@@ -158,12 +176,16 @@ pub fn run(
             taken,
             found: Vec::new(),
             silences: Vec::new(),
+            waiting: VecDeque::new(),
+            playing: players,
         }),
+        has_examiners: examiners > 0,
+        more: Condvar::new(),
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..target.plays_at_once(options.workers).max(1))
-            .map(|_| scope.spawn(|| campaign.work(first)))
-            .collect();
+        let players = (0..players).map(|_| scope.spawn(|| campaign.work(first)));
+        let examiners = (0..examiners).map(|_| scope.spawn(|| campaign.examine_others()));
+        let workers: Vec<_> = players.chain(examiners).collect();
         let mut reported = Instant::now();
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
@@ -214,6 +236,13 @@ impl Campaign<'_> {
     }
 
     fn work(&self, first: u64) {
+        self.play(first);
+        self.lock().playing -= 1;
+        self.more.notify_all();
+        self.examine_others();
+    }
+
+    fn play(&self, first: u64) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if self.is_over(first, number) {
@@ -310,7 +339,33 @@ impl Campaign<'_> {
         }
         lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
-            self.examine(&failure, case, number);
+            let mut shared = self.lock();
+            if self.has_examiners && shared.waiting.len() < WAITING {
+                shared.waiting.push_back((failure, case.clone(), number));
+                drop(shared);
+                self.more.notify_one();
+            } else {
+                drop(shared);
+                self.examine(&failure, case, number);
+            }
+        }
+    }
+
+    /// Looks into what others have found, until nobody plays any more and nothing waits.
+    fn examine_others(&self) {
+        loop {
+            let nothing = |shared: &mut Shared| shared.waiting.is_empty() && shared.playing > 0;
+            let shared = self.more.wait_while(self.lock(), nothing);
+            let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
+            let Some((failure, case, number)) = shared.waiting.pop_front() else { return };
+            // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
+            let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
+            if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {
+                shared.progress.unexamined.insert(failure.key.to_string());
+                continue;
+            }
+            drop(shared);
+            self.examine(&failure, &case, number);
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Examiner<'a> {
     pub seed: u64,
     /// The user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
+    /// From then on no case is made smaller: the campaign is over.
+    pub until: Option<Instant>,
 }
 
 /// A failure that has shown again, and how small its case is.
@@ -91,6 +93,12 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
+    /// The end of what may take so long.
+    fn within(&self, time: Duration) -> Instant {
+        let deadline = Instant::now() + time;
+        self.until.map_or(deadline, |until| until.min(deadline))
+    }
+
     /// A run that shows what is wanted.
     fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
         let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
@@ -127,7 +135,7 @@ impl Examiner<'_> {
         if let Some(located) = located.filter(|located| located.key.place().is_some()) {
             return Some((located, case.clone()));
         }
-        let deadline = Instant::now() + SHRINKING_TIME / 2;
+        let deadline = self.within(SHRINKING_TIME / 2);
         let case = leave_out(case.clone(), SHRINKING, &mut |candidate| {
             let play =
                 |_| self.target.play(candidate, Pace::Fast, Tracing::Off).ok().and_then(same).is_some();
@@ -217,7 +225,7 @@ impl Examiner<'_> {
     fn smaller(&self, case: &Case, wanted: Wanted<'_>, again: u32, runs: usize, time: Duration) -> Smaller {
         let key = wanted.key;
         let played = AtomicUsize::new(0);
-        let deadline = Instant::now() + time;
+        let deadline = self.within(time);
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);

@@ -441,6 +441,9 @@ fn summary(campaign: &Summary, args: &Fuzz) -> String {
             "  not confirmed  {bucket}: seen {seen} times, and in at most one of {TRIES} more runs each\n"
         );
     }
+    for bucket in &progress.unexamined {
+        text += &format!("  not looked into  {bucket}: the campaign's time was over\n");
+    }
     if progress.unjudged.0 > 0 {
         text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
     }
@@ -528,7 +531,7 @@ fn json_report(target: &dyn Target, options: &Options, campaign: &Summary) -> St
         "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
         "found": campaign.found,
-        "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed},
+        "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed, "not_examined": progress.unexamined},
         "unjudged": progress.unjudged.0,
         "interrupted": campaign.interrupted,
     });

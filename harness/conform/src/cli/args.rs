@@ -250,8 +250,8 @@ pub(super) struct Judge {
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port", "singleton"], conflicts_with = "memory", help_heading = "What is tested")]
     pub(super) connection: String,
     /// Processes of the job run where they cannot hand over their connections, on other machines: they relay them to this address, by
-    /// which this machine is reached from there. ADDRESS:PORT or ADDRESS:FIRST-LAST names the ports, one for each launch that is side by
-    /// side with others
+    /// which this machine is reached from there. ADDRESS:PORT or ADDRESS:FIRST-LAST names the ports, one for each launch that may be
+    /// open at once: twice as many as work side by side, or one if only one does
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["memory", "client", "library"], help_heading = "What is tested")]
     pub(super) listen: Option<String>,
     /// Where the agent is on the machines of the job: a file pmi-conform-agent, which may be a link to pmi-conform [default: beside
@@ -571,8 +571,8 @@ pub(super) struct Fuzz {
     #[arg(long, value_name = "WAY", default_value = "fd", value_parser = ["fd", "port"], conflicts_with_all = ["client", "library"], help_heading = "What is tested")]
     pub(super) connection: String,
     /// Processes of the job run where they cannot hand over their connections, on other machines: they relay them to this address, by
-    /// which this machine is reached from there. ADDRESS:PORT or ADDRESS:FIRST-LAST names the ports, one for each launch that is side by
-    /// side with others
+    /// which this machine is reached from there. ADDRESS:PORT or ADDRESS:FIRST-LAST names the ports, one for each launch that may be
+    /// open at once: twice as many as work side by side, or one if only one does
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["client", "library"], help_heading = "What is tested")]
     pub(super) listen: Option<String>,
     /// Where the agent is on the machines of the job: a file pmi-conform-agent, which may be a link to pmi-conform [default: beside

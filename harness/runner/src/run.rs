@@ -595,9 +595,8 @@ fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
 /// How the reference server is set up for a scenario.
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
-    let pmi12 = scenario.needs.iter().any(|need| need.value == Need::Pmi12);
-    let keyval_spaces = scenario.needs.iter().any(|need| need.value == Need::KeyvalSpaces);
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
+    let (pmi12, keyval_spaces) = (needs(Need::Pmi12), needs(Need::KeyvalSpaces));
     let way_in = match (needs(Need::Port), needs(Need::Singleton)) {
         (true, _) => WayIn::Port,
         (false, true) => WayIn::Singleton,
@@ -668,16 +667,13 @@ fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, options: &
         }
         let word = need.word();
         let offer = match claims.get(&need) {
-            Some(true) if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
+            Some(true) | None if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
                 (false, LOST.to_owned())
             }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
             None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
-            None if need == Need::Spawn && loses_spawned(suite, dialect, target, options) => {
-                (false, LOST.to_owned())
-            }
             None => match lacking(suite, dialect, need, target, options) {
                 None => (true, String::new()),
                 Some(seen) if need.is_extra() => (

@@ -13,12 +13,10 @@ use std::process::exit;
 
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::chosen::{is, variable, wait_for_ever};
+
 /// Longest body that it takes.
 const BODY_MAX: usize = 64 * 1024;
-
-pub(super) fn is(name: &str) -> bool {
-    env::args().nth(1).is_some_and(|fault| fault == name)
-}
 
 pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-pmi2-program: {what}");
@@ -31,12 +29,6 @@ pub(super) fn crash() -> ! {
         _ = kill_process(getpid(), Signal::SEGV);
     }
     fail("it has survived")
-}
-
-pub(super) fn wait_for_ever() -> ! {
-    loop {
-        std::thread::park();
-    }
 }
 
 fn lost() -> ! {
@@ -231,14 +223,8 @@ impl Pmi {
 }
 
 pub(crate) fn main() {
-    let variable = |name: &str| -> usize {
-        env::var(name)
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or_else(|| fail(&format!("{name} is no number")))
-    };
     let mut pmi = Pmi::connect();
-    let rank = variable("PMI_RANK");
+    let rank = variable("PMI_RANK", fail);
     if is("fullinit-in-the-place-of-init") {
         pmi.send("cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;");
     }

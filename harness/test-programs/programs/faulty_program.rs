@@ -14,18 +14,10 @@ use std::process::{Command, exit};
 
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::chosen::{is, variable, wait_for_ever};
+
 /// Longest line that it takes.
 const LINE_MAX: usize = 8 * 1024;
-
-pub(super) fn is(name: &str) -> bool {
-    env::args().nth(1).is_some_and(|fault| fault == name)
-}
-
-pub(super) fn wait_for_ever() -> ! {
-    loop {
-        std::thread::park();
-    }
-}
 
 pub(super) fn crash(signal: Signal) -> ! {
     // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
@@ -327,17 +319,11 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
 }
 
 pub(crate) fn main() {
-    let variable = |name: &str| -> usize {
-        env::var(name)
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or_else(|| fail(&format!("{name} is no number")))
-    };
     let mut pmi = Pmi::connect();
     if is("crashes-on-odd-spawned") && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err()) {
         crash(Signal::SEGV);
     }
-    let (rank, size) = (variable("PMI_RANK"), variable("PMI_SIZE"));
+    let (rank, size) = (variable("PMI_RANK", fail), variable("PMI_SIZE", fail));
     if is("asks-before-init") {
         pmi.must("cmd=get_maxes", "maxes");
     }

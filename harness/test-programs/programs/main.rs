@@ -5,6 +5,7 @@
 //! tests, profile or target folder were asked for, and whoever runs them. Programs of a package (`[[bin]]`, examples) are built
 //! ahead of the tests of that package only, and the package that needs these must not install them.
 
+mod chosen;
 mod client;
 mod faulty_manager;
 mod faulty_pmi2_program;

@@ -4,9 +4,8 @@
 //!
 //! [faulty_pmi2_program]: super::faulty_pmi2_program
 
-use std::env;
-
-use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail, is, wait_for_ever};
+use super::chosen::{is, lists, variable, wait_for_ever};
+use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
 
 /// Names of all bugs, and what each does, as somebody has written one like it.
 const BUGS: &[(&str, &str)] = &[
@@ -26,14 +25,10 @@ const BUGS: &[(&str, &str)] = &[
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {
-    if is("--list") {
-        return BUGS.iter().for_each(|(name, what)| println!("{name}\t{what}"));
+    if lists(BUGS, fail) {
+        return;
     }
-    if env::args().nth(1).is_some_and(|bug| !BUGS.iter().any(|(name, _)| *name == bug)) {
-        fail("no such bug");
-    }
-    let rank = env::var("PMI_RANK").ok().and_then(|rank| rank.parse().ok());
-    let rank: usize = rank.unwrap_or_else(|| fail("PMI_RANK is no number"));
+    let rank = variable("PMI_RANK", fail);
     let mut pmi = Pmi::connect();
     pmi.negotiate();
     let told = pmi.must("fullinit", &format!("pmijobid=job;pmirank={rank};threaded=FALSE;"));

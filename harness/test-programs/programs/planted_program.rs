@@ -4,11 +4,10 @@
 //!
 //! [faulty_program]: super::faulty_program
 
-use std::env;
-
 use rustix::process::Signal;
 
-use super::faulty_program::{Pmi, Tuples, crash, fail, is, nodes, number, succeeded, wait_for_ever};
+use super::chosen::{is, lists, variable, wait_for_ever};
+use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
 
 /// Names of all bugs, and what each does, as somebody has written one like it.
 const BUGS: &[(&str, &str)] = &[
@@ -59,20 +58,11 @@ const BUGS: &[(&str, &str)] = &[
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {
-    if is("--list") {
-        return BUGS.iter().for_each(|(name, what)| println!("{name}\t{what}"));
+    if lists(BUGS, fail) {
+        return;
     }
-    if env::args().nth(1).is_some_and(|bug| !BUGS.iter().any(|(name, _)| *name == bug)) {
-        fail("no such bug");
-    }
-    let variable = |name: &str| -> usize {
-        env::var(name)
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or_else(|| fail(&format!("{name} is no number")))
-    };
     let mut pmi = Pmi::connect();
-    let (rank, size) = (variable("PMI_RANK"), variable("PMI_SIZE"));
+    let (rank, size) = (variable("PMI_RANK", fail), variable("PMI_SIZE", fail));
     let (keylen_max, vallen_max) = joined(&mut pmi);
     looked_around(&mut pmi, size);
     let mut refused = 0;

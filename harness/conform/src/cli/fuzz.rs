@@ -36,7 +36,7 @@ use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
 use super::judge::{ends_on_signals, library_at};
-use super::{UNJUDGED, say, side_by_side, told};
+use super::{INTERRUPTED, UNJUDGED, say, side_by_side, told};
 use crate::report::RELAYED;
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -91,7 +91,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     }
     let traces = if args.replay.is_some() { Vec::new() } else { client.traces(ranks)? };
     if interrupted.load(Ordering::Relaxed) {
-        return Ok(130);
+        return Ok(INTERRUPTED);
     }
     campaign(args, &client, interrupted, || Ok(Box::new(Programs { traces, mutate })))
 }
@@ -201,7 +201,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     let stored = stored(args)?;
     let kept = stored.minimized(target, interrupted)?;
     if interrupted.load(Ordering::Relaxed) {
-        return Ok(130);
+        return Ok(INTERRUPTED);
     }
     let kept: Vec<Case> = kept.into_iter().cloned().collect();
     corpus.give(&kept)?;
@@ -335,7 +335,7 @@ fn command_line(args: &Fuzz) -> String {
 
 fn status(campaign: &Summary) -> u8 {
     match campaign {
-        Summary { interrupted: true, .. } => 130,
+        Summary { interrupted: true, .. } => INTERRUPTED,
         Summary { found, .. } if !found.is_empty() => 1,
         Summary { progress, .. } if progress.sessions == 0 => UNJUDGED,
         _ => 0,
@@ -470,7 +470,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     for number in 1..=TRIES {
         let run = target.play(&case, Pace::Thorough, tracing)?;
         if interrupted.load(Ordering::Relaxed) {
-            return Ok(130);
+            return Ok(INTERRUPTED);
         }
         if let Some(why) = &run.seen.unjudged {
             say(&format!("run {number}: could not be judged: {why}\n"))?;

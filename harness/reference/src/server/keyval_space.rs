@@ -11,7 +11,7 @@ use crate::reply::Reply;
 const MOST: usize = 4096;
 
 /// A keyval space that a process has created.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KeyvalSpace {
     pub(super) name: Vec<u8>,
     /// In the order of their puts, by which they have numbers.
@@ -95,20 +95,23 @@ impl Server {
 
     /// The pairs of a group's own space have no order of their own; they get that of their keys.
     fn pair_by_index(&mut self, from: Proc, kvsname: &[u8], index: u64, effect: Option<KeyvalSpaceEffect>) {
-        let group = &self.groups[from.group as usize];
-        let mut own: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        if group.kvsname == kvsname {
-            own.extend(group.kvs.iter().map(|(key, value)| (key.clone(), value.clone())));
-            own.sort_unstable();
-        }
-        let pairs = self.space(kvsname).map_or(own, |space| space.pairs.clone());
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let at = match effect {
             Some(KeyvalSpaceEffect::IndexFromOne) => index.saturating_sub(1),
             Some(KeyvalSpaceEffect::IndexStays) => 0,
             _ => index,
         };
-        match pairs.get(at) {
+        let group = &self.groups[from.group as usize];
+        let pair = match self.spaces.iter().find(|space| space.name == kvsname) {
+            Some(space) => space.pairs.get(at).cloned(),
+            None if group.kvsname == kvsname => {
+                let mut own: Vec<_> = group.kvs.iter().collect();
+                own.sort_unstable();
+                own.get(at).map(|(key, value)| ((*key).clone(), (*value).clone()))
+            }
+            None => None,
+        };
+        match &pair {
             Some((key, value)) => {
                 let next = (index + 1).to_string().into_bytes();
                 let words = [

@@ -1,0 +1,32 @@
+//! What programs with faults have in common, whichever protocol they speak: the fault that the command line chooses.
+
+use std::env;
+
+/// Whether this fault is chosen.
+pub(super) fn is(name: &str) -> bool {
+    env::args().nth(1).is_some_and(|fault| fault == name)
+}
+
+/// Lists the faults that there are, if that is asked for, and says so; `fail` is for a fault that there is not.
+pub(super) fn lists(faults: &[(&str, &str)], fail: fn(&str) -> !) -> bool {
+    if is("--list") {
+        faults.iter().for_each(|(name, what)| println!("{name}\t{what}"));
+        return true;
+    }
+    if env::args().nth(1).is_some_and(|fault| !faults.iter().any(|(name, _)| *name == fault)) {
+        fail("no such bug");
+    }
+    false
+}
+
+/// A number in the environment.
+pub(super) fn variable(name: &str, fail: fn(&str) -> !) -> usize {
+    let value = env::var(name).ok().and_then(|value| value.parse().ok());
+    value.unwrap_or_else(|| fail(&format!("{name} is no number")))
+}
+
+pub(super) fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

@@ -112,6 +112,7 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("leaves-without-finalize", "plain/ends-well", "rfc13.abnf.c-finalize")]
 #[case("speaks-after-finalize", "plain/ends-well", "rfc13.finalize.last")]
 #[case("ends-badly", "plain/ends-well", "iut.ends-well")]
+#[case("last-goes-alone", "plain/joins", "de-facto.client.joins")]
 #[case("never-ends", "plain/ends-well", "iut.no-hang")]
 #[case("ignores-limits", "limits/minimal", "rfc13.put.length")]
 #[case("ignores-limits", "limits/keys-of-20", "rfc13.get.key-length")]
@@ -234,6 +235,7 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 #[case("leaves-without-finalize", "plain/well", "pmi2.common.finalize-last")]
 #[case("speaks-after-finalize", "plain/well", "pmi2.common.finalize-last")]
 #[case("ends-badly", "plain/well", "iut.ends-well")]
+#[case("last-goes-alone", "plain/joins", "de-facto.client.joins")]
 #[case("never-ends", "plain/well", "iut.no-hang")]
 // What is refused, wrong, or ends.
 #[case("waits-after-close", "closed/kvs-put", "iut.no-hang")]
@@ -268,6 +270,21 @@ fn a_program_that_speaks_no_pmi_cannot_be_judged() {
     let found = judge("true", "20", &["-q"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     assert!(found.ran.out.contains("speaks PMI,"), "{}", found.ran.whole());
+}
+
+/// Whether it speaks PMI at all is not known of a program that goes on as so many programs of one process, so that it is not judged; but
+/// that it did so is told, with the requirement, and where there is one process only it says nothing.
+#[rstest]
+#[case::pmi1(faulty("goes-alone"))]
+#[case::pmi2(faulty_pmi2("goes-alone"))]
+fn a_program_whose_processes_go_on_alone_is_told_so(#[case] program: String) {
+    let found = judge(&program, "20", &["--filter", "client/plain/*"]);
+    assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
+    let of = |name: &str| (found.scenarios[name].0.as_str(), found.scenarios[name].1.len());
+    assert_eq!(of("client/plain/joins"), ("unjudged", 1), "{}", found.ran.whole());
+    assert_eq!(of("client/plain/one-rank"), ("unjudged", 0), "{}", found.ran.whole());
+    assert!(found.scenarios["client/plain/joins"].1.iter().all(|id| id == "de-facto.client.joins"));
+    assert!(found.ran.out.contains("rank 0 of 1"), "{}", found.ran.whole());
 }
 
 /// What a process is told in answer to its initack is all that it knows of its rank and size.

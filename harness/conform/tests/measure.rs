@@ -59,6 +59,13 @@ fn what_cannot_be_measured_is_told() {
         assert_eq!(status, 3, "{mode}: {error}");
         assert!(error.contains(told), "{mode}: {error}");
     }
+    // As many jobs of one process as there were to be ranks are no job, nor are ranks that are told to be the same one.
+    for (wrong, told) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
+        let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
+        let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);
+        assert_eq!(status, 3, "{wrong}: {error}");
+        assert!(error.contains("start of 2 ranks: ") && error.contains(told), "{wrong}: {error}");
+    }
     let (status, _, error) = measure(&["--server", "mpiexec-that-is-not-there {ranks} {agent}"]);
     assert_eq!(status, 2, "{error}");
 }

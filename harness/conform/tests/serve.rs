@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use pmi_test_programs::{CLIENT, mpi_program, peers};
+use pmi_test_programs::{CLIENT, FAULTY_PROGRAM, mpi_program, peers};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -40,6 +40,19 @@ fn sorted(text: &str) -> Vec<&str> {
 #[rstest]
 fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
+}
+
+/// What is linked with another library than one that finds us runs so many times, alone each time, and nobody else would say so.
+#[rstest]
+#[case::all("goes-alone", "3 of 3 processes")]
+#[case::one("last-goes-alone", "1 of 3 processes")]
+fn processes_that_go_on_alone_are_told_of(#[case] fault: &str, #[case] told: &str) {
+    let (_, out, error) = run(&["-n", "3", "--", FAULTY_PROGRAM, fault]);
+    assert!(out.contains("rank 0 of 1"), "{out}");
+    assert!(error.contains(told) || fault.starts_with("last") && error.contains("protocol error"), "{error}");
+    // One process is rank 0 of 1, and needs nobody.
+    let (status, _, error) = run(&["-n", "1", "--", FAULTY_PROGRAM, fault]);
+    assert_eq!((status, error.as_str()), (0, ""));
 }
 
 #[test]

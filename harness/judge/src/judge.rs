@@ -380,12 +380,13 @@ impl Judge {
         // Of what says nothing it is not known that it speaks PMI: that it does not end is told with that, and is no finding.
         let judged =
             |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
+        // What a crash was looked into for came after the play.
+        let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
+        let end = events.iter().position(later).unwrap_or(events.len()) as u64;
+        findings.extend(program.alone(end));
         if unjudged.as_ref().is_none_or(judged) {
             findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
-            // What a crash was looked into for came after the play.
-            let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
-            let end = events.iter().position(later).unwrap_or(events.len());
-            findings.extend(program.weigh(&conversation, end as u64));
+            findings.extend(program.weigh(&conversation, end));
             hung = program.is_hung();
         }
         Outcome {

@@ -17,6 +17,9 @@ use crate::{Finding, Side};
 /// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.
 pub(crate) const EXITS: &str = "de-facto.client.exits";
 
+/// Broken by a process that was given a connection, says nothing on it, and ends as if all were well: it was a program of its own.
+const JOINS: &str = "de-facto.client.joins";
+
 /// Broken by a process that leaves without a word.
 const FINALIZE: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
 
@@ -37,6 +40,10 @@ struct Process {
     places: usize,
     reached: usize,
     last_place: usize,
+    /// It was told where its connection is.
+    offered: bool,
+    /// It has said something on that.
+    said: bool,
     /// A request of it has no answer.
     waits: bool,
     /// It has said finalize.
@@ -152,7 +159,11 @@ impl ProgramState {
     /// Reads the next event, which the conversation has read.
     pub(crate) fn observe(&mut self, event: &Event, conversation: &Conversation) {
         match &event.what {
-            What::Started { proc, .. } => drop(self.process(*proc)),
+            What::Started { proc, env, .. } => {
+                self.process(*proc).offered =
+                    ["PMI_FD", "PMI_PORT"].iter().any(|name| env.contains_key(*name));
+            }
+            What::Greeted { proc, .. } => self.process(*proc).said = true,
             What::Expected(expectation) if expectation.what.is_of_a_program() => {
                 match (expectation.proc, &expectation.what) {
                     (None, Expected::Request(request)) => self.request.clone_from(request),
@@ -169,7 +180,9 @@ impl ProgramState {
             What::Reached { proc } => self.process(*proc).reached += 1,
             What::ToServer { proc, bytes } => {
                 self.spoke = true;
-                self.process(*proc).hears(Direction::ToServer, &bytes.0);
+                let process = self.process(*proc);
+                process.said = true;
+                process.hears(Direction::ToServer, &bytes.0);
             }
             What::FromServer { proc, bytes } => {
                 let process = self.process(*proc);
@@ -281,6 +294,30 @@ impl ProgramState {
             .values()
             .flat_map(|process| &process.duties)
             .any(|(_, duty)| !well.contains(&duty.what))
+    }
+
+    /// Processes that were started as ranks of a group and went on alone, where nothing was unusual: they have said nothing, and ended
+    /// with status 0. `seq` is that of the findings.
+    pub(crate) fn alone(&self, seq: u64) -> Vec<Finding> {
+        let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
+        let alone = |p: Proc, process: &Process| {
+            process.offered && !process.said && process.ended_well() && size(p.group) > 1
+        };
+        let all = self.processes.iter().filter(|_| self.plain.is_none());
+        all.filter(|(p, process)| alone(**p, process))
+            .map(|(p, _)| {
+                let expected = format!(
+                    "an offer of a version from each of the {} processes, or an exit status other than 0",
+                    size(p.group)
+                );
+                let seen = "exit status 0 without a word: it went on alone, as rank 0 of 1 does";
+                Finding {
+                    proc: Some(*p),
+                    seq,
+                    ..Finding::new(JOINS, Side::Client, expected, seen.to_owned())
+                }
+            })
+            .collect()
     }
 
     /// What the processes have not come to that they were to come to. `seq` is that of the findings.

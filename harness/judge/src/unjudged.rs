@@ -105,7 +105,7 @@ impl fmt::Display for Unjudged {
                 write!(
                     f,
                     "no process said anything to the process manager ({end}): is it a program that speaks PMI, as MPICH's do? One of \
-                     Open MPI speaks PMIx, and says nothing here"
+                     Open MPI speaks PMIx, says nothing here, and is rank 0 of 1 in each of its processes"
                 )
             }
             Self::EndsBadly(end) => write!(

@@ -210,9 +210,11 @@ impl Session {
 
     fn until_started(&mut self) -> Result<(), Unmeasured> {
         let deadline = Instant::now() + self.longest;
+        let mut places = HashSet::new();
         while self.connections.len() < self.ranks as usize {
             match self.next(deadline)? {
-                What::Started { proc, bad_fd: None, .. } => {
+                What::Started { proc, env, bad_fd: None, .. } => {
+                    self.has_its_place(&env, &mut places)?;
                     self.connections.insert(proc, Connection::new(LONGEST));
                 }
                 What::Started { proc, bad_fd: Some(why), .. } => {
@@ -223,6 +225,23 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// So many processes are so many ranks: of many jobs of one process, nothing would be measured that grows.
+    fn has_its_place(
+        &self,
+        env: &BTreeMap<String, String>,
+        places: &mut HashSet<String>,
+    ) -> Result<(), Unmeasured> {
+        let size = env.get("PMI_SIZE").filter(|size| **size != self.ranks.to_string());
+        let twice = env.get("PMI_RANK").filter(|rank| !places.insert((*rank).clone()));
+        let seen = size.map(|size| format!("PMI_SIZE={size}"));
+        match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
+            Some(seen) => {
+                Err(self.wrong(format!("its processes find {seen}, and are not the ranks of one job")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Every rank asks this and is answered: how long that took, and what the last one was told.

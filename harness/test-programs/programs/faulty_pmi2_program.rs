@@ -14,6 +14,7 @@ use std::process::exit;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::chosen::{is, variable, wait_for_ever};
+use super::faulty_program::goes_alone;
 
 /// Longest body that it takes.
 const BODY_MAX: usize = 64 * 1024;
@@ -223,6 +224,7 @@ impl Pmi {
 }
 
 pub(crate) fn main() {
+    goes_alone();
     let mut pmi = Pmi::connect();
     let rank = variable("PMI_RANK", fail);
     if is("fullinit-in-the-place-of-init") {

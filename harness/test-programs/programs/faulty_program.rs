@@ -60,6 +60,15 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
+/// What is linked with the library of another implementation finds no process manager that it knows, and is a program of one process.
+pub(super) fn goes_alone() {
+    let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
+    if is("goes-alone") || is("last-goes-alone") && last() {
+        println!("rank 0 of 1");
+        exit(0);
+    }
+}
+
 pub(super) type Tuples = BTreeMap<String, String>;
 
 pub(super) struct Pmi {
@@ -319,6 +328,7 @@ pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
 }
 
 pub(crate) fn main() {
+    goes_alone();
     let mut pmi = Pmi::connect();
     if is("crashes-on-odd-spawned") && env::var("PMI_SPAWNED").is_ok_and(|text| text.parse::<u8>().is_err()) {
         crash(Signal::SEGV);

@@ -55,6 +55,8 @@ struct Process {
     connection: Option<(Connection, Key)>,
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, Key)>; 2],
+    /// It has said something to us.
+    spoke: bool,
     /// How it ended.
     end: Option<Exit>,
 }
@@ -193,12 +195,30 @@ impl<H: Host> Job<H> {
     }
 
     fn finish(mut self, done: io::Result<()>) -> (io::Result<i32>, H) {
+        if done.is_ok() && matches!(self.manner, Manner::Terminal { .. }) {
+            self.tell_who_was_alone();
+        }
         // Only an error leaves any.
         self.kill_all();
         for process in &mut self.processes {
             process.child.wait();
         }
         (done.map(|()| self.status.unwrap_or(0)), self.host)
+    }
+
+    /// Processes that have ended well and said nothing may be as many programs of one process, and nobody else would say so.
+    fn tell_who_was_alone(&mut self) {
+        let silent = |p: &&Process| !p.spoke && p.end == Some(Exit::Code(0));
+        for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
+            let processes = &self.processes[group.first..][..group.size];
+            let alone = processes.iter().filter(silent).count();
+            if alone > 0 {
+                self.host.say(format_args!(
+                    "{alone} of {} processes have ended well and said nothing by PMI: if they are an MPI program, each was rank 0 of 1",
+                    group.size
+                ));
+            }
+        }
     }
 
     fn begin(&mut self, ranks: u32) -> io::Result<()> {
@@ -365,6 +385,7 @@ impl<H: Host> Job<H> {
         let Some((id, told)) = self.host.admit(&line) else { return Ok(()) };
         let started = self.index(id).filter(|index| !self.processes[*index].child.is_reaped());
         let Some(index) = started else { return Ok(()) };
+        self.processes[index].spoke = true;
         connection.push(told);
         let key = self.reactor.add(&connection, Source::Connection(index), Wanted::Read)?;
         self.processes[index].connection = Some((connection, key));
@@ -395,7 +416,14 @@ impl<H: Host> Job<H> {
             self.host.say(format_args!("{}: started {} as process {}", Name(id), shown(name), child.pid()));
         }
         // Added before it is watched, so that it is killed if it cannot be.
-        self.processes.push(Process { id, child, connection: None, streams: [None, None], end: None });
+        self.processes.push(Process {
+            id,
+            child,
+            connection: None,
+            streams: [None, None],
+            spoke: false,
+            end: None,
+        });
         self.running += 1;
         self.host.started(id);
         let process = &mut self.processes[index];
@@ -463,7 +491,8 @@ impl<H: Host> Job<H> {
                 Received::Nothing => return Ok(()),
                 Received::Bytes(n) => {
                     let key = *key;
-                    self.host.receive(process.id, &buffer[..n]);
+                    self.processes[index].spoke = true;
+                    self.host.receive(self.processes[index].id, &buffer[..n]);
                     self.act()?;
                     if n < buffer.len() {
                         if self.processes[index].connection.is_some() {
@@ -501,9 +530,10 @@ impl<H: Host> Job<H> {
     /// A process has ended.
     fn ended(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..LAST_ROUNDS {
-            let process = &self.processes[index];
+            let process = &mut self.processes[index];
             let Some((connection, _)) = &process.connection else { break };
             let Received::Bytes(n) = connection.receive(buffer) else { break };
+            process.spoke = true;
             self.host.receive(process.id, &buffer[..n]);
             self.act()?;
         }

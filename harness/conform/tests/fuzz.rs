@@ -91,6 +91,31 @@ fn rare_bugs_are_found_in_few_sessions(#[case] bug: &str, #[case] dialect: &str,
     assert!(all.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
+/// Where a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag; what breaks MPICH's table counts on request only.
+#[rstest]
+#[case::bits_of_a_tag("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--")]
+#[case::several_at_once("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--")]
+#[case::one_of_ten("group-tenth-entry-lost", "hang--mpich-1.2.barrier.")]
+fn bugs_in_barriers_of_parts_of_a_group_are_found(#[case] fault: &str, #[case] bucket: &str) {
+    let server = |fault: &[&str]| {
+        let fault = fault.iter().map(|name| format!("--fault {name} ")).collect::<String>();
+        format!("{CONFORM} serve {fault}-n {{ranks}} -- {{agent}}")
+    };
+    let campaign = ["--seed", "1", "--sessions", "120", "--workers", "1", "--lacks", "spawn"];
+    let run = |server: &str, more: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let (status, text) = fuzz(folder.path(), &[&["--server", server][..], &campaign, more].concat());
+        (status, names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
+    };
+    let against = ["--against", "mpich-1.2"];
+    let (status, found, text) = run(&server(&[fault]), &against);
+    assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
+    let (status, found, text) = run(&server(&[]), &against);
+    assert_eq!((status, found.len()), (0, 0), "{text}");
+    let (_, found, text) = run(&server(&[fault]), &["--lacks", "pmi-1.2"]);
+    assert!(!found.iter().any(|name| name.contains("mpich-1.2")), "{text}");
+}
+
 #[rstest]
 #[case("crash", CRASH)]
 #[case("swap", "rule--rfc13.get.value--get")]

@@ -647,7 +647,20 @@ impl Case {
                     .map(bytes_of)
                     .any(|text| parts.iter().any(|part| memchr::memmem::find(&text, part).is_some()))
         };
+        let is_of_a_part = |text: Vec<u8>| {
+            text.starts_with(b"cmd=barrier_in") && memchr::memmem::find(&text, b" group=").is_some()
+        };
+        let names_groups = self.scenario.dialect == Dialect::Pmi1
+            && self.tests() == UnderTest::Server
+            && self
+                .scenario
+                .body
+                .iter()
+                .filter_map(|stmt| sent(stmt, UnderTest::Server))
+                .flatten()
+                .any(|line| is_of_a_part(bytes_of(line)));
         let all = [
+            (Need::Pmi12, names_groups),
             (Need::Spawn, self.needs_spawn()),
             (Need::Upstream, self.needs_upstream()),
             (Need::Concat, says(&[b"cmd=concat;"])),

@@ -66,11 +66,14 @@ struct Asked {
     op: Op,
     /// Another may be under way beside it.
     of_thread: bool,
+    /// It enters the barrier of a part of a group, beside which everything may be under way.
+    of_part: bool,
 }
 
 /// Turns a plan into statements. Once something has happened that allows the server to end the program, answers may come or
-/// not.
-pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
+/// not. `pristine` says that nothing was changed since the plan was made: who is to enter the barrier of a part of a group, only its maker
+/// knows.
+pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut lawful = true;
     let mut asked: Vec<Asked> = Vec::new();
@@ -80,10 +83,13 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect) -> Vec<Stmt> {
             Planned::Request { rank, op, messages } => {
                 let of_thread =
                     dialect == Dialect::Pmi2 && messages.iter().flatten().any(|f| f.key == "thrid");
-                let beside = |other: &Asked| other.rank != rank || (of_thread && other.of_thread);
+                let of_part = op == Op::Pmi1(Operation::Barrier)
+                    && messages.iter().flatten().any(|field| field.key == "group");
+                let beside =
+                    |other: &Asked| other.rank != rank || other.of_part || (of_thread && other.of_thread);
                 lawful &= is_as_generated(op, &messages) && asked.iter().all(beside);
-                lawful &= !op.is_abort();
-                asked.push(Asked { rank, op, of_thread });
+                lawful &= !op.is_abort() && (pristine || !of_part);
+                asked.push(Asked { rank, op, of_thread, of_part });
                 let encoding = encoding(op, dialect);
                 write_as(rank, encoding, Draft::Messages(encoding, messages).lines(), false)
             }
@@ -190,9 +196,11 @@ fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
             Operation::Put => keys == ["cmd", "kvsname", "key", "value"],
             Operation::Get => keys == ["cmd", "kvsname", "key"],
             Operation::Init => {
-                let offers = |f: &[Field]| are(f, &["1", "1"]) || are(f, &["2", "0"]);
+                let offers =
+                    |f: &[Field]| [["1", "1"], ["1", "2"], ["2", "0"]].iter().any(|offer| are(f, offer));
                 keys == ["cmd", "pmi_version", "pmi_subversion"] && offers(&messages[0][1..])
             }
+            Operation::Barrier => keys == ["cmd"] || keys == ["cmd", "group"],
             Operation::Publish => keys == ["cmd", "service", "port"],
             Operation::Unpublish | Operation::Lookup => keys == ["cmd", "service"],
             _ => keys == ["cmd"],

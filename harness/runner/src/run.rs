@@ -715,6 +715,7 @@ pub fn offered_operations(
     let wanted = |need: &Need| match need {
         Need::Spawn | Need::Names => true,
         Need::KeyvalSpaces => false,
+        Need::Pmi12 => dialect == Dialect::Pmi1,
         need => dialect == Dialect::Pmi2 && need.is_extra(),
     };
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()

@@ -7,6 +7,11 @@ pub(super) fn is(name: &str) -> bool {
     env::args().nth(1).is_some_and(|fault| fault == name)
 }
 
+/// Whether one of the faults is chosen whose names begin so.
+pub(super) fn is_some_of(begin: &str) -> bool {
+    env::args().nth(1).is_some_and(|fault| fault.starts_with(begin))
+}
+
 /// Lists the faults that there are, if that is asked for, and says so; `fail` is for a fault that there is not.
 pub(super) fn lists(faults: &[(&str, &str)], fail: fn(&str) -> !) -> bool {
     if is("--list") {

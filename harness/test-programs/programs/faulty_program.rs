@@ -14,7 +14,7 @@ use std::process::{Command, exit};
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::chosen::{is, variable, wait_for_ever};
+use super::chosen::{is, is_some_of, variable, wait_for_ever};
 
 /// Longest line that it takes.
 const LINE_MAX: usize = 8 * 1024;
@@ -51,7 +51,7 @@ fn lost() -> ! {
             std::hint::spin_loop();
         }
     }
-    if is("well-after-close") {
+    if is("well-after-close") || is("groups-well-after-close") {
         exit(0);
     }
     if is("crashes-after-close") {
@@ -242,6 +242,27 @@ impl Pmi {
     }
 }
 
+/// Two barriers of PMI-1.2 at once, which open in any order.
+fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
+    let others = |other: &usize| *other != rank || !is("groups-without-itself");
+    let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();
+    let list = if is("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
+    let second = if is("groups-tag-twice") { 42 } else { 7 };
+    let mut open = vec![42, second];
+    pmi.send(&format!("cmd=barrier_in group={list}:42"));
+    pmi.send(&format!("cmd=barrier_in group=WORLD:{second}"));
+    while !open.is_empty() {
+        let out = pmi.response("barrier_out");
+        let tag =
+            out.get("tag").map_or(0, |tag| tag.parse().unwrap_or_else(|_| fail("the tag is no number")));
+        match open.iter().position(|other| *other == tag) {
+            _ if !succeeded(&out) => fail("the barrier of a group has failed"),
+            Some(at) => drop(open.remove(at)),
+            None => fail("barrier_out of no barrier"),
+        }
+    }
+}
+
 fn split(line: &str, cmd: &str) -> Tuples {
     let mut tuples = Tuples::new();
     let mut rest = line;
@@ -337,7 +358,8 @@ pub(crate) fn main() {
     if is("asks-before-init") {
         pmi.must("cmd=get_maxes", "maxes");
     }
-    let version = pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+    let offered = if is_some_of("groups") { 2 } else { 1 };
+    let version = pmi.must(&format!("cmd=init pmi_version=1 pmi_subversion={offered}"), "response_to_init");
     if is("init-twice") {
         pmi.must("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     }
@@ -426,6 +448,11 @@ pub(crate) fn main() {
             wait_for_ever();
         }
         fail("the barrier has failed");
+    }
+    let groups =
+        offered == 2 && version.get("pmi_subversion").is_some_and(|n| n.parse().is_ok_and(|n: u32| n >= 2));
+    if groups || is("groups-after-1-1") {
+        barriers_of_groups(&mut pmi, rank, size);
     }
     let mut all = Vec::new();
     for other in 0..size {

@@ -579,13 +579,16 @@ pub(super) struct Fuzz {
     /// this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = "What is tested")]
     pub(super) agent: Option<PathBuf>,
-    /// Optional operations that it offers: spawn, names, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
+    /// Optional operations that it offers: spawn, names, pmi-1.2, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
     /// here nor of a known launcher is asked for once, all but spawn-cmd, and used in sessions if that succeeds
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that are not asked for
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
+    /// What breaks a set of requirements that is only told otherwise is a finding: pmi2-draft, pmi2-mpich, mpich-1.2
+    #[arg(long, value_name = "SET", help_heading = "What is tested", value_delimiter = ',', value_parser = advisory_sets())]
+    pub(super) against: Vec<String>,
 
     /// The number from which all sessions are drawn [default: random; printed]
     #[arg(long, value_name = "N", help_heading = "Campaign")]
@@ -640,7 +643,8 @@ pub(super) struct Fuzz {
 }
 
 /// Optional operations that sessions of campaigns may use.
-const OF_SESSIONS: [&str; 6] = ["spawn", "names", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
+const OF_SESSIONS: [&str; 7] =
+    ["spawn", "names", "pmi-1.2", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
 
 /// What the report of a campaign is.
 #[derive(Debug, Clone, Copy)]

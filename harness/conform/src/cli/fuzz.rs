@@ -36,7 +36,7 @@ use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat};
 use super::judge::{ends_on_signals, library_at};
-use super::{INTERRUPTED, UNJUDGED, say, side_by_side, told};
+use super::{INTERRUPTED, UNJUDGED, say, side_by_side, suite_against};
 use crate::report::RELAYED;
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -63,7 +63,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         (None, Some(path)) => Subject::Library(Box::new(library_at(path, std::env::current_exe()?)?)),
         (None, None) => anyhow::bail!("--client or --library"),
     };
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = suite_against(&args.against)?;
     let library = match &subject {
         Subject::Program(_) => None,
         Subject::Library(library) => Some((apis(library, spoken(args))?, exports(&library.path))),
@@ -226,6 +226,7 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
             Some(common) => Scope {
                 spawn: common.spawn && scope.spawn,
                 names: common.names && scope.names,
+                pmi12: common.pmi12 && scope.pmi12,
                 nodes: common.nodes.min(scope.nodes),
                 draft: common.draft.and(scope.draft),
                 ..common
@@ -264,7 +265,7 @@ fn server(
             implementation.claims.insert(need(word)?, offered);
         }
     }
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = suite_against(&args.against)?;
     let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
     let target = ServerTarget::Processes(Box::new(implementation), environment);
     // What is played again asks for what it asks for.
@@ -295,6 +296,7 @@ fn server(
         draft,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
+        pmi12: offered.iter().any(|(_, needs)| needs.contains(&Need::Pmi12)),
         mutate: !args.valid,
         upstream: implementation.has_upstream(),
     };
@@ -325,6 +327,7 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.client.iter().flat_map(|c| ["--client".to_owned(), c.clone()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
+    words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
     let connection = Some(args.connection.clone()).filter(|way| way != "fd");
     words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way]));
     words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));

@@ -3,6 +3,7 @@
 pub mod library;
 mod library_pmi2;
 mod pmi1;
+mod pmi12;
 mod pmi2;
 pub mod program;
 pub mod server;

@@ -16,8 +16,10 @@ use crate::plan::{Planned, must_answer, request};
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.
     pub(super) fn pmi1_start(&mut self) -> Result<()> {
+        let subversion = if self.speaks12 { "2" } else { "1" };
         let start = |rank| {
-            let init = vec![field("cmd", "init"), field("pmi_version", "1"), field("pmi_subversion", "1")];
+            let init =
+                vec![field("cmd", "init"), field("pmi_version", "1"), field("pmi_subversion", subversion)];
             vec![
                 ask(rank, Operation::Init, init),
                 ask(rank, Operation::Maxes, vec![field("cmd", "get_maxes")]),

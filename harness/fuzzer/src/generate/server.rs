@@ -116,6 +116,8 @@ pub struct Scope {
     pub spawn: bool,
     /// Publish, unpublish and lookup.
     pub names: bool,
+    /// PMI-1.2, in some sessions of PMI-1: barriers of parts of a process group.
+    pub pmi12: bool,
     /// Mutations are made.
     pub mutate: bool,
     /// The server is a proxy, and we are its upstream.
@@ -125,7 +127,17 @@ pub struct Scope {
 impl Default for Scope {
     fn default() -> Self {
         let (spoken, draft) = (Spoken::default(), DraftOnly::default());
-        Self { spoken, ranks: 4, nodes: 1, draft, spawn: true, names: true, mutate: true, upstream: false }
+        Self {
+            spoken,
+            ranks: 4,
+            nodes: 1,
+            draft,
+            spawn: true,
+            names: true,
+            pmi12: false,
+            mutate: true,
+            upstream: false,
+        }
     }
 }
 
@@ -145,6 +157,8 @@ impl Generator for Scope {
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
         let swarm = Swarm::draw(lawful)?;
+        // What is passed on of the barriers of PMI-1.2 is no text that we answer either.
+        let groups = self.pmi12 && dialect == Dialect::Pmi1 && held.is_none() && lawful.ratio(2, 3)?;
         let mut model = Model {
             dialect,
             ranks,
@@ -159,6 +173,7 @@ impl Generator for Scope {
             values: Vec::new(),
             services: Vec::new(),
             groups: 0,
+            speaks12: groups,
             threads: Threads::of(ranks),
             held,
             started: 0,
@@ -184,8 +199,10 @@ impl Generator for Scope {
             ingredients.extend(exchange.ingredients);
             plan.splice(started..started, exchange.plan);
         }
+        let pristine = others == 0;
         let settled = |plan| {
-            let mut case = Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect));
+            let statements = settle(plan, dialect, pristine);
+            let mut case = Case::speaking(dialect, UnderTest::Server, ranks, statements);
             case.scenario.nodes = nodes;
             let in_series = case.needs().contains(&Need::SpawnCmd);
             case.scenario.needs.extend(in_series.then_some(unplaced(Need::SpawnCmd)));
@@ -226,6 +243,8 @@ pub(super) struct Model<'a, 'b> {
     services: Vec<Template>,
     /// How many groups were spawned.
     pub(super) groups: u32,
+    /// Every process offers 1.2.
+    pub(super) speaks12: bool,
     /// What only a session of PMI-2 has.
     pub(super) threads: Threads,
     /// Requests of this kind are the upstream's, whose steps are made elsewhere.
@@ -273,7 +292,9 @@ pub(super) type Work = Vec<Vec<Planned>>;
 
 impl Model<'_, '_> {
     fn build(&mut self) -> Result<()> {
-        if percent(self.u)? < 80 {
+        if self.speaks12 {
+            self.pmi1_start()?;
+        } else if percent(self.u)? < 80 {
             self.plan.push(Planned::Stmt(join(self.dialect)));
         } else {
             match self.dialect {
@@ -290,6 +311,9 @@ impl Model<'_, '_> {
             self.interleave(work)?;
             if self.dialect == Dialect::Pmi2 {
                 self.wait_for_attribute()?;
+            }
+            if self.speaks12 {
+                self.group_barriers()?;
             }
             if percent(self.u)? < 70 {
                 self.barrier()?;
@@ -716,6 +740,44 @@ mod tests {
                 assert!(read.is_ok() || line.contains('$') || line.contains('<'), "{line}: {read:?}");
             }
         }
+    }
+
+    #[test]
+    fn where_1_2_is_spoken_barriers_have_groups_and_all_who_are_named_enter_them() {
+        let scope = Scope { pmi12: true, mutate: false, nodes: 2, ..Scope::default() };
+        let (mut texts, mut of_12) = (String::new(), 0);
+        for number in 0..300 {
+            let case = generate(1, number, scope);
+            assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
+            read_again(&case);
+            // Where a write ends says nothing here.
+            let text = case.text().replace("<|>", "");
+            let named: Vec<(u32, &str)> = text
+                .lines()
+                .filter_map(|line| line.split_once("  C: cmd=barrier_in group="))
+                .map(|(rank, group)| (rank.trim().parse().unwrap(), group))
+                .collect();
+            assert_eq!(named.is_empty(), !case.needs().contains(&Need::Pmi12), "{text}");
+            of_12 += u32::from(!named.is_empty());
+            for (_, group) in &named {
+                let list = group.split(':').next().unwrap();
+                if list.starts_with(|c: char| c.is_ascii_digit()) {
+                    // Each of the list once, each time that the barrier is entered.
+                    let times = |rank: u32| named.iter().filter(|entry| **entry == (rank, *group)).count();
+                    let times: Vec<usize> =
+                        list.split(',').map(|rank| times(rank.parse().unwrap())).collect();
+                    assert!(times[0] > 0 && times.iter().all(|n| *n == times[0]), "{group}: {text}");
+                }
+            }
+            texts += &text;
+        }
+        assert!((150..250).contains(&of_12), "{of_12}");
+        for part in ["group=NODE:", "group=WORLD:", ":2147483647", "group=0,1", "pmi_subversion=2"] {
+            assert!(texts.contains(part), "{part}");
+        }
+        // Who knows nothing of 1.2 is asked for nothing of it.
+        let without = |number| generate(1, number, Scope { pmi12: false, ..scope }).text();
+        assert!((0..100).all(|number| !without(number).contains("barrier_in group=")));
     }
 
     #[test]

@@ -249,6 +249,9 @@ impl Monitor {
 
     fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
         self.order(p, request.operation(), line);
+        if request.operation() == Operation::Barrier {
+            self.plain_barrier_entered(p, line);
+        }
         self.note_contest(p, &request);
         let pending = match request {
             Request::Init(offered) => Pending::Init(offered),

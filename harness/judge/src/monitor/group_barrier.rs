@@ -121,6 +121,17 @@ impl Monitor {
         self.rank(p).open.push(name);
     }
 
+    /// The barrier of the whole group is entered. Before PMI-1.2, that a process is in a barrier already breaks lock-step.
+    pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
+        let rank = self.rank(p);
+        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        if rank.version.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
+            self.lose_correlation(p);
+            let expected = "no barrier with the tag 0, where one is open on the connection";
+            self.client_misuse(p, "mpich-1.2.client.tag-once", expected, Seen::message(line));
+        }
+    }
+
     /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) -> bool {
         let pmi_wire::Body::Barrier(tag) = response.body else { return false };

@@ -95,7 +95,12 @@ pub(super) const VARIATIONS: &[Variation] = &[
     vary(
         "extra-tag",
         "barrier_out carries tag=0",
-        Effect::Reply(Replies(Some(Op::Barrier), ReplyKind::Any), |d| d.add("tag", "0")),
+        Effect::Reply(Replies(Some(Op::Barrier), ReplyKind::Any), |d| {
+            // In PMI-1.2 it is there, and means something.
+            if d.get("tag").is_none() {
+                d.add("tag", "0");
+            }
+        }),
     ),
     vary(
         "extra-known-keys",

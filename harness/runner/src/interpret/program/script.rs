@@ -56,7 +56,7 @@ pub(super) struct Script {
 impl Script {
     /// No scenario: the reference server as it is, which speaks what it is offered.
     pub(super) fn plain() -> Self {
-        let config = Config { kvs_prefix: prefix(), pmi2: true, ..Config::default() };
+        let config = Config { kvs_prefix: prefix(), pmi2: true, pmi12: true, ..Config::default() };
         Self { config, delay: Duration::ZERO, places: Vec::new(), set_up: false }
     }
 

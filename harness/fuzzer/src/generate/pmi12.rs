@@ -1,0 +1,76 @@
+//! What PMI-1.2 has beyond PMI-1.1: barriers of a part of a process group, several of them at once, and requests meanwhile.
+
+use arbitrary::Result;
+use pmi_wire::{Operation, place};
+
+use super::server::Model;
+use crate::decisions::{percent, pick, shuffle};
+use crate::fields::field;
+use crate::plan::{must_answer, request};
+
+/// Most barriers that are open at once.
+const MOST_OPEN: u32 = 4;
+
+/// Tags at which a server may lose some of their bits, and others.
+const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
+
+/// A barrier: what it is called, and who has to enter it.
+struct Part {
+    group: String,
+    members: Vec<u32>,
+}
+
+impl Model<'_, '_> {
+    /// Some barriers of parts of the group, each entered by all of its members in an order that is drawn over all of them. Who is in one
+    /// still puts and gets.
+    pub(super) fn group_barriers(&mut self) -> Result<()> {
+        let mut tags = TAGS;
+        shuffle(self.u, &mut tags)?;
+        let count = match percent(self.u)? {
+            0..50 => 1,
+            _ => self.u.int_in_range(2..=MOST_OPEN)?,
+        };
+        let parts = (0..count as usize).map(|at| self.part(tags[at])).collect::<Result<Vec<_>>>()?;
+        let mut entries: Vec<(u32, &Part)> =
+            parts.iter().flat_map(|part| part.members.iter().map(move |rank| (*rank, part))).collect();
+        shuffle(self.u, &mut entries)?;
+        for (rank, part) in &entries {
+            let fields = vec![field("cmd", "barrier_in"), field("group", part.group.as_str())];
+            self.plan.push(request(*rank, Operation::Barrier, fields));
+            if self.u.ratio(1, 4)? {
+                let meanwhile =
+                    if self.u.ratio(1, 2)? { self.pmi1_put(*rank)? } else { self.pmi1_get(*rank)? };
+                self.plan.extend(meanwhile);
+            }
+        }
+        shuffle(self.u, &mut entries)?;
+        self.plan.extend(entries.into_iter().map(|(rank, _)| must_answer(rank, Operation::Barrier)));
+        Ok(())
+    }
+
+    fn part(&mut self, tag: u32) -> Result<Part> {
+        let tagged = |name: &str| format!("{name}:{tag}");
+        let all: Vec<u32> = (0..self.ranks).collect();
+        Ok(match percent(self.u)? {
+            // Whether WORLD:0 is the barrier without a group is open.
+            0..15 if tag != 0 => Part { group: tagged("WORLD"), members: all },
+            15..35 => {
+                let nodes = place(self.ranks, self.nodes);
+                let node = pick(self.u, &nodes)?;
+                let members = all.into_iter().filter(|rank| nodes[*rank as usize] == node).collect();
+                Part { group: tagged("NODE"), members }
+            }
+            _ => {
+                let mut members = all;
+                shuffle(self.u, &mut members)?;
+                // Rarely of one: Hydra 5.0 ends the job at that, and nothing would be seen of the rest.
+                let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
+                members.truncate(self.u.int_in_range(least..=members.len())?);
+                // The same ranks in another order may be another group, so that all write them in one.
+                let text = members.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                let bare = tag == 0 && self.u.ratio(1, 2)?;
+                Part { group: if bare { text } else { tagged(&text) }, members }
+            }
+        })
+    }
+}

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use pmi_test_programs::{
     FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PLANTED_PMI2_PROGRAM,
-    PLANTED_PROGRAM, PMI2_CLIENT, WITHOUT_PTRACE,
+    PLANTED_PROGRAM, PMI2_CLIENT, SMALL_MANAGER, SMALL_MANAGER_SOURCE, SMALL_MANAGER_WITH_EDGES,
+    WITHOUT_PTRACE,
 };
 use rstest::rstest;
 
@@ -380,17 +381,29 @@ fn corpora_become_one_small_corpus_which_another_version_is_played() {
         "faulty",
         "--report",
         "json=r.json",
+        "--report",
+        "html=r.html",
     ];
     let (status, text) = go(&args);
     assert_eq!(status, 1, "{text}");
     let report = fs::read_to_string(folder.path().join("r.json")).unwrap();
     assert!(report.contains("rfc13.error.rc-nonzero"), "{report}");
+    let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
+    for part in [
+        "new finding",
+        "met</dt><dd>after ",
+        "class=\"met\"",
+        "rule--rfc13.error.rc-nonzero--get",
+        "--replay",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]
 fn nothing_is_found_in_the_reference_process_manager() {
     let folder = tempfile::tempdir().unwrap();
-    let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif"];
+    let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif", "--report", "html=r.html"];
     let (status, text) = fuzz(
         folder.path(),
         &[&["--seed", "1", "--sessions", "150", "--timeout", "5"][..], &reports].concat(),
@@ -404,6 +417,8 @@ fn nothing_is_found_in_the_reference_process_manager() {
     assert_eq!(played, 150, "{report}");
     assert_eq!(report["found"], serde_json::json!([]), "{text}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
+    let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.contains("Nothing new was found") && page.contains("transitions of the model in"), "{page}");
 }
 
 #[test]
@@ -624,4 +639,63 @@ fn what_cannot_be_tested_is_told(#[case] args: &[&str], #[case] expected: &str) 
     let folder = tempfile::tempdir().unwrap();
     let (status, text) = fuzz(folder.path(), args);
     assert_eq!((status, text.contains(expected)), (2, true), "{text}");
+}
+
+/// A campaign against the small manager, and what its reports say.
+fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("{manager} -n {{ranks}} {{agent}}");
+    let campaign = ["--server", &server, "--seed", "1", "--workers", "1", "--sessions", "60"];
+    let reports = ["--report", "json=r.json", "--report", "html=r.html"];
+    let (status, text) = fuzz(folder.path(), &[&campaign[..], &reports].concat());
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&read("r.json")).unwrap();
+    let reached = report["edges"].as_u64().unwrap();
+    let page = read("r.html");
+    assert_eq!(page.contains(&format!("{reached} edges of the program in ")), reached > 0, "{page}");
+    (status, text, report)
+}
+
+const NOT_INSTRUMENTED: &str = "note: it was not built to tell which edges";
+
+#[test]
+fn what_tells_its_edges_is_looked_at_there() {
+    let (status, text, report) = small_manager(SMALL_MANAGER_WITH_EDGES);
+    assert_eq!(status, 0, "{text}");
+    assert!(report["edges"].as_u64().unwrap() > 60, "{report}");
+    assert!(text.contains(" edges, corpus") && !text.contains(NOT_INSTRUMENTED), "{text}");
+}
+
+#[test]
+fn what_does_not_is_told_of_once() {
+    let (status, text, report) = small_manager(SMALL_MANAGER);
+    assert_eq!((status, &report["edges"]), (0, &serde_json::json!(0)), "{text}");
+    assert_eq!(text.matches(NOT_INSTRUMENTED).count(), 1, "{text}");
+    assert!(!text.contains(" edges, corpus"), "{text}");
+    // Our own is not asked for them.
+    let folder = tempfile::tempdir().unwrap();
+    let (_, text) = fuzz(folder.path(), &["--seed", "1", "--sessions", "5"]);
+    assert!(!text.contains(NOT_INSTRUMENTED), "{text}");
+}
+
+/// The real thing, where it is installed.
+#[test]
+fn what_afl_has_compiled_tells_its_edges() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = folder.path().join("small-manager-of-afl");
+    let mut compiler = Command::new("afl-clang-fast");
+    compiler.args(["-o".as_ref(), manager.as_os_str()]).arg(SMALL_MANAGER_SOURCE);
+    match compiler.stdin(Stdio::null()).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("SKIPPED: there is no afl-clang-fast (Debian's package afl++)");
+        }
+        compiled => {
+            let compiled = compiled.unwrap();
+            assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+            let (status, text, report) = small_manager(manager.to_str().unwrap());
+            assert_eq!(status, 0, "{text}");
+            assert!(report["edges"].as_u64().unwrap() > 60, "{report}");
+            assert!(!text.contains(NOT_INSTRUMENTED), "{text}");
+        }
+    }
 }

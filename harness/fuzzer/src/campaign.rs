@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::case::Case;
 use super::confirm::Examiner;
+use super::edges::{Edges, News};
 use super::failure::Failure;
 use super::generate::{Generator, numbered};
 use super::known::{Known, Steering};
 use super::lawful::is_lawful;
+use super::shrink::leave_out;
 use super::state::{State, StateError};
 use super::store::{self, Found, Origin, WriteError, store};
 use super::target::{Pace, Run, Target, Tracing};
@@ -28,6 +30,11 @@ const WAITING: usize = 256;
 
 /// So many cases that cannot be judged, and none that can, mean that none ever will.
 const UNPLAYABLE: u64 = 20;
+
+/// Most times that one case is played to leave out of it what does not lead to a new edge.
+const TRIMMING: u64 = 32;
+/// What is met first has most to be left out: so many plays more than there were cases.
+const FIRST_TRIMMING: u64 = 400;
 
 /// How a campaign goes.
 #[derive(Debug, Clone)]
@@ -61,6 +68,8 @@ pub struct Progress {
     pub requests: u64,
     /// Transitions of the model.
     pub transitions: usize,
+    /// Edges of the implementation's program, if it was asked to tell of them; none where it was not built for that.
+    pub edges: Option<usize>,
     /// Cases from which others are made.
     pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
@@ -79,6 +88,53 @@ pub struct Progress {
     pub growth: u64,
 }
 
+/// How far a campaign was at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Since it began.
+    pub time: Duration,
+    /// Cases played.
+    pub sessions: u64,
+    /// Transitions of the model.
+    pub transitions: usize,
+    /// Edges of the implementation's program, if it was asked to tell of them.
+    pub edges: Option<usize>,
+}
+
+/// Most moments that are kept of a campaign; of a longer one, fewer for each minute.
+const MOMENTS: usize = 400;
+
+/// Moments of a campaign, in order.
+#[derive(Debug)]
+struct History {
+    moments: Vec<Moment>,
+    /// Time between two of them.
+    step: Duration,
+}
+
+impl History {
+    fn note(&mut self, progress: &Progress) {
+        let last = self.moments.last().map(|moment| moment.time);
+        if last.is_some_and(|last| progress.time < last + self.step) {
+            return;
+        }
+        self.end(progress);
+        if self.moments.len() == MOMENTS {
+            let mut count = 0;
+            self.moments.retain(|_| {
+                count += 1;
+                count % 2 == 1
+            });
+            self.step *= 2;
+        }
+    }
+
+    fn end(&mut self, progress: &Progress) {
+        let Progress { time, sessions, transitions, edges, .. } = *progress;
+        self.moments.push(Moment { time, sessions, transitions, edges });
+    }
+}
+
 /// Something that a campaign could not write down.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
@@ -94,6 +150,8 @@ pub enum Trouble {
 pub trait Reporter: Sync {
     /// Now and then.
     fn progress(&self, progress: &Progress);
+    /// It was asked to tell which edges it goes along, and was not built for that. Said once.
+    fn not_instrumented(&self);
     /// Something new, which is stored.
     fn found(&self, found: &Found);
     /// Something could not be written.
@@ -105,8 +163,12 @@ pub trait Reporter: Sync {
 pub struct Summary {
     /// How far it came.
     pub progress: Progress,
+    /// How far it was at some times, in order; the last is its end.
+    pub history: Vec<Moment>,
     /// What was found and stored.
     pub found: Vec<Found>,
+    /// When each bucket of these was met first.
+    pub met: BTreeMap<String, Duration>,
     /// The user ended it.
     pub interrupted: bool,
 }
@@ -119,11 +181,24 @@ struct Shared {
     /// Buckets that some worker looks at or has stored.
     taken: BTreeSet<String>,
     found: Vec<Found>,
+    met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
-    /// Failures that wait to be looked into, with their cases and the numbers of those.
-    waiting: VecDeque<(Failure, Case, u64)>,
+    /// Failures that wait to be looked into.
+    waiting: VecDeque<Met>,
     /// Workers that play new cases.
     playing: usize,
+    /// How often cases were played to leave out of them what does not lead to a new edge.
+    trimmed: u64,
+}
+
+/// A failure that was met.
+struct Met {
+    failure: Failure,
+    case: Case,
+    /// That of the case.
+    number: u64,
+    /// Since the campaign began.
+    time: Duration,
 }
 
 struct Campaign<'a> {
@@ -175,13 +250,17 @@ pub fn run(
             state,
             taken,
             found: Vec::new(),
+            met: BTreeMap::new(),
             silences: Vec::new(),
             waiting: VecDeque::new(),
             playing: players,
+            trimmed: 0,
         }),
         has_examiners: examiners > 0,
         more: Condvar::new(),
     };
+    let mut history = History { moments: Vec::new(), step: Duration::from_millis(900) };
+    history.note(&campaign.progress());
     std::thread::scope(|scope| {
         let players = (0..players).map(|_| scope.spawn(|| campaign.work(first)));
         let examiners = (0..examiners).map(|_| scope.spawn(|| campaign.examine_others()));
@@ -193,14 +272,22 @@ pub fn run(
                 reported = Instant::now();
                 let progress = campaign.progress();
                 campaign.reporter.progress(&progress);
+                history.note(&progress);
                 campaign.save();
             }
         }
     });
     campaign.save();
     let progress = campaign.progress();
-    let found = campaign.lock().found.clone();
-    Summary { progress, found, interrupted: interrupted.load(Ordering::Relaxed) }
+    history.end(&progress);
+    let shared = campaign.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Summary {
+        progress,
+        history: history.moments,
+        found: shared.found,
+        met: shared.met,
+        interrupted: interrupted.load(Ordering::Relaxed),
+    }
 }
 
 impl Campaign<'_> {
@@ -215,6 +302,7 @@ impl Campaign<'_> {
         progress.silence = shared.silences.get(shared.silences.len() / 2).copied();
         progress.time = self.start.elapsed();
         progress.transitions = shared.state.transitions.len();
+        progress.edges = progress.edges.map(|_| shared.state.edges.len());
         progress.corpus = self.generator.kept();
         progress
     }
@@ -281,22 +369,30 @@ impl Campaign<'_> {
         if let Some(why) = run.seen.unjudged.clone().filter(|_| run.failures.is_empty()) {
             return self.unjudged(why);
         }
+        let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
+        // What leads to an end may be reached again without one.
+        let edges = run.seen.edges.as_ref().filter(|_| !fatal);
+        let reaching = edges.and_then(|edges| self.reaches(case, edges));
         let mut fresh = Vec::new();
         let mut trouble = None;
+        let mut not_instrumented = false;
         let mut lawful = Vec::new();
         {
             let mut shared = self.lock();
             let shared = &mut *shared;
             shared.progress.sessions += 1;
             shared.progress.requests += run.seen.requests as u64;
+            if let Some(edges) = &run.seen.edges {
+                not_instrumented = shared.progress.edges.replace(0).is_none() && edges.is_empty();
+            }
             shared.state.sessions += 1;
             let grown = run.seen.growth.as_ref().map_or(0, |g| g.bytes);
             shared.progress.growth = shared.progress.growth.max(grown);
             let before = shared.state.transitions.len();
             shared.state.transitions.extend(transitions(&run.seen).iter().map(ToString::to_string));
-            let further = shared.state.transitions.len() > before;
-            if further && !run.failures.iter().any(|failure| failure.key.is_fatal()) {
-                trouble = self.generator.keep(number, case).err();
+            let further = shared.state.transitions.len() > before || reaching.is_some();
+            if further && !fatal {
+                trouble = self.generator.keep(number, reaching.as_ref().unwrap_or(case)).err();
             }
             if shared.silences.len() < SILENCES {
                 shared.silences.extend(&run.seen.silences);
@@ -334,21 +430,61 @@ impl Campaign<'_> {
             }
             shared.steering.note(&case.ingredients, ended_as_known);
         }
+        if not_instrumented {
+            self.reporter.not_instrumented();
+        }
         if let Some(error) = trouble {
             self.reporter.trouble(&error.into());
         }
         lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
+            let met = Met { failure, case: case.clone(), number, time: self.start.elapsed() };
             let mut shared = self.lock();
             if self.has_examiners && shared.waiting.len() < WAITING {
-                shared.waiting.push_back((failure, case.clone(), number));
+                shared.waiting.push_back(met);
                 drop(shared);
                 self.more.notify_one();
             } else {
                 drop(shared);
-                self.examine(&failure, case, number);
+                self.examine(&met);
             }
         }
+    }
+
+    /// A case to keep that goes along edges which none before it had, or along one more often: this one, or less of it.
+    fn reaches(&self, case: &Case, edges: &Edges) -> Option<Case> {
+        let news = self.lock().state.edges.add(edges);
+        let play = |case: &Case| {
+            let run = self.target.play(case, Pace::Fast, Tracing::Off).ok()?;
+            run.seen.edges.filter(|_| !run.failures.iter().any(|failure| failure.key.is_fatal()))
+        };
+        let (kept, edges) = match news {
+            News::None => (None, edges.clone()),
+            News::Times => {
+                let again = play(case).unwrap_or_default();
+                let steady = self.lock().state.edges.is_steady(edges, &again);
+                (steady.then(|| case.clone()), again)
+            }
+            News::Edges(new) => {
+                let mut last = edges.clone();
+                let kept = leave_out(case.clone(), self.trims(), &mut |candidate| {
+                    let went = play(candidate).filter(|went| went.has(&new));
+                    went.map(|went| last = went).is_some()
+                });
+                (Some(kept), last)
+            }
+        };
+        self.generator.went(kept.as_ref().unwrap_or(case), &edges);
+        kept
+    }
+
+    /// How often a case may be played to leave out of it what does not lead to a new edge: in all not many more than others are.
+    fn trims(&self) -> usize {
+        let mut shared = self.lock();
+        let left = (shared.progress.sessions + FIRST_TRIMMING).saturating_sub(shared.trimmed);
+        let plays = left.min(TRIMMING);
+        shared.trimmed += plays;
+        plays as usize
     }
 
     /// Looks into what others have found, until nobody plays any more and nothing waits.
@@ -357,15 +493,15 @@ impl Campaign<'_> {
             let nothing = |shared: &mut Shared| shared.waiting.is_empty() && shared.playing > 0;
             let shared = self.more.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            let Some((failure, case, number)) = shared.waiting.pop_front() else { return };
+            let Some(met) = shared.waiting.pop_front() else { return };
             // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
             let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
             if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {
-                shared.progress.unexamined.insert(failure.key.to_string());
+                shared.progress.unexamined.insert(met.failure.key.to_string());
                 continue;
             }
             drop(shared);
-            self.examine(&failure, &case, number);
+            self.examine(&met);
         }
     }
 
@@ -384,7 +520,8 @@ impl Campaign<'_> {
     }
 
     /// Looks into a failure that is new.
-    fn examine(&self, failure: &Failure, case: &Case, number: u64) {
+    fn examine(&self, met: &Met) {
+        let Met { failure, case, number, time } = met;
         let bucket = failure.key.to_string();
         if let Some((root, smaller)) = self.examiner.root(failure, case) {
             let mut shared = self.lock();
@@ -397,18 +534,18 @@ impl Campaign<'_> {
             let fresh = shared.taken.insert(of.clone());
             drop(shared);
             if fresh && !known {
-                self.confirm(&root, &smaller, number);
+                self.confirm(&root, &smaller, *number, *time);
             } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
                 self.meets_lawfully(&of);
             }
             return;
         }
         self.lock().state.aliases.remove(&bucket);
-        self.confirm(failure, case, number);
+        self.confirm(failure, case, *number, *time);
     }
 
     /// Tries a failure again, makes its case smaller and stores it.
-    fn confirm(&self, failure: &Failure, case: &Case, number: u64) {
+    fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) {
         let bucket = failure.key.to_string();
         let Some(confirmed) = self.examiner.confirm(failure, case, number) else {
             let mut shared = self.lock();
@@ -430,9 +567,103 @@ impl Campaign<'_> {
         }
         let mut shared = self.lock();
         *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
-        *shared.progress.new.entry(bucket).or_default() += 1;
+        *shared.progress.new.entry(bucket.clone()).or_default() += 1;
+        shared.met.insert(bucket, met);
         shared.found.push(found.clone());
         drop(shared);
         self.reporter.found(&found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::{Corpus, Evolving};
+    use crate::generate::server::Scope;
+    use crate::observation::Observation;
+
+    /// Looks at the first bytes of keys that are put one by one, as nobody can tell who only sees its answers.
+    struct Looks {
+        tells: bool,
+        deepest: AtomicU64,
+    }
+
+    impl Target for Looks {
+        fn play(&self, case: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
+            let same = |text: &str| b"q~7".iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
+            let text = case.text();
+            let lines = text.lines().filter(|line| line.contains("C: cmd=put "));
+            let keys = lines.filter_map(|line| line.split_once(" key=").map(|(_, key)| key));
+            let deepest = keys.map(same).max().map_or(0, |n| n as u32 + 1);
+            self.deepest.fetch_max(u64::from(deepest), Ordering::Relaxed);
+            let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
+            let seen = Observation { edges: self.tells.then_some(edges), ..Observation::default() };
+            Ok(Run { seen, failures: Vec::new() })
+        }
+
+        fn label(&self) -> String {
+            "looks".into()
+        }
+
+        fn command(&self) -> &[String] {
+            &[]
+        }
+
+        fn version(&self) -> String {
+            String::new()
+        }
+    }
+
+    impl Reporter for () {
+        fn progress(&self, _: &Progress) {}
+        fn not_instrumented(&self) {}
+        fn found(&self, _: &Found) {}
+        fn trouble(&self, _: &Trouble) {}
+    }
+
+    fn looked(tells: bool) -> (u64, Summary) {
+        let folder = tempfile::tempdir().unwrap();
+        let target = Looks { tells, deepest: AtomicU64::new(0) };
+        let generator = Evolving::new(Scope::default(), Corpus::default());
+        let options = Options {
+            seed: 1,
+            sessions: Some(3000),
+            time: None,
+            workers: 1,
+            out: folder.path().to_owned(),
+            known: Known::default(),
+            replay: String::new(),
+        };
+        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        (target.deepest.into_inner(), summary)
+    }
+
+    #[test]
+    fn where_edges_are_told_bytes_are_found_one_by_one() {
+        let (deepest, summary) = looked(true);
+        assert_eq!((deepest, summary.progress.edges), (4, Some(5)));
+        let kept = summary.progress.corpus;
+        assert!((3..=5).contains(&kept), "{kept}");
+        let last = summary.history.last().unwrap();
+        assert_eq!((last.sessions, last.edges), (3000, Some(5)));
+        // Whoever does not tell keeps what it looks for.
+        let (deepest, summary) = looked(false);
+        assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
+    }
+
+    #[test]
+    fn of_a_long_campaign_few_moments_are_kept_in_order_and_evenly() {
+        let mut history = History { moments: Vec::new(), step: Duration::from_millis(900) };
+        for second in 0..100_000 {
+            history.note(&Progress {
+                time: Duration::from_secs(second),
+                sessions: second,
+                ..Progress::default()
+            });
+        }
+        let times: Vec<u64> = history.moments.iter().map(|moment| moment.sessions).collect();
+        assert!((MOMENTS / 2..=MOMENTS).contains(&times.len()), "{times:?}");
+        let gaps: BTreeSet<u64> = times.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(times[0] == 0 && gaps.last() < gaps.first().map(|gap| gap * 2).as_ref(), "{gaps:?}");
     }
 }

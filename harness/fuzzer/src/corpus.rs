@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Case, agent, bytes_of, sent};
 use super::decisions::percent;
+use super::edges::Edges;
+use super::frontier::Frontier;
 use super::generate::Generator;
 use super::generate::server::Scope;
-use super::mutate::vary;
+use super::mutate::{explore, vary};
 use super::store::{self, ReadError, WriteError};
 
 /// The folder in the campaign's.
@@ -28,6 +30,9 @@ const MOST: usize = 2000;
 
 /// Of a hundred cases so many are made of others, once there are some.
 const SHARE: u32 = 30;
+
+/// And so many more, up to this, of those that went along edges of the implementation's program which few others went along.
+const EXPLORED: u32 = 65;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -169,12 +174,20 @@ impl Corpus {
         }
         // What was reached last lies next to what has not been reached.
         let newest = if u.ratio(1, 2)? { self.entries.len() * 3 / 4 } else { 0 };
-        let first = &u.choose(&self.entries[newest..])?.case;
-        let second = &u.choose(&self.entries)?.case;
-        // What is said in another protocol is no part of it.
-        let second = if second.scenario.dialect == first.scenario.dialect { second } else { first };
-        let mut case = first.clone();
-        vary(&mut case, second, u)?;
+        let first = u.choose(&self.entries[newest..])?.case.clone();
+        self.vary_one(first, scope, u)
+    }
+
+    /// Makes a case of this one, and of any that there are.
+    fn vary_one(&self, mut case: Case, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
+        let second = match self.entries.is_empty() {
+            true => None,
+            // What is said in another protocol is no part of it.
+            false => Some(&u.choose(&self.entries)?.case)
+                .filter(|second| second.scenario.dialect == case.scenario.dialect),
+        };
+        let second = second.unwrap_or(&case).clone();
+        vary(&mut case, &second, u)?;
         Ok(fits(&case, scope).then_some(case))
     }
 }
@@ -184,34 +197,58 @@ impl Corpus {
 pub struct Evolving {
     scope: Scope,
     corpus: Mutex<Corpus>,
+    frontier: Mutex<Frontier>,
 }
 
 impl Evolving {
     /// Cases within a scope; `corpus` is what there is to begin with.
     pub fn new(scope: Scope, corpus: Corpus) -> Self {
-        Self { scope, corpus: Mutex::new(corpus) }
+        Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
     /// A panic elsewhere leaves nothing half done in it.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn frontier(&self) -> MutexGuard<'_, Frontier> {
+        self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a case of one that went where few others have gone.
+    fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
+        let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
+        if u.ratio(1, 4)? {
+            return self.corpus().vary_one(case, self.scope, u);
+        }
+        explore(&mut case, u)?;
+        Ok(fits(&case, self.scope).then_some(case))
+    }
 }
 
 impl Generator for Evolving {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
         // The cases of the model stay as they are, whether others stand between them or not.
-        if percent(mutations)? < SHARE
-            && self.scope.mutate
-            && let Some(case) = self.corpus().vary(self.scope, mutations)?
-        {
-            return Ok(case);
+        let share = percent(mutations)?;
+        if self.scope.mutate {
+            let made = match share {
+                0..SHARE => self.corpus().vary(self.scope, mutations)?,
+                SHARE..EXPLORED => self.explore(mutations)?,
+                _ => None,
+            };
+            if let Some(case) = made {
+                return Ok(case);
+            }
         }
         self.scope.generate(lawful, mutations)
     }
 
     fn keep(&self, number: u64, case: &Case) -> Result<(), WriteError> {
         self.corpus().keep(number, case)
+    }
+
+    fn went(&self, case: &Case, edges: &Edges) {
+        self.frontier().went(case, edges);
     }
 
     fn kept(&self) -> usize {

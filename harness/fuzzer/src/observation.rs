@@ -6,6 +6,8 @@ use pmi_judge::Finding;
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_scenario::ast::Dialect;
 
+use super::edges::Edges;
+
 /// No process of a server's may grow by more in one case, however much it was sent. Cases rarely send more than some hundred
 /// kilobytes; Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
@@ -66,6 +68,8 @@ pub struct Observation {
     pub slowest: Duration,
     /// How long it took to know that no answer would come.
     pub silences: Vec<Duration>,
+    /// The edges of the implementation's program that it went along, if it was asked to tell.
+    pub edges: Option<Edges>,
 }
 
 impl Observation {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::edges::Reached;
+
 /// The file in the campaign's folder.
 pub const FILE: &str = "campaign.json";
 
@@ -26,6 +28,9 @@ pub struct State {
     pub aliases: BTreeMap<String, Alias>,
     /// Transitions of the model that were reached, as they are shown.
     pub transitions: BTreeSet<String>,
+    /// Edges of the implementation's program that were gone along, where it tells.
+    #[serde(default, skip_serializing_if = "Reached::is_empty")]
+    pub edges: Reached,
 }
 
 /// Why the state of a campaign cannot be read or written.

@@ -11,6 +11,7 @@ use pmi_scenario::ast::UnderTest;
 
 use super::case::Case;
 use super::corpus::CorpusError;
+use super::edges::Edges;
 use super::generate::Generator;
 use super::store::ReadError;
 use super::target::{Pace, Target, Tracing};
@@ -53,8 +54,8 @@ impl Stored {
         self.others
     }
 
-    /// Plays every case once, and keeps a small set of small ones that together reach every transition that all of them reach, and
-    /// show every failure. Ends early where it is `interrupted`, with what was played until then.
+    /// Plays every case once, and keeps a small set of small ones that together reach every transition and every edge that all of them
+    /// reach, and show every failure. Ends early where it is `interrupted`, with what was played until then.
     ///
     /// # Errors
     ///
@@ -68,6 +69,7 @@ impl Stored {
             let run = target.play(case, Pace::Fast, Tracing::Off)?;
             let mut all: BTreeSet<String> = transitions(&run.seen).iter().map(ToString::to_string).collect();
             all.extend(run.failures.iter().map(|failure| failure.key.to_string()));
+            all.extend(run.seen.edges.iter().flat_map(Edges::names));
             reached.push(all);
         }
         let weights: Vec<usize> = self.cases.iter().map(Case::weight).collect();

@@ -75,6 +75,11 @@ fn build(own: &Path) {
             &["-shared".as_ref(), "-fPIC".as_ref(), soname.as_ref(), define.as_ref()],
         );
     }
+    let of = |name: &str| out.join(name);
+    let coverage = Path::new("-fsanitize-coverage=trace-pc");
+    cc("small-manager.c", &of("small-manager"), &[]);
+    cc("small-manager.c", &of("small-manager.o"), &["-c".as_ref(), coverage]);
+    cc("edges.c", &of("small-manager-with-edges"), &[&of("small-manager.o")]);
     cc("without-ptrace.c", &out.join("without-ptrace"), &[]);
     // Any library has the functions that are wanted here. Which one the program gets is up to LD_LIBRARY_PATH.
     cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);

@@ -72,6 +72,15 @@ pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
 /// A small parallel program in C that takes whatever `libpmi.so.0` it finds in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 
+/// A process manager in C with rare bugs that hang on bytes which it looks at one by one: `small-manager [--bug NAME] -n RANKS PROGRAM`.
+pub const SMALL_MANAGER: &str = built!("small-manager");
+
+/// The same, which tells the edges of itself that it goes along as what AFL++ has compiled does.
+pub const SMALL_MANAGER_WITH_EDGES: &str = built!("small-manager-with-edges");
+
+/// The source of both.
+pub const SMALL_MANAGER_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/small-manager.c");
+
 /// Runs a command in which ptrace is refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
 pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
 

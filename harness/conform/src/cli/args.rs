@@ -637,7 +637,7 @@ pub(super) struct Fuzz {
     /// Write the findings in DIR (--out) as scenarios into this folder
     #[arg(long, value_name = "DIR", help_heading = "Findings")]
     pub(super) export: Option<PathBuf>,
-    /// Write a report: json or sarif
+    /// Write a report: json, sarif or html (a page, with what was found and reached over time)
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
     pub(super) report: Vec<(FuzzFormat, PathBuf)>,
 }
@@ -651,13 +651,15 @@ const OF_SESSIONS: [&str; 7] =
 pub(super) enum FuzzFormat {
     Json,
     Sarif,
+    Html,
 }
 
 fn fuzz_report(text: &str) -> anyhow::Result<(FuzzFormat, PathBuf)> {
     match text.split_once('=') {
         Some(("json", file)) if !file.is_empty() => Ok((FuzzFormat::Json, file.into())),
         Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
-        _ => bail!("write json=FILE or sarif=FILE"),
+        Some(("html", file)) if !file.is_empty() => Ok((FuzzFormat::Html, file.into())),
+        _ => bail!("write json=FILE, sarif=FILE or html=FILE"),
     }
 }
 

@@ -37,7 +37,7 @@ use serde_json::json;
 use super::args::{Fuzz, FuzzFormat};
 use super::judge::{ends_on_signals, library_at};
 use super::{INTERRUPTED, UNJUDGED, say, side_by_side, suite_against};
-use crate::report::RELAYED;
+use crate::report::{RELAYED, campaign_page};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -160,6 +160,7 @@ fn campaign(
         let text = match format {
             FuzzFormat::Json => json_report(target, &options, &campaign),
             FuzzFormat::Sarif => sarif(&options, &campaign),
+            FuzzFormat::Html => campaign_page(target, &options, &campaign)?,
         };
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
@@ -302,7 +303,8 @@ fn server(
     };
     let access = Access::Processes(implementation, environment);
     let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
-    Ok((server, scope))
+    // Ours is not built for it.
+    Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
 /// What `--dialect` asks for.
@@ -381,6 +383,13 @@ impl Reporter for Shown {
         }
     }
 
+    fn not_instrumented(&self) {
+        self.line(
+            "note: it was not built to tell which edges of its program it goes along (as afl-clang-fast does), so that sessions are kept \
+             for what they reach of the model alone",
+        );
+    }
+
     fn found(&self, found: &Found) {
         let unseen = found.untraced.as_ref().map(|why| format!("\n     where it dies is not known: {why}"));
         let unseen = unseen.unwrap_or_default();
@@ -395,8 +404,9 @@ impl Reporter for Shown {
 fn progress_line(progress: &Progress) -> String {
     let seconds = progress.time.as_secs_f64().max(0.001);
     let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.1?}"));
+    let edges = progress.edges.filter(|n| *n > 0).map_or(String::new(), |n| format!(", {n} edges"));
     format!(
-        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions, corpus {}, buckets: {} new, {} known{silence}",
+        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions{edges}, corpus {}, buckets: {} new, {} known{silence}",
         seconds,
         progress.sessions,
         progress.sessions as f64 / seconds,
@@ -530,6 +540,7 @@ fn json_report(target: &dyn Target, options: &Options, campaign: &Summary) -> St
         "left_out": progress.skipped,
         "requests": progress.requests,
         "transitions": progress.transitions,
+        "edges": progress.edges,
         "corpus": progress.corpus,
         "growth_max_bytes": progress.growth,
         "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),

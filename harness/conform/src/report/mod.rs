@@ -4,6 +4,7 @@
 //! act on a terminal, end a row or break the document.
 
 mod block;
+mod campaign;
 mod catalogue;
 mod chart;
 mod code_quality;
@@ -42,6 +43,7 @@ use pmi_judge::result::end_at;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
 use pmi_wire::WayIn;
 
+pub(crate) use campaign::campaign_page;
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;

@@ -7,7 +7,8 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use serde::Serialize;
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
+    ("campaign.html", include_str!("page/campaign.html")),
     ("run.html", include_str!("page/run.html")),
     ("matrix.html", include_str!("page/matrix.html")),
     ("badge.svg", include_str!("page/badge.svg")),

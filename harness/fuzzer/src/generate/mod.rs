@@ -14,6 +14,7 @@ use arbitrary::{Result, Unstructured};
 
 use crate::case::Case;
 use crate::decisions;
+use crate::edges::Edges;
 use crate::store::WriteError;
 
 /// What makes the cases of a campaign.
@@ -38,6 +39,9 @@ pub trait Generator: Sync {
     fn keep(&self, _number: u64, _case: &Case) -> std::result::Result<(), WriteError> {
         Ok(())
     }
+
+    /// Is told which edges a case went along that did not end the implementation.
+    fn went(&self, _case: &Case, _edges: &Edges) {}
 
     /// Number of cases from which others are made.
     fn kept(&self) -> usize {

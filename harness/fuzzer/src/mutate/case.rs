@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Expr, Piece, Stmt, Template, UnderTest};
 
+use super::content;
 use super::frame;
 use super::message::{any_length, bytes, junk, separator};
 use super::mutation::Mutation;
@@ -14,17 +15,23 @@ use crate::decisions::pick;
 use crate::op::Op;
 
 /// Most steps of a case that is made of others.
-const STEPS: usize = 400;
+const STEPS: usize = 600;
 
 /// Changes a case against a server; what is taken from elsewhere comes from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(1..=2)? {
-        let mutation = pick(u, &Mutation::OF_CASES)?;
-        mutation.change_case(case, other, u)?;
-        case.ingredients.insert(format!("corpus:{}", mutation.name()));
-        if mutation == Mutation::Splice {
-            case.ingredients.extend(other.ingredients.iter().cloned());
-        }
+        pick(u, &Mutation::OF_CASES)?.vary(case, other, u)?;
+    }
+    mend(case);
+    Ok(())
+}
+
+/// Changes a case of which only bytes that it puts and asks for may lead further: there are many more of these than of anything
+/// else.
+pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
+    let other = case.clone();
+    for mutation in [pick(u, &[Mutation::Multiply, Mutation::Content])?, Mutation::Multiply] {
+        mutation.vary(case, &other, u)?;
     }
     mend(case);
     Ok(())
@@ -37,6 +44,15 @@ fn run(steps: &[Stmt], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize
 }
 
 impl Mutation {
+    fn vary(self, case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
+        self.change_case(case, other, u)?;
+        case.ingredients.insert(format!("corpus:{}", self.name()));
+        if self == Self::Splice {
+            case.ingredients.extend(other.ingredients.iter().cloned());
+        }
+        Ok(())
+    }
+
     fn change_case(self, case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
         let ranks = case.ranks().max(1);
         let dialect = case.scenario.dialect;
@@ -73,6 +89,8 @@ impl Mutation {
                 body.insert(at, write_as(rank, how, vec![line], false));
             }
             Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
+            Self::Content => content::change(body, u)?,
+            Self::Multiply => content::multiply(body, u)?,
             _ => {
                 let writes: Vec<usize> =
                     (0..body.len()).filter(|i| sent(&body[*i], UnderTest::Server).is_some()).collect();

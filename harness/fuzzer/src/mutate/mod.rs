@@ -5,6 +5,7 @@
 
 mod answer;
 mod case;
+mod content;
 mod frame;
 mod message;
 mod mutation;
@@ -12,7 +13,7 @@ mod request;
 mod values;
 
 pub(crate) use answer::{Answer, Said};
-pub(crate) use case::vary;
+pub(crate) use case::{explore, vary};
 pub(crate) use message::{cached, junk, split};
 pub(crate) use mutation::Mutation;
 pub(crate) use request::mutate as mutate_requests;

@@ -67,6 +67,10 @@ pub(crate) enum Mutation {
     Rank,
     /// The last newline is left out, or not.
     Partial,
+    /// Keys and values that are asked for and put have some other bytes, each key the same ones wherever it stands.
+    Content,
+    /// Many requests of one, each with another key or value.
+    Multiply,
 }
 
 impl Mutation {
@@ -169,7 +173,9 @@ impl Mutation {
     ];
 
     /// How a case is made of others.
-    pub(crate) const OF_CASES: [Self; 10] = [
+    pub(crate) const OF_CASES: [Self; 12] = [
+        Self::Content,
+        Self::Multiply,
         Self::Splice,
         Self::Insert,
         Self::Drop,
@@ -217,6 +223,8 @@ impl Mutation {
             Self::Drop => "drop",
             Self::Rank => "rank",
             Self::Partial => "partial",
+            Self::Content => "content",
+            Self::Multiply => "multiply",
         }
     }
 }

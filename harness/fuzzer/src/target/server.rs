@@ -15,6 +15,7 @@ use super::{Pace, Run, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::{output_of, plain};
 use crate::drive::drive;
+use crate::edges::Maps;
 use crate::failure::Failure;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
@@ -50,6 +51,8 @@ pub struct Server {
     slowest: AtomicU64,
     /// Tells how Hydra's proxies ended where the kernel does not.
     proxy_status: Option<ProxyStatus>,
+    /// Where it may tell which edges it goes along.
+    maps: Option<Maps>,
 }
 
 impl Server {
@@ -69,7 +72,12 @@ impl Server {
             }
             Access::Memory(_) | Access::Processes(..) => None,
         };
-        Ok(Self { access, command, suite, wait, slowest: AtomicU64::new(0), proxy_status })
+        Ok(Self { access, command, suite, wait, slowest: AtomicU64::new(0), proxy_status, maps: None })
+    }
+
+    /// The same, asked to tell which edges of its program it goes along.
+    pub fn with_edges(self) -> Self {
+        Self { maps: Some(Maps::default()), ..self }
     }
 
     /// Where a server's state shows nothing, a silence is believed after many times what answers take.
@@ -128,9 +136,14 @@ impl Target for Server {
                     let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
                     Ok((seen, left))
                 };
-                let (played, traces) = traced(tracing, &environment.agent, play);
+                let play = || traced(tracing, &environment.agent, play);
+                let ((played, traces), edges) = match &self.maps {
+                    Some(maps) => maps.watch(play).map(|(played, edges)| (played, Some(edges)))?,
+                    None => (play(), None),
+                };
                 let (mut seen, left) = played?;
                 tell_last(&mut seen.events, traces);
+                seen.edges = edges;
                 (seen, left)
             }
         };

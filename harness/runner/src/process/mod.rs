@@ -2,6 +2,7 @@
 //!
 //! - `child`: how processes of ours are started, reaped, and ended with all that they have started,
 //! - `connection`: a connection, and what could not be written to it yet,
+//! - [`edges`]: which edges of its program what we start goes along, where it was built to tell,
 //! - `foreign`: how processes ended that are not our children,
 //! - `idle`: whether processes wait for something that only we can do,
 //! - `output`: what processes write to their standard output and error, within bounds,
@@ -16,6 +17,7 @@
 
 pub(crate) mod child;
 pub(crate) mod connection;
+pub mod edges;
 pub(crate) mod foreign;
 pub(crate) mod idle;
 pub(crate) mod output;
@@ -25,7 +27,7 @@ pub mod slots;
 pub mod stop;
 pub(crate) mod tcp;
 pub mod trace;
-pub(crate) mod trace_request;
+mod trace_request;
 pub mod tracer;
 pub mod tree;
 mod unwind;
@@ -34,6 +36,14 @@ pub use tree::Memory;
 
 use std::io;
 use std::os::fd::AsFd;
+use std::process::Command;
+
+/// Has a command, when it is started, do and know what those want that look at it from outside: a tracer, and who counts its edges. To
+/// be called before any descriptor is arranged for it: what is done to a process first is done in the order of the calls.
+pub(crate) fn prepare(command: &mut Command) {
+    trace_request::prepare(command);
+    edges::prepare(command);
+}
 
 /// Makes reading from and writing to a descriptor return at once.
 pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {

@@ -31,9 +31,8 @@ pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce(
     play()
 }
 
-/// Has a command ask to be traced when it is started, if that is wanted. To be called before any other descriptor is arranged for it:
-/// what is done to a process first is done in the order of the calls.
-pub(crate) fn prepare(command: &mut Command) {
+/// Has a command ask to be traced when it is started, if that is wanted.
+pub(super) fn prepare(command: &mut Command) {
     let Some((connection, tracer)) = TRACER.get() else { return };
     #[expect(unsafe_code, reason = "a process must ask before it comes to its own program")]
     // SAFETY: nothing but system calls is done there, and the descriptor is open for as long as `TRACER` names it, which is when

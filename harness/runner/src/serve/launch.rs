@@ -21,9 +21,9 @@ use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::process;
 use crate::process::child::{Child, spawn};
 use crate::process::connection::pair;
-use crate::process::trace_request;
 
 /// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the slot; and what we may
 /// have inherited.
@@ -80,7 +80,7 @@ impl Launcher {
     /// A command for the program, of which each start makes one process.
     pub(super) fn command(&self, program: &Program) -> io::Result<Command> {
         let mut command = Command::new(program.resolve()?);
-        trace_request::prepare(&mut command);
+        process::prepare(&mut command);
         command.arg0(&program.name).args(&program.args).process_group(0);
         command.stdin(Stdio::from(self.null.try_clone()?));
         if let Some(dir) = &program.dir {

@@ -21,7 +21,6 @@ use crate::agent::reception::Reception;
 use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
-use crate::process::Memory;
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, Connection, Received};
 use crate::process::foreign::{self, Foreign};
@@ -29,7 +28,7 @@ use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::slots::{Slot, Slots};
-use crate::process::{procfs, tcp, trace_request, tree};
+use crate::process::{self, Memory, procfs, tcp, tree};
 use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
@@ -270,7 +269,7 @@ impl ServerParty {
             for_singleton(&mut words, port, pid);
         }
         let mut command = Command::new(&words[0]);
-        trace_request::prepare(&mut command);
+        process::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
         output.watch(&mut reactor, Source::Output)?;

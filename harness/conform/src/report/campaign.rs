@@ -1,0 +1,305 @@
+//! A page that shows a campaign: what was found and when, and how far it came over time. One file, with nothing in it that is fetched
+//! from elsewhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::time::Duration;
+
+use pmi_fuzzer::campaign::{Moment, Options, Summary};
+use pmi_fuzzer::store::{Found, Root, SCENARIO, TRIES};
+use pmi_fuzzer::target::Target;
+use serde::Serialize;
+
+use super::{page, text};
+
+/// Characters of foreign text.
+const WORDS: usize = 300;
+/// Calls of a stack that are shown.
+const FRAMES: usize = 16;
+/// Rows of a table.
+const ROWS: usize = 1000;
+
+/// The size of a curve, and the room beside and below it.
+const WIDTH: f64 = 800.0;
+const HEIGHT: f64 = 170.0;
+const LEFT: f64 = 50.0;
+const BOTTOM: f64 = 20.0;
+
+#[derive(Serialize)]
+struct Page {
+    title: String,
+    version: &'static str,
+    subject: String,
+    color: &'static str,
+    meaning: String,
+    facts: Vec<Fact>,
+    curves: Vec<Curve>,
+    moments: Vec<Row>,
+    roots: Vec<Group>,
+    others: Vec<Other>,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+/// Something that grew.
+#[derive(Serialize)]
+struct Curve {
+    what: &'static str,
+    width: f64,
+    height: f64,
+    left: f64,
+    floor: f64,
+    /// The way of the line, in the words of SVG.
+    path: String,
+    most: usize,
+    end: String,
+    met: Vec<Mark>,
+}
+
+/// When something was found.
+#[derive(Serialize)]
+struct Mark {
+    x: String,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Row {
+    time: String,
+    sessions: u64,
+    transitions: usize,
+    edges: String,
+    found: usize,
+}
+
+/// Findings that probably come of one mistake.
+#[derive(Serialize)]
+struct Group {
+    name: String,
+    kind: &'static str,
+    label: &'static str,
+    found: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    bucket: String,
+    what: String,
+    again: String,
+    met: String,
+    session: u64,
+    seen: u64,
+    requirement: String,
+    untraced: String,
+    stack: Vec<String>,
+    scenario: String,
+    replay: String,
+}
+
+/// What else was met.
+#[derive(Serialize)]
+struct Other {
+    bucket: String,
+    why: String,
+}
+
+/// The page of a campaign.
+///
+/// # Errors
+///
+/// See [`page::render`].
+pub(crate) fn campaign_page(
+    target: &dyn Target,
+    options: &Options,
+    campaign: &Summary,
+) -> io::Result<String> {
+    page::render("campaign.html", of_campaign(&target.label(), options, campaign))
+}
+
+fn of_campaign(subject: &str, options: &Options, campaign: &Summary) -> Page {
+    let progress = &campaign.progress;
+    let mut roots: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
+    for found in &campaign.found {
+        roots.entry(found.root()).or_default().push(found);
+    }
+    let mut meaning = match (campaign.found.len(), progress.sessions) {
+        (0, 0) => "No session could be judged".to_owned(),
+        (0, _) => "Nothing new was found".to_owned(),
+        (found, _) => {
+            format!(
+                "{}, probably of {}",
+                text::count(found, "new finding"),
+                text::count(roots.len(), "mistake")
+            )
+        }
+    };
+    if campaign.interrupted {
+        meaning += "; interrupted";
+    }
+    let green = campaign.found.is_empty() && progress.sessions > 0;
+    let edges = progress.edges.filter(|edges| *edges > 0);
+    let curve = |what, of: &dyn Fn(&Moment) -> usize| curve(what, campaign, of);
+    let mut curves = vec![curve("transitions of the model", &|moment| moment.transitions)];
+    if edges.is_some() {
+        curves.push(curve("edges of the program", &|moment| moment.edges.unwrap_or(0)));
+    }
+    Page {
+        title: format!("{}: a campaign", words(subject)),
+        version: env!("CARGO_PKG_VERSION"),
+        subject: words(subject),
+        color: if green { "green" } else { "red" },
+        meaning,
+        facts: facts(options, campaign),
+        curves,
+        moments: moments(campaign),
+        roots: roots.into_iter().map(|(root, all)| group(&root, &all, options, campaign)).collect(),
+        others: others(campaign),
+    }
+}
+
+/// One line of foreign text, not too long.
+fn words(foreign: &str) -> String {
+    text::clip(&text::clean(foreign), WORDS)
+}
+
+fn clock(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
+fn facts(options: &Options, campaign: &Summary) -> Vec<Fact> {
+    let progress = &campaign.progress;
+    let seconds = progress.time.as_secs_f64().max(0.001);
+    let mut facts = vec![
+        Fact { name: "seed", value: options.seed.to_string() },
+        Fact { name: "workers", value: options.workers.to_string() },
+        Fact { name: "time", value: clock(progress.time) },
+        Fact {
+            name: "sessions",
+            value: format!("{}, {:.0} a second", progress.sessions, progress.sessions as f64 / seconds),
+        },
+        Fact {
+            name: "left out",
+            value: format!("{} sessions, which only show what is known", progress.skipped),
+        },
+        Fact { name: "requests", value: progress.requests.to_string() },
+        Fact { name: "transitions", value: format!("{} of the model", progress.transitions) },
+        Fact { name: "corpus", value: format!("{} sessions", progress.corpus) },
+    ];
+    match progress.edges {
+        None => {}
+        Some(0) => facts.push(Fact { name: "edges", value: "none: it was not built to tell them".into() }),
+        Some(edges) => facts.push(Fact { name: "edges", value: format!("{edges} of its program") }),
+    }
+    if progress.unjudged.0 > 0 {
+        let value = format!("{} sessions: {}", progress.unjudged.0, words(&progress.unjudged.1));
+        facts.push(Fact { name: "not judged", value });
+    }
+    facts
+}
+
+/// The line of something over time, and when what was found was met.
+fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) -> Curve {
+    let history = &campaign.history;
+    let all = history.last().map_or(0.0, |moment| moment.time.as_secs_f64()).max(0.001);
+    let most = history.iter().map(of).max().unwrap_or(0);
+    let x = |time: Duration| LEFT + time.as_secs_f64() / all * (WIDTH - LEFT);
+    let floor = HEIGHT - BOTTOM;
+    let mut path = String::new();
+    for moment in history {
+        let y = floor - of(moment) as f64 / most.max(1) as f64 * (floor - BOTTOM);
+        let order = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{order}{:.1} {y:.1}", x(moment.time));
+    }
+    let mark = |(bucket, time): (&String, &Duration)| Mark {
+        x: format!("{:.1}", x(*time).min(WIDTH)),
+        what: format!("{} after {}", words(bucket), clock(*time)),
+    };
+    Curve {
+        what,
+        width: WIDTH,
+        height: HEIGHT,
+        left: LEFT,
+        floor,
+        path,
+        most,
+        end: clock(campaign.progress.time),
+        met: campaign.met.iter().take(ROWS).map(mark).collect(),
+    }
+}
+
+/// Few moments, as numbers.
+fn moments(campaign: &Summary) -> Vec<Row> {
+    const SHOWN: usize = 12;
+    let history = &campaign.history;
+    let step = history.len().div_ceil(SHOWN).max(1);
+    let last = history.len().saturating_sub(1);
+    let shown =
+        history.iter().enumerate().filter(|(at, _)| at % step == 0 && last - at >= step || *at == last);
+    shown
+        .map(|(_, moment)| Row {
+            time: clock(moment.time),
+            sessions: moment.sessions,
+            transitions: moment.transitions,
+            edges: moment.edges.filter(|n| *n > 0).map(|n| n.to_string()).unwrap_or_default(),
+            found: campaign.met.values().filter(|time| **time <= moment.time).count(),
+        })
+        .collect()
+}
+
+fn group(root: &Root, all: &[&Found], options: &Options, campaign: &Summary) -> Group {
+    let found = |found: &&Found| {
+        let folder = options.out.join(&found.bucket);
+        let trace = found.backtrace.as_ref();
+        let met = campaign.met.get(&found.bucket);
+        Shown {
+            bucket: words(&found.bucket),
+            what: words(&found.what),
+            again: match found.again_minimal {
+                TRIES => "each time".into(),
+                n => format!("{n} of {TRIES} times"),
+            },
+            met: met.map(|time| clock(*time)).unwrap_or_default(),
+            session: found.number,
+            seen: campaign.progress.new.get(&found.bucket).copied().unwrap_or(0),
+            requirement: words(found.requirement.as_deref().unwrap_or_default()),
+            untraced: words(found.untraced.as_deref().unwrap_or_default()),
+            stack: trace.map_or(Vec::new(), |trace| {
+                trace.frames.iter().take(FRAMES).map(|frame| words(&frame.to_string())).collect()
+            }),
+            scenario: words(&folder.join(SCENARIO).display().to_string()),
+            replay: text::clean(&format!("{} --replay {}", options.replay, folder.display())),
+        }
+    };
+    Group {
+        name: words(&root.to_string()),
+        kind: if root.is_odd() { "warn" } else { "fail" },
+        label: if root.is_odd() { "what we say is not lawful" } else { "all that we say is lawful" },
+        found: all.iter().map(found).collect(),
+    }
+}
+
+fn others(campaign: &Summary) -> Vec<Other> {
+    let progress = &campaign.progress;
+    let other = |bucket: &str, why: String| Other { bucket: words(bucket), why };
+    let known =
+        progress.known.iter().map(|(bucket, seen)| other(bucket, format!("known, seen {seen} times")));
+    let unconfirmed = progress.unconfirmed.iter().map(|(bucket, seen)| {
+        other(
+            bucket,
+            format!("not confirmed: seen {seen} times, and in at most one of {TRIES} more runs each"),
+        )
+    });
+    let unexamined = progress
+        .unexamined
+        .iter()
+        .map(|bucket| other(bucket, "not looked into: the campaign's time was over".into()));
+    known.chain(unconfirmed).chain(unexamined).take(ROWS).collect()
+}

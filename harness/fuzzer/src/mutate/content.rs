@@ -1,0 +1,235 @@
+//! Other bytes in what a case puts and asks for. Which bytes matter to an implementation nobody knows, and a launch takes as long as
+//! hundreds of requests, so that many are others in one session; what was read back still is.
+
+use std::collections::HashMap;
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
+
+use crate::case::{Answer, ServerStep, sent, sent_mut, wait};
+use crate::decisions::{percent, pick};
+
+/// What has a name that others ask by ...
+const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
+/// ... and what they are answered.
+const CONTENTS: [&[u8]; 2] = [b"value", b"port"];
+
+/// Of a hundred names and contents so many are changed.
+const SHARE: u32 = 50;
+
+/// Bytes that mean something to somebody.
+const PUNCTUATION: &[u8] = b"%$\\'\"`{}<>()[]/:,.*?-_+@#&|~^!";
+
+/// Changes keys and values, each key in the same way wherever it stands.
+pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> {
+    let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    for line in body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten() {
+        rewrite(line, |key, old| {
+            if CONTENTS.contains(&key) {
+                return if percent(u)? < SHARE { other(old, u) } else { Ok(old.to_vec()) };
+            }
+            if let Some(new) = renamed.get(old) {
+                return Ok(new.clone());
+            }
+            let new = if percent(u)? < SHARE { other(old, u)? } else { old.to_vec() };
+            renamed.insert(old.to_vec(), new.clone());
+            Ok(new)
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes many requests of one, with other keys, and with other values. Where its key is asked for, so are theirs.
+pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<()> {
+    let has_name = |stmt: &Stmt| name_of(stmt).is_some();
+    let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    // Puts say more than gets.
+    let puts: Vec<usize> = all.iter().copied().filter(|at| !asks(&body[*at])).collect();
+    let any = puts.is_empty() || u.ratio(1, 4)?;
+    let at = pick(u, if any { &all } else { &puts })?;
+    let (Some((rank, old)), asks) = (name_of(&body[at]), asks(&body[at])) else { return Ok(()) };
+    let reads = (at + 1..body.len()).find(|later| {
+        self::asks(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
+    });
+    // What is as long as it may be cannot become longer.
+    let shorter: bool = u.arbitrary()?;
+    let (mut made, mut read) = (Vec::new(), Vec::new());
+    for number in 0..pick(u, &[32, 100])? {
+        let other_name = asks || u.arbitrary()?;
+        let name =
+            if other_name { other(&old, u)? } else { [&old[..], number.to_string().as_bytes()].concat() };
+        let mut new = |stmt: &Stmt, rank| -> Result<[Stmt; 2]> {
+            let mut stmt = stmt.clone();
+            for line in sent_mut(&mut stmt, UnderTest::Server).into_iter().flatten() {
+                line.pieces.retain(|piece| !(shorter && matches!(piece, Piece::Fill(_))));
+                rewrite(line, |key, text| match (CONTENTS.contains(&key), other_name) {
+                    (true, true) => Ok(text.to_vec()),
+                    (true, false) => other(text, u),
+                    (false, _) => Ok(name.clone()),
+                })?;
+            }
+            Ok([stmt, wait(rank, Answer::Optional)])
+        };
+        made.extend(new(&body[at], rank)?);
+        if let Some(later) = reads
+            && let Some((rank, _)) = name_of(&body[later])
+        {
+            read.extend(new(&body[later], rank)?);
+        }
+    }
+    // Behind the answers to those that they are made of.
+    if let Some(later) = reads {
+        let behind = behind(body, later);
+        body.splice(behind..behind, read);
+    }
+    let behind = behind(body, at);
+    body.splice(behind..behind, made);
+    Ok(())
+}
+
+/// The place behind a request and its answer.
+fn behind(body: &[Stmt], at: usize) -> usize {
+    let answered = body.get(at + 1).and_then(ServerStep::of);
+    at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
+}
+
+/// Whether a request is answered with what it asks for.
+fn asks(stmt: &Stmt) -> bool {
+    let mut tells = false;
+    for line in sent(stmt, UnderTest::Server).into_iter().flatten() {
+        // It changes nothing, and so cannot fail.
+        let _ = rewrite(&mut line.clone(), |key, old| {
+            tells |= CONTENTS.contains(&key);
+            Ok(old.to_vec())
+        });
+    }
+    !tells
+}
+
+/// Who makes a request of a single message, and the name in it.
+fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
+    let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(stmt) else {
+        return None;
+    };
+    let mut name = None;
+    let _ = rewrite(&mut line.clone(), |key, old| {
+        if NAMES.contains(&key) {
+            name = Some(old.to_vec());
+        }
+        Ok(old.to_vec())
+    });
+    Some((rank, name?))
+}
+
+/// Puts other names and contents into a line, those that are written out in it.
+fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<u8>>) -> Result<()> {
+    for piece in &mut line.pieces {
+        let Piece::Literal { bytes, .. } = piece else { continue };
+        let mut all = Vec::new();
+        for tuple in bytes.split_inclusive(|b| b" ;".contains(b)) {
+            let end = tuple.len() - usize::from(tuple.ends_with(b" ") || tuple.ends_with(b";"));
+            let (text, after) = tuple.split_at(end);
+            match text.iter().position(|b| *b == b'=') {
+                // Where nothing stands, something comes that is not written here: a length.
+                Some(equals) if equals + 1 < end => {
+                    let (key, old) = (&text[..equals], &text[equals + 1..]);
+                    let known = NAMES.contains(&key) || CONTENTS.contains(&key);
+                    all.extend_from_slice(&text[..=equals]);
+                    all.extend(if known { new(key, old)? } else { old.to_vec() });
+                }
+                _ => all.extend_from_slice(text),
+            }
+            all.extend_from_slice(after);
+        }
+        *bytes = all;
+    }
+    Ok(())
+}
+
+/// Something that differs in a byte or two.
+fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut new = old.to_vec();
+    for _ in 0..u.int_in_range(1..=2)? {
+        let last = new.len().saturating_sub(1);
+        let at = match u.int_in_range(0..=2)? {
+            0 => u.int_in_range(0..=last.min(3))?,
+            1 => last - u.int_in_range(0..=last.min(1))?,
+            _ => u.int_in_range(0..=last)?,
+        };
+        let byte = match percent(u)? {
+            0..35 => u.int_in_range(b'a'..=b'z')?,
+            35..70 => pick(u, PUNCTUATION)?,
+            70..80 => u.int_in_range(b'0'..=b'9')?,
+            80..90 => u.int_in_range(b'A'..=b'Z')?,
+            // What stands elsewhere in it.
+            90..95 => pick(u, &new)?,
+            _ => u.int_in_range(0x80..=0xff)?,
+        };
+        match percent(u)? {
+            0..65 => new[at] = byte,
+            65..90 => new.insert(at + u.int_in_range(0..=1)?, byte),
+            _ if new.len() > 1 => drop(new.remove(at)),
+            _ => {}
+        }
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{bytes_of, literal, template, write_as};
+    use crate::decisions::draw;
+    use pmi_scenario::ast::Encoding;
+
+    fn body(lines: &[&str]) -> Vec<Stmt> {
+        let write = |text: &&str| write_as(0, Encoding::Dialect, vec![template(vec![literal(*text)])], false);
+        lines.iter().map(write).collect()
+    }
+
+    fn said(body: &[Stmt]) -> Vec<Vec<u8>> {
+        body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten().map(bytes_of).collect()
+    }
+
+    #[test]
+    fn keys_stay_the_same_ones_wherever_they_stand_and_nothing_else_changes() {
+        let lines =
+            ["cmd=put kvsname=a key=one value=one", "cmd=get kvsname=a key=one", "cmd=get key= thrid=7"];
+        let mut differ = 0;
+        for number in 0..200 {
+            let mut body = body(&lines);
+            change(&mut body, &mut Unstructured::new(&draw(3, number))).unwrap();
+            let said = said(&body);
+            let key = said[1].strip_prefix(b"cmd=get kvsname=a key=".as_slice()).unwrap();
+            let put = [b"cmd=put kvsname=a key=", key, b" value="].concat();
+            assert!(said[0].starts_with(&put), "{said:?}");
+            assert_eq!(said[2], lines[2].as_bytes());
+            differ += usize::from(key != b"one");
+        }
+        assert!((60..140).contains(&differ), "{differ}");
+    }
+
+    #[test]
+    fn what_is_made_of_a_put_is_read_where_that_is_read() {
+        let lines = ["cmd=put kvsname=a key=one value=1", "cmd=barrier_in", "cmd=get kvsname=a key=one"];
+        let mut most = 0;
+        for number in 0..50 {
+            let mut body = body(&lines);
+            multiply(&mut body, &mut Unstructured::new(&draw(3, number))).unwrap();
+            let said = said(&body);
+            let barrier = said.iter().position(|line| line == b"cmd=barrier_in").unwrap();
+            let key = |line: &Vec<u8>| {
+                let text = line.split(|b| *b == b' ').find_map(|tuple| tuple.strip_prefix(b"key="));
+                text.unwrap().to_vec()
+            };
+            let put: Vec<_> = said[..barrier].iter().map(key).collect();
+            let got: Vec<_> = said[barrier + 1..].iter().map(key).collect();
+            assert!(put.len() == 1 || put == got, "{put:?} {got:?}");
+            most = most.max(put.len());
+        }
+        assert_eq!(most, 101);
+    }
+}

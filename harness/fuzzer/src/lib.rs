@@ -34,6 +34,7 @@ mod spawn_guard;
 pub mod state;
 pub mod store;
 pub mod stored;
+pub mod stream;
 pub mod target;
 #[cfg(test)]
 mod testing;

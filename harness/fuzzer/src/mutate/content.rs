@@ -20,6 +20,11 @@ const SHARE: u32 = 50;
 /// Bytes that mean something to somebody.
 const PUNCTUATION: &[u8] = b"%$\\'\"`{}<>()[]/:,.*?-_+@#&|~^!";
 
+/// Changes keys and values of a line.
+pub(crate) fn contents(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    rewrite(line, |_, old| if percent(u)? < SHARE { other(old, u) } else { Ok(old.to_vec()) })
+}
+
 /// Changes keys and values, each key in the same way wherever it stands.
 pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> {
     let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();

@@ -14,6 +14,7 @@ mod values;
 
 pub(crate) use answer::{Answer, Said};
 pub(crate) use case::{explore, vary};
+pub(crate) use content::contents;
 pub(crate) use message::{cached, junk, split};
 pub(crate) use mutation::Mutation;
 pub(crate) use request::mutate as mutate_requests;

@@ -1,0 +1,62 @@
+//! The mutations of campaigns for fuzzers of other projects, by a call from C: see `include/pmi_mutator.h`.
+
+use std::ffi::c_int;
+use std::slice;
+
+use pmi_fuzzer::stream::mutated;
+use pmi_scenario::ast::Dialect;
+
+/// The number that the header has for PMI-2; all others are PMI-1.
+const PMI_2: c_int = 2;
+
+/// Changes what one side of a connection says, in place, and says how many bytes it is then.
+///
+/// # Safety
+///
+/// There are `most` bytes at `data`, of which `size` were written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pmi_mutate(
+    data: *mut u8,
+    size: usize,
+    most: usize,
+    seed: u32,
+    protocol: c_int,
+) -> usize {
+    if data.is_null() || most == 0 {
+        return 0;
+    }
+    // SAFETY: the caller has promised it, and nobody else has the memory meanwhile.
+    let room = unsafe { slice::from_raw_parts_mut(data, most) };
+    let dialect = if protocol == PMI_2 { Dialect::Pmi2 } else { Dialect::Pmi1 };
+    let new = mutated(&room[..size.min(most)], dialect, seed.into(), most);
+    room[..new.len()].copy_from_slice(&new);
+    new.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_within_its_room_and_depends_on_the_seed_alone() {
+        let line = b"cmd=put kvsname=kvs key=a value=b\n";
+        let once = |seed: u32, protocol| {
+            let mut room = [0xee; 80];
+            room[..line.len()].copy_from_slice(line);
+            // SAFETY: 64 of its bytes are there.
+            let size = unsafe { pmi_mutate(room.as_mut_ptr(), line.len(), 64, seed, protocol) };
+            assert!(size <= 64 && room[64..] == [0xee; 16]);
+            room[..size].to_vec()
+        };
+        let mut differ = 0;
+        for seed in 0..500 {
+            for protocol in [1, PMI_2] {
+                assert_eq!(once(seed, protocol), once(seed, protocol));
+                differ += usize::from(once(seed, protocol) != line);
+            }
+        }
+        assert!(differ > 800, "{differ}");
+        // SAFETY: nothing is written there.
+        assert_eq!(unsafe { pmi_mutate(std::ptr::null_mut(), 0, 10, 1, 1) }, 0);
+    }
+}

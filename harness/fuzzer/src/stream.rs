@@ -1,0 +1,220 @@
+//! What one side says, as bytes, changed for fuzzers of others: those of a project's own parser. The mutations are those of campaigns.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, Encoding, Template};
+use pmi_wire::HEADER;
+
+use super::case::{Case, ServerStep, bytes_said};
+use super::decisions::{draw, percent, pick};
+use super::fields::{Draft, frame_tuples, text, tuples};
+use super::generate::decided;
+use super::generate::server::{Scope, Spoken};
+use super::mutate::{Mutation, contents};
+
+/// Commands that stand in the place of others.
+const COMMANDS: [&str; 12] = [
+    "put",
+    "get",
+    "barrier_in",
+    "finalize",
+    "get_maxes",
+    "get_result",
+    "maxes",
+    "kvs-put",
+    "kvs-get",
+    "kvs-fence",
+    "kvs-get-response",
+    "",
+];
+
+/// What can be done to a message.
+const OF_MESSAGES: [Mutation; 9] = [
+    Mutation::Token,
+    Mutation::Separator,
+    Mutation::Length,
+    Mutation::Number,
+    Mutation::Count,
+    Mutation::Command,
+    Mutation::Bytes,
+    Mutation::Junk,
+    Mutation::Frame,
+];
+
+/// One message as it stands in the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    /// With its newline, if it has one.
+    Line(Vec<u8>),
+    /// The body of a frame.
+    Frame(Vec<u8>),
+    /// What is neither.
+    Rest(Vec<u8>),
+}
+
+impl Part {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Line(bytes) | Self::Rest(bytes) => bytes.clone(),
+            Self::Frame(body) => bytes_said(Encoding::Body, &[text(body.clone())], false),
+        }
+    }
+}
+
+/// Changes what one side says in a protocol. The same seed makes the same of the same; no more than `most` bytes come of it.
+pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8> {
+    let decisions = draw(seed, bytes.len() as u64);
+    let mut u = Unstructured::new(&decisions);
+    // Decisions have no end: then the first choice is taken.
+    let mut all = change(bytes, dialect, &mut u).unwrap_or_else(|_| bytes.to_vec());
+    all.truncate(most);
+    all
+}
+
+/// What a process says to a server in a session that is drawn.
+pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
+    let scope = Scope { spoken: Spoken::One(dialect), ranks: 2, ..Scope::default() };
+    said(&decided(&scope, &draw(seed, 0)))
+}
+
+/// What the first process says.
+fn said(case: &Case) -> Vec<u8> {
+    let mut all = match case.scenario.dialect {
+        Dialect::Pmi1 => b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec(),
+        Dialect::Pmi2 => b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec(),
+    };
+    for stmt in &case.scenario.body {
+        if let Some(ServerStep::Write { rank: 0, encoding, lines, partial }) = ServerStep::of(stmt) {
+            all.extend(bytes_said(encoding, lines, partial));
+        }
+    }
+    all
+}
+
+/// The messages of some bytes.
+fn parts(bytes: &[u8], dialect: Dialect) -> Vec<Part> {
+    let mut all = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (part, length) = match (dialect, frame(rest)) {
+            (Dialect::Pmi2, Some(body)) => (Part::Frame(body.to_vec()), HEADER + body.len()),
+            _ => match memchr::memchr(b'\n', rest) {
+                Some(end) => (Part::Line(rest[..=end].to_vec()), end + 1),
+                None => (Part::Rest(rest.to_vec()), rest.len()),
+            },
+        };
+        all.push(part);
+        rest = &rest[length..];
+    }
+    all
+}
+
+/// The body of the frame at the beginning.
+fn frame(bytes: &[u8]) -> Option<&[u8]> {
+    let header = bytes.get(..HEADER)?.trim_ascii();
+    let length: usize = std::str::from_utf8(header).ok()?.parse().ok()?;
+    bytes.get(HEADER..HEADER + length)
+}
+
+fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut parts = parts(bytes, dialect);
+    for _ in 0..u.int_in_range(1..=3)? {
+        let other = |u: &mut Unstructured<'_>| -> Result<Vec<Part>> {
+            Ok(self::parts(&drawn(dialect, u.arbitrary()?), dialect))
+        };
+        if parts.is_empty() || u.ratio(1, 40)? {
+            parts = other(u)?;
+            continue;
+        }
+        let at = u.choose_index(parts.len())?;
+        match percent(u)? {
+            0..70 => parts[at] = changed(&parts[at], u)?,
+            70..76 => drop(parts.remove(at)),
+            76..82 => parts.insert(at, parts[at].clone()),
+            82..88 => {
+                let to = u.choose_index(parts.len())?;
+                parts.swap(at, to);
+            }
+            88..94 => {
+                // Not the first, which begins the conversation.
+                let mut drawn = other(u)?;
+                if drawn.len() > 1 {
+                    let one = u.int_in_range(1..=drawn.len() - 1)?;
+                    parts.insert(at + 1, drawn.swap_remove(one));
+                }
+            }
+            94..97 => parts.truncate(at + 1),
+            // Half a message at the end.
+            _ => {
+                let mut half = parts[at].bytes();
+                half.truncate(u.int_in_range(0..=half.len())?);
+                parts.truncate(at);
+                parts.push(Part::Rest(half));
+            }
+        }
+    }
+    Ok(parts.iter().flat_map(Part::bytes).collect())
+}
+
+/// A message that is changed.
+fn changed(part: &Part, u: &mut Unstructured<'_>) -> Result<Part> {
+    let (encoding, message) = match part {
+        Part::Line(line) => (Encoding::Dialect, tuples(line.strip_suffix(b"\n").unwrap_or(line))),
+        Part::Frame(body) => (Encoding::Body, frame_tuples(body)),
+        Part::Rest(_) => (Encoding::Bytes, Vec::new()),
+    };
+    if message.is_empty() {
+        let mut line = text(part.bytes());
+        contents(&mut line, u)?;
+        let mut draft = Draft::Lines(Encoding::Bytes, vec![line]);
+        Mutation::Bytes.change(&mut draft, &COMMANDS, u)?;
+        return Ok(Part::Rest(of(&draft)));
+    }
+    let mut draft = Draft::Messages(encoding, vec![message]);
+    if u.ratio(1, 3)? {
+        let mut lines: Vec<Template> = draft.lines();
+        lines.iter_mut().try_for_each(|line| contents(line, u))?;
+        draft = Draft::Lines(encoding, lines);
+    } else {
+        pick(u, &OF_MESSAGES)?.change(&mut draft, &COMMANDS, u)?;
+    }
+    Ok(Part::Rest(of(&draft)))
+}
+
+fn of(draft: &Draft) -> Vec<u8> {
+    bytes_said(draft.encoding(), &draft.lines(), false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let bytes = b"cmd=init pmi_version=2\n    10cmd=put;a=x;\n 9cmd=";
+        let line = |text: &[u8]| Part::Line(text.to_vec());
+        let all = parts(bytes, Dialect::Pmi2);
+        assert_eq!(all[..2], [line(b"cmd=init pmi_version=2\n"), Part::Frame(b"cmd=put;a=".to_vec())]);
+        assert_eq!(all.iter().flat_map(Part::bytes).collect::<Vec<u8>>(), bytes);
+        assert_eq!(parts(b"a\nb", Dialect::Pmi1), [line(b"a\n"), Part::Rest(b"b".to_vec())]);
+    }
+
+    #[test]
+    fn what_is_made_depends_on_the_seed_differs_and_keeps_to_its_bound() {
+        for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+            let first = drawn(dialect, 7);
+            assert!(first.starts_with(b"cmd=init pmi_version=") && parts(&first, dialect).len() > 3);
+            let (mut bytes, mut same) = (first.clone(), 0);
+            for seed in 0..3000 {
+                let next = mutated(&bytes, dialect, seed, 4096);
+                assert_eq!(next, mutated(&bytes, dialect, seed, 4096));
+                assert!(next.len() <= 4096);
+                same += usize::from(next == bytes);
+                // Junk upon junk, and back to the beginning now and then.
+                bytes = if seed % 50 == 0 { first.clone() } else { next };
+            }
+            assert!(same < 600, "{same}");
+            assert!(!mutated(b"", dialect, 1, 4096).is_empty());
+            assert_eq!(mutated(&first, dialect, 1, 0), b"");
+        }
+    }
+}

@@ -55,6 +55,57 @@ fn processes_that_go_on_alone_are_told_of(#[case] fault: &str, #[case] told: &st
     assert_eq!((status, error.as_str()), (0, ""));
 }
 
+/// Says who it is by PMI_PORT, asks where all are, and tells the host that it was launched on.
+const ELSEWHERE: &str = r#"
+import os, socket, sys
+host, port = os.environ["PMI_PORT"].rsplit(":", 1)
+stream = socket.create_connection((host, int(port))).makefile("rwb", buffering=0)
+stream.write(b"cmd=initack pmiid=%s\n" % os.environ["PMI_ID"].encode())
+told = [stream.readline() for _ in range(4)]
+def ask(line):
+    stream.write(line + b"\n")
+    return stream.readline()
+ask(b"cmd=init pmi_version=1 pmi_subversion=1")
+name = ask(b"cmd=get_my_kvsname").split(b"kvsname=")[1].strip()
+places = ask(b"cmd=get kvsname=%s key=PMI_process_mapping" % name).split(b"value=")[1].strip()
+ask(b"cmd=finalize")
+print(os.environ["PMI_ID"], os.environ["LAUNCHED_ON"], places.decode(), "PMI_FD" in os.environ, os.getcwd(), sys.argv[1:])
+"#;
+
+#[test]
+fn processes_that_a_command_launches_on_hosts_come_back() {
+    let folder = tempfile::Builder::new().prefix("it's a folder ").tempdir().unwrap();
+    fs::write(folder.path().join("a b.py"), ELSEWHERE).unwrap();
+    let launch = "env LAUNCHED_ON={host} sh -c {command}";
+    let odd = ["$HOME; echo `x`", "", "*"];
+    let command = ["-n", "4", "--hosts", "one,two", "--launch", launch, "--", "python3", "a b.py"];
+    let output = serve(&[&command[..], &odd].concat()).current_dir(folder.path()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{out}");
+    let here = folder.path().canonicalize().unwrap();
+    let line = |rank: u32, host: &str| {
+        format!("{rank} {host} (vector,(0,2,2)) False {} ['$HOME; echo `x`', '', '*']", here.display())
+    };
+    let expected = [line(0, "one"), line(1, "one"), line(2, "two"), line(3, "two")];
+    assert_eq!(sorted(&out), expected);
+}
+
+#[test]
+fn a_launch_that_fails_is_told_and_ends_the_job() {
+    let launch = r#"sh -c 'test {host} != two && exec sh -c "$0"; exit 7' {command}"#;
+    let job = ["-n", "2", "--hosts", "one,two", "--launch", launch, "--", "sleep", "1000"];
+    let (status, _, error) = run(&job);
+    assert_eq!(status, 7, "{error}");
+    assert!(error.contains("rank 1 of group 0: the command that was to start it has failed"), "{error}");
+    for (launch, told) in
+        [("ssh {host}", "has no {command}"), ("no-such-shell {host} {command}", "not found")]
+    {
+        let (status, _, error) = run(&["--hosts", "one", "--launch", launch, "--", "true"]);
+        assert!(status == 2 && error.contains(told), "{status} {error}");
+    }
+}
+
 #[test]
 fn a_thousand_ranks() {
     assert_eq!(run_client("1024", &["neighbours", "3"]), (0, String::new(), String::new()));

@@ -421,6 +421,15 @@ pub(super) struct Serve {
     /// Give the processes PMI_PORT instead of PMI_FD: they make their connections themselves
     #[arg(long)]
     pub(super) pmi_port: bool,
+    /// Run the processes on these hosts, in blocks, each host a node: --launch starts them, and they come back by PMI_PORT
+    #[arg(long, value_name = "HOST,HOST,...", value_delimiter = ',', requires = "launch", conflicts_with_all = ["nodes", "pmi_args"])]
+    pub(super) hosts: Vec<String>,
+    /// What starts a process on a host, as in 'ssh {host} {command}': {command} is one word, for the shell there
+    #[arg(long, value_name = "CMD", requires = "hosts")]
+    pub(super) launch: Option<String>,
+    /// The address by which those hosts reach this machine
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", requires = "hosts")]
+    pub(super) listen: std::net::IpAddr,
     /// Serve a process that has been started already and listens on this port, as mpiexec -pmi_args does
     #[arg(long, num_args = 4, value_names = ["PORT", "INTERFACE", "KEY", "PID"], conflicts_with_all = ["pmi_port", "ranks", "nodes", "command"])]
     pub(super) pmi_args: Vec<String>,

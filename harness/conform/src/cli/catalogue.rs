@@ -56,6 +56,17 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
         if let Some(nodes) = profile.command_nodes.filter(|nodes| *nodes != profile.command) {
             writeln!(text, "  on several nodes: {nodes}")?;
         }
+        let mut known = Vec::new();
+        for (what, operations) in [("offers", &profile.offers), ("lacks", &profile.lacks)] {
+            if !operations.is_empty() {
+                known.push(format!("{what} {}", operations.join(" and ")));
+            }
+        }
+        known.extend(profile.start_timeout.map(|seconds| format!("its processes have {seconds} s to start")));
+        known.extend(profile.max_ranks.map(|most| format!("{most} ranks at most")));
+        if !known.is_empty() {
+            writeln!(text, "  {}", known.join("; "))?;
+        }
         if profile.has_deviations {
             writeln!(text, "  what it does differently is recorded")?;
         }

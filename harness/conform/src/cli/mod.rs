@@ -30,7 +30,7 @@ use pmi_judge::deviations::{Deviations, Version};
 use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
-use pmi_runner::serve::{self, Caller, ServeOptions, WayIn};
+use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::{Suite, SuiteError};
 
@@ -174,7 +174,9 @@ fn read_deviations(
 }
 
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
-    let Serve { ranks, nodes, pmi_port, pmi_args, fault, vary, verbose, command } = serve;
+    let Serve { ranks, nodes, pmi_port, hosts, launch, listen, pmi_args, fault, vary, verbose, command } =
+        serve;
+    let remote = launch.map(|launch| Remote::new(hosts, &launch, listen)).transpose()?;
     let caller = match &pmi_args[..] {
         [] => None,
         words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
@@ -182,8 +184,8 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_reference::Config {
-        nodes,
-        way_in: match (pmi_port, &caller) {
+        nodes: remote.as_ref().map_or(nodes, Remote::nodes),
+        way_in: match (pmi_port || remote.is_some(), &caller) {
             (true, _) => WayIn::Port,
             (false, Some(_)) => WayIn::Singleton,
             (false, None) => WayIn::Fd,
@@ -195,7 +197,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };
-    match serve::run(ServeOptions { ranks, config, command, caller, verbose }) {
+    match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {
             // Beside what the ranks write, it has to say who speaks.

@@ -5,7 +5,7 @@
 //! hurts nobody else.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use pmi_wire::port::LONGEST;
@@ -14,6 +14,7 @@ use crate::agent::channel::Channel;
 use crate::agent::protocol::Hello;
 use crate::agent::reception::Reception;
 use crate::process::connection::{Connection, Received};
+use crate::process::context;
 use crate::process::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::Bytes;
 
@@ -49,9 +50,9 @@ pub(super) struct FirstLine {
 }
 
 impl Door {
-    /// Listens on a free port of the loopback interface.
-    pub(super) fn open<S: Copy>(reactor: &mut Reactor<S>, source: S) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    /// Listens on a free port of this address.
+    pub(super) fn open<S: Copy>(address: IpAddr, reactor: &mut Reactor<S>, source: S) -> io::Result<Self> {
+        let listener = TcpListener::bind((address, 0)).map_err(context(address))?;
         listener.set_nonblocking(true)?;
         reactor.add(&listener, source, Wanted::Read)?;
         Ok(Self { listener: Some(listener), ..Self::default() })

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IsTerminal, PipeReader, Read};
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 use pmi_reference::{Action, GroupId, GroupSpec};
@@ -14,6 +15,7 @@ use rustix::process::Pid;
 use super::door::{Door, FirstLine};
 use super::host::{Host, Pace, View};
 use super::launch::{Launcher, Program, Started, shown};
+use super::remote::Remote;
 use crate::agent::reception::Reception;
 use crate::process::child::{Child, spawn};
 use crate::process::connection::{CHUNK, Connection, Received};
@@ -107,6 +109,8 @@ struct Group {
 pub(crate) struct Job<H> {
     manner: Manner,
     command: Vec<OsString>,
+    /// What launches its processes, if not we.
+    remote: Option<Remote>,
     host: H,
     launcher: Launcher,
     reactor: Reactor<Source>,
@@ -132,7 +136,7 @@ struct Sources {
 }
 
 impl Sources {
-    fn new(manner: Manner, way_in: WayIn) -> io::Result<Self> {
+    fn new(manner: Manner, way_in: WayIn, listen: IpAddr) -> io::Result<Self> {
         // First, for it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
@@ -144,7 +148,8 @@ impl Sources {
                 Some(signals)
             }
         };
-        let door = (way_in == WayIn::Port).then(|| Door::open(&mut reactor, Source::Door)).transpose()?;
+        let door =
+            (way_in == WayIn::Port).then(|| Door::open(listen, &mut reactor, Source::Door)).transpose()?;
         Ok(Self { launcher, reactor, signals, door })
     }
 }
@@ -152,10 +157,22 @@ impl Sources {
 impl<H: Host> Job<H> {
     /// The job, not yet started; with what went wrong, the host comes back.
     pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
-        match Sources::new(manner, host.way_in()) {
+        Self::launched_by(host, command, manner, None)
+    }
+
+    /// The same, whose processes are launched on other hosts.
+    pub(crate) fn launched_by(
+        host: H,
+        command: Vec<OsString>,
+        manner: Manner,
+        remote: Option<Remote>,
+    ) -> Result<Self, (io::Error, H)> {
+        let listen = remote.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), Remote::listen);
+        match Sources::new(manner, host.way_in(), listen) {
             Ok(Sources { launcher, reactor, signals, door }) => Ok(Self {
                 manner,
                 command,
+                remote,
                 host,
                 launcher,
                 reactor,
@@ -304,6 +321,9 @@ impl<H: Host> Job<H> {
 
     fn start_each(&mut self, group: GroupId, programs: Vec<(Program, u64)>) -> io::Result<()> {
         // Nothing is started if any cannot be.
+        if let Some(remote) = self.remote.clone() {
+            return self.launch_each(&remote, group, &programs);
+        }
         let commands = programs
             .iter()
             .map(|(program, n)| Ok((program, self.launcher.command(program)?, *n)))
@@ -344,6 +364,28 @@ impl<H: Host> Job<H> {
                 self.add(id, started, &program.name, [None, None])?;
                 rank += 1;
             }
+        }
+        Ok(())
+    }
+
+    /// Has each process of a group started on its host, by a command that is in its place here.
+    fn launch_each(
+        &mut self,
+        remote: &Remote,
+        group: GroupId,
+        programs: &[(Program, u64)],
+    ) -> io::Result<()> {
+        let here = std::env::current_dir()?;
+        let size = programs.iter().map(|(_, n)| *n as u32).sum();
+        let each = programs.iter().flat_map(|(program, n)| (0..*n).map(move |_| program));
+        for (rank, program) in (0..).zip(each) {
+            let id = Proc { group, rank };
+            let place = self.door.as_ref().and_then(Door::address).map(|address| address.to_string());
+            let environment = self.host.environment(id, &place.unwrap_or_default());
+            let launch = remote.program(program, rank, size, &environment, &here);
+            let mut command = self.launcher.command(&launch)?;
+            let started = self.launcher.start_unconnected(|| command.spawn());
+            self.add(id, started.map_err(context(shown(&launch.name)))?, &program.name, [None, None])?;
         }
         Ok(())
     }
@@ -561,6 +603,10 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
+            // Nobody else says that a process is missing for whom others may wait.
+            if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
+                self.abort(id, status(end).into(), "the command that was to start it has failed");
+            }
         }
         self.host.ended(id, end);
         self.host.closed(id);

@@ -5,6 +5,8 @@
 //!
 //! * With [`WayIn::Port`] a rank gets `PMI_PORT` instead, and makes its connection itself.
 //! * With [`WayIn::Singleton`] there is one process, which has been started already and is connected to.
+//! * With a [`Remote`] a rank is started by a command of the user's, on one of several hosts. What ends here is that command; what it has
+//!   started there notices that its connection ends.
 //! * A rank is a process and what it leaves in its process group: each is the leader of one, and when a rank ends
 //!   or its program is aborted, the group is killed.
 //! * Rank 0 of the first program inherits stdin, unless that is a terminal (from which a process in a group of its
@@ -25,11 +27,14 @@ mod door;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod launch;
+mod remote;
 
 use std::ffi::OsString;
 use std::io;
 
 use pmi_reference::{Config, Server};
+pub use remote::{Remote, RemoteError};
+
 pub use pmi_wire::WayIn;
 pub use pmi_wire::singleton::Caller;
 
@@ -44,6 +49,8 @@ pub struct ServeOptions {
     pub command: Vec<OsString>,
     /// A process that has been started already and has asked for us, which takes the place of the program.
     pub caller: Option<Caller>,
+    /// Where its processes run, if not here. They come back by `PMI_PORT`, which the configuration has to say.
+    pub remote: Option<Remote>,
     /// Whether to log on stderr what is started and what ends.
     pub verbose: bool,
 }
@@ -57,8 +64,9 @@ pub struct ServeOptions {
 ///
 /// The program cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
 pub fn run(options: ServeOptions) -> io::Result<i32> {
-    let ServeOptions { ranks, config, command, caller, verbose } = options;
-    let job = job::Job::new(Server::new(config), command, job::Manner::Terminal { verbose });
+    let ServeOptions { ranks, config, command, caller, remote, verbose } = options;
+    let manner = job::Manner::Terminal { verbose };
+    let job = job::Job::launched_by(Server::new(config), command, manner, remote);
     let job = job.map_err(|(error, _)| error)?;
     match caller {
         Some(caller) => job.run_for(caller).0,

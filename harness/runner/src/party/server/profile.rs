@@ -106,6 +106,14 @@ pub struct Builtin {
     pub command: String,
     /// How several are, if there is a way.
     pub command_nodes: Option<String>,
+    /// Optional operations that it is known to offer and to lack; what is in neither is asked for.
+    pub offers: Vec<String>,
+    /// See `offers`.
+    pub lacks: Vec<String>,
+    /// Seconds until its processes report, where that may take longer than an answer.
+    pub start_timeout: Option<f64>,
+    /// Most ranks of a job.
+    pub max_ranks: Option<u32>,
     /// Whether what it does differently is recorded.
     pub has_deviations: bool,
     /// What it needs, and what is not known of it; may be empty.
@@ -131,6 +139,10 @@ pub fn builtin() -> Vec<Builtin> {
             title: profile.name,
             command: profile.command,
             command_nodes: profile.command_nodes,
+            offers: profile.offers.into_iter().collect(),
+            lacks: profile.lacks.into_iter().collect(),
+            start_timeout: profile.start_timeout.map(|time| time.as_secs_f64()),
+            max_ranks: profile.max_ranks,
             has_deviations: profile.deviations.is_some(),
             remark: profile.remark,
         })

@@ -1,0 +1,145 @@
+//! Processes on other machines: a command of the user's starts each of them there, as a remote shell does, and they come back by `PMI_PORT`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use pmi_wire::place;
+
+use super::launch::Program;
+
+/// Stands for the host in a command that launches.
+const HOST: &str = "{host}";
+/// Stands for what is to be run there, one word for its shell.
+const COMMAND: &str = "{command}";
+
+/// Where processes run, and how they come there.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// One for each node, in order.
+    hosts: Vec<String>,
+    /// What starts a process on a host.
+    launch: Vec<String>,
+    /// Our address, as the hosts reach it.
+    listen: IpAddr,
+}
+
+/// Why processes cannot be launched so.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The command that launches cannot be split into words.
+    #[error("\"{0}\" cannot be split into words: {1}")]
+    Words(String, shell_words::ParseError),
+    /// It does not say what is to be run.
+    #[error("\"{0}\" has no {COMMAND}: as in 'ssh {HOST} {COMMAND}'")]
+    NoCommand(String),
+    /// A host that an option of a command could be taken for, or none.
+    #[error("\"{0}\" is no host")]
+    Host(String),
+}
+
+impl Remote {
+    /// Reads what the user says.
+    ///
+    /// # Errors
+    ///
+    /// See [`RemoteError`].
+    pub fn new(hosts: Vec<String>, launch: &str, listen: IpAddr) -> Result<Self, RemoteError> {
+        let words = shell_words::split(launch).map_err(|e| RemoteError::Words(launch.to_owned(), e))?;
+        if !words.iter().any(|word| word.contains(COMMAND)) {
+            return Err(RemoteError::NoCommand(launch.to_owned()));
+        }
+        if let Some(host) = hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
+            return Err(RemoteError::Host(host.clone()));
+        }
+        Ok(Self { hosts, launch: words, listen })
+    }
+
+    /// Number of nodes, of which each host is one.
+    pub fn nodes(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    pub(super) fn listen(&self) -> IpAddr {
+        self.listen
+    }
+
+    /// What is started here so that a rank of a group of this size starts there, with these variables added to its environment.
+    pub(super) fn program(
+        &self,
+        program: &Program,
+        rank: u32,
+        size: u32,
+        environment: &[(String, String)],
+        here: &Path,
+    ) -> Program {
+        let node = place(size, self.nodes())[rank as usize];
+        let there = command(program, environment, here);
+        let fill = |word: &String| {
+            OsString::from(word.replace(HOST, &self.hosts[node as usize]).replace(COMMAND, &there))
+        };
+        let mut words = self.launch.iter().map(fill);
+        Program { name: words.next().unwrap_or_default(), args: words.collect(), dir: None, path: None }
+    }
+}
+
+/// What a shell there is to run: in the same folder, the program with the variables. Each part is quoted, so that a blank or quote in it means
+/// nothing to that shell.
+fn command(program: &Program, environment: &[(String, String)], here: &Path) -> String {
+    let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
+    let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();
+    let mut text = format!("cd {} && exec env", quoted(dir.as_os_str().as_bytes()));
+    let path = program.path.as_ref().map(|path| format!("{}:$PATH", quoted(path.as_bytes())));
+    if let Some(path) = path {
+        text += &format!(" PATH={path}");
+    }
+    for (name, value) in environment {
+        text += &format!(" {}", quoted(format!("{name}={value}").as_bytes()));
+    }
+    for word in std::iter::once(&program.name).chain(&program.args) {
+        text += &format!(" {}", quoted(word.as_bytes()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(launch: &str) -> Remote {
+        let hosts = vec!["a".to_owned(), "b".to_owned()];
+        Remote::new(hosts, launch, IpAddr::from([127, 0, 0, 1])).unwrap()
+    }
+
+    #[test]
+    fn ranks_are_on_the_hosts_as_the_mapping_has_them_and_nothing_is_read_by_a_shell() {
+        let words: Vec<OsString> = ["./it's $HOME", "a b", "*", ""].map(OsString::from).into();
+        let program = Program::new(&words).unwrap();
+        let env = [("PMI_ID".to_owned(), "1; touch x".to_owned())];
+        let hosts: Vec<OsString> = (0..4)
+            .map(|rank| {
+                remote("ssh -q {host} {command}").program(&program, rank, 4, &env, Path::new("/a b")).args[1]
+                    .clone()
+            })
+            .collect();
+        assert_eq!(hosts, ["a", "a", "b", "b"]);
+        let there = remote("sh -c {command}").program(&program, 0, 4, &env, Path::new("/a b"));
+        let parts = shell_words::split(there.args[1].to_str().unwrap()).unwrap();
+        let expected =
+            ["cd", "/a b", "&&", "exec", "env", "PMI_ID=1; touch x", "./it's $HOME", "a b", "*", ""];
+        assert_eq!((there.name.to_str(), parts), (Some("sh"), expected.map(str::to_owned).into()));
+    }
+
+    #[test]
+    fn what_cannot_launch_is_told() {
+        let listen = IpAddr::from([127, 0, 0, 1]);
+        assert!(matches!(
+            Remote::new(vec!["a".into()], "ssh {host}", listen),
+            Err(RemoteError::NoCommand(_))
+        ));
+        let options = vec!["-oProxyCommand=x".to_owned()];
+        assert!(matches!(Remote::new(options, "ssh {host} {command}", listen), Err(RemoteError::Host(_))));
+        assert!(matches!(Remote::new(vec![], "ssh '{command}", listen), Err(RemoteError::Words(..))));
+    }
+}

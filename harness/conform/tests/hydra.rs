@@ -106,6 +106,26 @@ fn real_proxies_deviate_as_recorded(
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 
+/// A spawned process comes back by the port, and what the proxy passes on of it is known for its own.
+#[rstest]
+#[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
+fn processes_of_a_real_proxy_come_by_pmi_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+    let proxy = peer(name);
+    let args = [
+        "--server",
+        proxy.to_str().unwrap(),
+        "--connection",
+        "port",
+        "--filter",
+        "=spawn/preput",
+        "--filter",
+        "=kvs/own-key",
+    ];
+    let output = conform(Path::new("."), &args);
+    assert_eq!(output.status, 0, "{}", output.whole());
+    assert!(output.out.contains("2 passed"), "{}", output.whole());
+}
+
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::place;
 use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::port::Greeting;
 use pmi_wire::{Framer, Message, Request, ValueReading, grammar};
 
 use crate::bytes::LINE_LIMIT;
@@ -103,6 +104,8 @@ pub struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
+    /// A proxy has taken a process for another one, so that nobody knows whose requests it passes on. That is told elsewhere.
+    mixed_up: bool,
     clients: BTreeMap<Proc, Client>,
     proxies: BTreeMap<(u32, u32), Proxy>,
     passed: HashMap<u64, Passed>,
@@ -171,6 +174,13 @@ impl UpstreamMonitor {
                     self.sizes.entry(proc.group).or_insert(size);
                 }
             }
+            // Who makes its connection itself is told its size there.
+            What::Greeted { proc, told, .. } => {
+                if let Ok(told) = Greeting::parse(&told.0) {
+                    let size = *self.sizes.entry(proc.group).or_insert(told.size);
+                    self.mixed_up |= told.size != size || told.rank != proc.rank;
+                }
+            }
             What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
             What::ClosedByClient { proc } | What::ClosedByServer { proc } | What::Ended { proc, .. } => {
@@ -188,7 +198,7 @@ impl UpstreamMonitor {
     }
 
     fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<Seen>) {
-        if self.findings.len() < FINDINGS_LIMIT {
+        if self.findings.len() < FINDINGS_LIMIT && !self.mixed_up {
             let seen = seen.into();
             self.findings.push(Finding {
                 proc: Some(proc),

@@ -495,6 +495,9 @@ pub(super) struct HydraUpstream {
     /// The protocol that it speaks
     #[arg(long)]
     pub(super) family: Family,
+    /// Has it give its processes PMI_PORT
+    #[arg(long)]
+    pub(super) pmi_port: bool,
     /// Number of processes
     #[arg(short = 'n', long = "ranks", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) ranks: u32,

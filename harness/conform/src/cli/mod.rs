@@ -208,8 +208,8 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
 }
 
 fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
-    let HydraUpstream { proxy, family, ranks, nodes, patience, command } = upstream;
-    let end = upstream::run(upstream::Options { proxy, family, ranks, nodes, patience, command })?;
+    let HydraUpstream { proxy, family, pmi_port, ranks, nodes, patience, command } = upstream;
+    let end = upstream::run(upstream::Options { proxy, family, pmi_port, ranks, nodes, patience, command })?;
     match end {
         upstream::End::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
         upstream::End::Signal(signal) => {

@@ -353,9 +353,13 @@ fn arguments(options: &Options, group: u32, proxy: u32) -> Vec<String> {
         ("--demux", "poll".to_owned()),
         ("--pgid", group.to_string()),
         ("--usize", options.ranks.to_string()),
-        ("--pmi-port", "0".to_owned()),
+        ("--pmi-port", u8::from(options.pmi_port).to_string()),
         ("--gpus-per-proc", "-2".to_owned()),
     ];
+    if options.pmi_port {
+        // Else it gives the address by which others may know this machine.
+        words.push(("--iface", "lo".to_owned()));
+    }
     if options.family.knows_subdevices() {
         words.push(("--gpu-subdevs-per-proc", "-2".to_owned()));
     }

@@ -44,6 +44,8 @@ pub struct Options {
     pub proxy: PathBuf,
     /// Which protocol it speaks.
     pub family: Family,
+    /// Whether its processes make their connections themselves, by PMI_PORT.
+    pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
     /// Number of proxies over which they are spread.

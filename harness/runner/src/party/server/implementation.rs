@@ -306,6 +306,13 @@ impl Implementation {
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
         command.extend(["--family".into(), family.name().into()]);
         command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
+        if self.way_in == WayIn::Port {
+            if family == Family::Intel {
+                let what = "Intel's proxy is not known to give its processes PMI_PORT";
+                return Err(UnknownProxy(what.to_owned()));
+            }
+            command.push("--pmi-port".into());
+        }
         command.extend(["-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(String::from));
         self.command = command.clone();
         self.command_nodes.get_or_insert(command);
@@ -387,8 +394,8 @@ impl Implementation {
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.way_in = WayIn::Port;
         if self.proxy.is_some() {
-            let what = "a bare proxy cannot be judged by PMI_PORT yet; judge its mpiexec";
-            return Err(ImplementationError(what.into()));
+            // It is told so by what we play above it.
+            return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
             let (at, words) = self.to_port;

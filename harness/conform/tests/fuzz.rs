@@ -96,13 +96,12 @@ fn rare_bugs_are_found_in_few_sessions(#[case] bug: &str, #[case] dialect: &str,
 #[rstest]
 #[case::bits_of_a_tag("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--")]
 #[case::several_at_once("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--")]
-#[case::one_of_ten("group-tenth-entry-lost", "hang--mpich-1.2.barrier.")]
 fn bugs_in_barriers_of_parts_of_a_group_are_found(#[case] fault: &str, #[case] bucket: &str) {
     let server = |fault: &[&str]| {
         let fault = fault.iter().map(|name| format!("--fault {name} ")).collect::<String>();
         format!("{CONFORM} serve {fault}-n {{ranks}} -- {{agent}}")
     };
-    let campaign = ["--seed", "1", "--sessions", "120", "--workers", "1", "--lacks", "spawn"];
+    let campaign = ["--seed", "1", "--sessions", "50", "--workers", "1", "--lacks", "spawn"];
     let run = |server: &str, more: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
         let (status, text) = fuzz(folder.path(), &[&["--server", server][..], &campaign, more].concat());

@@ -95,6 +95,8 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is("get-refused-twice") && refused == 2 {
+                // As the C library says. Who only gave up would be free to.
+                eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }
             fail("a value is missing");

@@ -216,7 +216,9 @@ pub struct Programs {
 
 impl Generator for Programs {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        let trace = lawful.choose(&self.traces)?;
+        // Those of more processes show more, and come more often.
+        let (one, other) = (lawful.choose_index(self.traces.len())?, lawful.choose_index(self.traces.len())?);
+        let trace = &self.traces[one.max(other)];
         let mut maker = Maker {
             trace,
             u: mutations,
@@ -279,12 +281,36 @@ impl Maker<'_, '_, '_> {
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
         }
-        for _ in 0..count {
+        let (mut whom, mut kind) = (Vec::new(), None);
+        if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
+            // At one request each may be told something else: what becomes of one does not change what the others do with theirs.
+            whom.extend((0..ranks).map(Some));
+            kind = self.kind(&self.trace.exchanges[0])?;
+        }
+        for _ in whom.len()..count {
             let rank = self.u.int_in_range(0..=ranks - 1)?;
-            let whom = if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) };
+            whom.push(if ranks == 1 || self.u.ratio(2, 5)? { None } else { Some(rank) });
+        }
+        for whom in whom {
+            let kind = match kind {
+                Some(kind) => Some(kind),
+                None => self.kind(&self.trace.exchanges[whom.unwrap_or(0) as usize])?,
+            };
+            // A mapping that is another for each may keep them waiting for each other, which is nobody's fault.
+            let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
+            let whom = if is_mapping && self.u.ratio(3, 4)? { None } else { whom };
             let asked = &self.trace.exchanges[whom.unwrap_or(0) as usize];
-            if let Some((at, target)) = self.target(asked, ranks)? {
-                targets.entry(whom).or_default().insert(at, target);
+            if let Some((at, target)) = self.target(asked, kind, ranks)? {
+                let targets = targets.entry(whom).or_default();
+                // Who is refused once may try again.
+                let same = |e: &Exchange| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
+                let next = (at + 1..asked.len()).find(|next| same(&asked[*next]));
+                if let Some(next) = next.filter(|_| !target.every)
+                    && self.u.ratio(1, 4)?
+                {
+                    targets.insert(next, target.clone());
+                }
+                targets.insert(at, target);
             }
         }
         let mut body = Vec::new();
@@ -316,19 +342,27 @@ impl Maker<'_, '_, '_> {
         Answer { dialect: self.trace.dialect, op, mapping, fields, limits: self.trace.limits }
     }
 
-    /// A request and what is said to it.
-    fn target(&mut self, asked: &[Exchange], ranks: u32) -> Result<Option<(usize, Target)>> {
-        // A program may make very many requests of one kind.
+    /// A kind of request. A program may make very many of one.
+    fn kind(&mut self, asked: &[Exchange]) -> Result<Option<(Op, bool)>> {
         let kinds: BTreeSet<(Op, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
-        if kinds.is_empty() {
+        if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
+    }
+
+    /// A request of a kind, and what is said to it.
+    fn target(
+        &mut self,
+        asked: &[Exchange],
+        kind: Option<(Op, bool)>,
+        ranks: u32,
+    ) -> Result<Option<(usize, Target)>> {
+        let same: Vec<usize> =
+            (0..asked.len()).filter(|i| Some((asked[*i].op, asked[*i].mapping)) == kind).collect();
+        if same.is_empty() {
             return Ok(None);
         }
-        let kind = pick(self.u, &kinds)?;
-        let same: Vec<usize> =
-            (0..asked.len()).filter(|i| (asked[*i].op, asked[*i].mapping) == kind).collect();
         let mut at = pick(self.u, &same)?;
-        let mut every = self.u.ratio(1, 8)?;
+        let mut every = self.u.ratio(1, 6)?;
         if asked[..at].iter().filter(|e| e.is_named_by(&asked[at])).count() > PASSED {
             (at, every) = (same[0], true);
         }
@@ -368,11 +402,13 @@ fn write(
     at + 1
 }
 
+#[derive(Clone)]
 struct Target {
     every: bool,
     done: Done,
 }
 
+#[derive(Clone)]
 enum Done {
     Say(Vec<Said>),
     Kill,

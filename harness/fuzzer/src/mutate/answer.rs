@@ -96,15 +96,17 @@ impl Answer<'_> {
                 Op::Pmi1(Operation::Kvsname) => Mutation::Kvsname,
                 Op::Pmi1(Operation::Get | Operation::Lookup)
                 | Op::Pmi2(Command::KvsGet | Command::NameLookup) => {
-                    pick(u, &[Mutation::Value, Mutation::Value, Mutation::Refusal])?
+                    pick(u, &[Mutation::Value, Mutation::Refusal])?
                 }
-                Op::Pmi1(Operation::Universe | Operation::Appnum) => {
+                Op::Pmi1(Operation::Universe | Operation::Appnum) | Op::Pmi2(Command::Fullinit) => {
                     pick(u, &[Mutation::Number, Mutation::Refusal])?
                 }
                 Op::Pmi2(_) => pick(u, &[Mutation::Refusal, Mutation::Thread, Mutation::Frame])?,
                 _ => Mutation::Refusal,
             };
-            let mutation = if u.ratio(1, 3)? { own } else { pick(u, all)? };
+            // What is wrong with a mapping is in its text, if anything.
+            let share = if self.mapping { 2 } else { 1 };
+            let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.with(mutation, u)? {
                 return Ok((mutation, said));
             }
@@ -274,13 +276,17 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
 }
 
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
-    match u.int_in_range(0..=2)? {
+    match u.int_in_range(0..=3)? {
         0 => return Ok(text(pick(u, MAPPINGS)?)),
         // Many blocks, in which nodes may come again.
-        1 => {
-            let (count, nodes) = (pick(u, &[2, 3, 8, 9, 16, 17, 64, 65, 257])?, pick(u, &[1, 2, 1000])?);
-            let each = u.int_in_range(1..=2)?;
-            let blocks: Vec<String> = (0..count).map(|i| format!("({},1,{each})", i % nodes)).collect();
+        1 | 2 => {
+            let count = pick(u, &[2, 3, 4, 8, 9, 16, 17, 64, 65, 257])?;
+            let each = pick(u, &[1, 1, 1, 2])?;
+            // All the same, in turn, or in no order.
+            let nodes = pick(u, &[Some(1), Some(2), Some(1000), None, None])?;
+            let mut node = |at| nodes.map_or_else(|| u.int_in_range(0..=2), |nodes| Ok(at % nodes));
+            let nodes: Vec<i32> = (0..count).map(&mut node).collect::<Result<_>>()?;
+            let blocks: Vec<String> = nodes.iter().map(|node| format!("({node},1,{each})")).collect();
             return Ok(text(format!("(vector,{})", blocks.join(","))));
         }
         _ => {}
@@ -299,14 +305,18 @@ fn limits(draft: &mut Draft, u: &mut Unstructured<'_>) -> Result<bool> {
     if told.is_empty() {
         return Ok(false);
     }
-    // Often one of them alone, and often as low as it can be.
-    for _ in 0..u.int_in_range(1..=told.len())? {
-        let at = u.choose_index(told.len())?;
-        told[at].value = text(match u.int_in_range(0..=2)? {
+    // Often one of them alone, or all the same, and often as low or as high as it can be.
+    let all = u.ratio(1, 4)?;
+    let times = if all || u.ratio(2, 3)? { 1 } else { told.len() };
+    for _ in 0..times {
+        let number = match u.int_in_range(0..=2)? {
             0 => pick(u, &["0", "1", "2", "-1"])?,
             1 => pick(u, &["65536", "1048576", "2147483647", "2147483648", "4294967296"])?,
             _ => pick(u, NUMBERS)?,
-        });
+        };
+        let at = u.choose_index(told.len())?;
+        let struck = told.iter_mut().enumerate().filter(|(other, _)| all || *other == at);
+        struck.for_each(|(_, field)| field.value = text(number));
     }
     Ok(true)
 }

@@ -181,8 +181,16 @@ fn number(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<bool> {
     if fields.is_empty() {
         return Ok(false);
     }
+    let number = match u.arbitrary()? {
+        true => pick(u, &["0", "1", "-1", "2147483647", "2147483648", "4294967296"])?,
+        false => pick(u, NUMBERS)?,
+    };
     let i = u.choose_index(fields.len())?;
-    fields[i].value = text(pick(u, NUMBERS)?);
+    match u.ratio(1, 4)? {
+        // Where one alone is odd, another may be believed.
+        true => fields.iter_mut().for_each(|field| field.value = text(number)),
+        false => fields[i].value = text(number),
+    }
     Ok(true)
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Between two barriers, what one rank asks has nothing to do with what another one asks meanwhile: a value that is put is expected of
 //! nobody before the next barrier. So the steps of different ranks may be put in another order there, if each rank keeps its own: the
-//! first of all ranks, the second of all, and so on. Where that saves nothing, the order stays as it was recorded.
+//! first of all ranks, the second of all, and so on. Where that saves nothing, the order stays as it was recorded. What differs only
+//! in numbers that follow from the rank is written once, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::Proc;
+
+use super::pattern::{self, Cut};
 
 /// What a step says, whoever says it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,6 +40,9 @@ pub(super) enum Order {
     Leaves,
 }
 
+/// What ranks of one group say that is alike but for its numbers: the number of what is said, and who says it.
+type Alike = BTreeMap<u32, Vec<u32>>;
+
 /// The steps so far.
 #[derive(Default)]
 pub(super) struct Steps {
@@ -48,14 +54,23 @@ pub(super) struct Steps {
     numbers: HashMap<Said, u32>,
     /// Who has entered a barrier in them.
     entered: HashSet<Proc>,
+    /// The size of the first group, where that is known.
+    size: Option<u32>,
 }
 
 impl Steps {
+    /// The first group is of so many ranks.
+    pub(super) fn set_size(&mut self, size: u32) {
+        self.size = Some(size);
+    }
+
     /// Adds a step of a rank.
     pub(super) fn push(&mut self, p: Proc, order: Order, said: Said) {
         if order == Order::Fixed || order == Order::Leaves && self.entered.contains(&p) {
             self.close();
         }
+        // The size that it was told is not the one that the scenario gets.
+        self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
         if order == Order::Enters {
             self.entered.insert(p);
         }
@@ -78,12 +93,10 @@ impl Steps {
 
     /// Decides the order of the steps that are open.
     fn close(&mut self) {
-        let columns = columns(&self.open);
+        let columns = self.columns();
         let recorded = self.open.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
         if columns.len() * 2 <= recorded {
-            let step =
-                |(number, who): (u32, Vec<Proc>)| Step { who, said: self.said[number as usize].clone() };
-            self.done.extend(columns.into_iter().map(step));
+            self.done.extend(columns);
         } else {
             for (p, number) in &self.open {
                 append(&mut self.done, *p, self.said[*number as usize].clone());
@@ -93,6 +106,47 @@ impl Steps {
         self.said.clear();
         self.numbers.clear();
         self.entered.clear();
+    }
+
+    /// The first steps of all ranks, then the second ones, and so on; those that say the same, in one.
+    fn columns(&self) -> Vec<Step> {
+        let cuts: Vec<Cut> = self.said.iter().map(|said| Cut::of(&said.text)).collect();
+        let mut shapes = HashMap::new();
+        let shape_of = |(said, cut): (&Said, &Cut)| {
+            let next = shapes.len();
+            *shapes.entry((said.role, said.cites, cut.around().to_vec())).or_insert(next)
+        };
+        let shape: Vec<usize> = self.said.iter().zip(&cuts).map(shape_of).collect();
+        let mut place: HashMap<Proc, usize> = HashMap::new();
+        let mut columns: Vec<BTreeMap<(u32, usize), Alike>> = Vec::new();
+        for (p, number) in &self.open {
+            let at = place.entry(*p).or_default();
+            if *at == columns.len() {
+                columns.push(BTreeMap::new());
+            }
+            let alike = columns[*at].entry((p.group, shape[*number as usize])).or_default();
+            alike.entry(*number).or_default().push(p.rank);
+            *at += 1;
+        }
+        let mut all = Vec::new();
+        for column in columns {
+            let from = all.len();
+            for ((group, _), mut alike) in column {
+                alike.values_mut().for_each(|ranks| ranks.sort_unstable());
+                let Some(said) = alike.keys().next().map(|number| &self.said[*number as usize]) else {
+                    continue;
+                };
+                let texts: Vec<(&Cut, &[u32])> =
+                    alike.iter().map(|(number, ranks)| (&cuts[*number as usize], &ranks[..])).collect();
+                let size = if group == 0 { self.size } else { None };
+                all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| Step {
+                    who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
+                    said: Said { text, ..said.clone() },
+                }));
+            }
+            all[from..].sort_by_key(|step: &Step| step.who[0]);
+        }
+        all
     }
 }
 
@@ -109,31 +163,11 @@ fn append(steps: &mut Vec<Step>, p: Proc, said: Said) {
     }
 }
 
-/// The first steps of all ranks, then the second ones, and so on; those that say the same, in one.
-fn columns(open: &[(Proc, u32)]) -> Vec<(u32, Vec<Proc>)> {
-    let mut place: HashMap<Proc, usize> = HashMap::new();
-    let mut columns: Vec<BTreeMap<(u32, u32), Vec<Proc>>> = Vec::new();
-    for (p, number) in open {
-        let at = place.entry(*p).or_default();
-        if *at == columns.len() {
-            columns.push(BTreeMap::new());
-        }
-        columns[*at].entry((p.group, *number)).or_default().push(*p);
-        *at += 1;
-    }
-    let steps = columns.into_iter().flat_map(|column| {
-        let mut column: Vec<(u32, Vec<Proc>)> =
-            column.into_iter().map(|((_, number), who)| (number, who)).collect();
-        column.iter_mut().for_each(|(_, who)| who.sort_unstable());
-        column.sort_by_key(|(_, who)| who[0]);
-        column
-    });
-    steps.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RANKS: u32 = 16;
 
     fn proc(rank: u32) -> Proc {
         Proc { group: 0, rank }
@@ -142,6 +176,7 @@ mod tests {
     /// Steps as `ranks role text`, from `rank order text` with the orders free, fixed, enters, leaves.
     fn folded(steps: &[(u32, Order, String)]) -> Vec<(Vec<u32>, String)> {
         let mut all = Steps::default();
+        all.set_size(RANKS);
         for (rank, order, text) in steps {
             all.push(proc(*rank), *order, Said { role: 'C', cites: "", text: text.clone() });
         }
@@ -150,14 +185,23 @@ mod tests {
     }
 
     /// What each rank says, in its order.
-    fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<&str> {
-        steps.iter().filter(|(who, _)| who.contains(&rank)).map(|(_, text)| text.as_str()).collect()
+    fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<String> {
+        let said_by_it = steps.iter().filter(|(who, _)| who.contains(&rank));
+        said_by_it.map(|(_, text)| of_rank(text, rank)).collect()
+    }
+
+    /// A text of this rank, with the numbers that follow from it.
+    fn of_rank(text: &str, rank: u32) -> String {
+        let Some((before, rest)) = text.split_once("<calc ($rank+") else {
+            return text.replace("$rank", &rank.to_string());
+        };
+        let (more, after) = rest.split_once(")%$size>").unwrap();
+        format!("{before}{}{after}", (rank + more.parse::<u32>().unwrap()) % RANKS)
     }
 
     #[test]
     fn what_all_ranks_say_in_a_round_is_written_once_and_every_rank_keeps_its_order() {
-        const RANKS: u32 = 16;
-        let of_rank = |rank: u32| -> Vec<(Order, String)> {
+        let all_of = |rank: u32| -> Vec<(Order, String)> {
             let gets = |round: u32| (0..RANKS).map(move |key| (Order::Free, format!("get {round} {key}")));
             let put = [(Order::Free, format!("put {rank}")), (Order::Enters, "in".to_owned())];
             let out = (Order::Leaves, "out".to_owned());
@@ -166,7 +210,7 @@ mod tests {
         };
         // Ranks go on at different paces; nobody is let out before all are in.
         let mut left: Vec<std::collections::VecDeque<_>> =
-            (0..RANKS).map(|rank| of_rank(rank).into()).collect();
+            (0..RANKS).map(|rank| all_of(rank).into()).collect();
         let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);
         while left.iter().any(|rank| !rank.is_empty()) {
             turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -181,10 +225,10 @@ mod tests {
             steps.push((rank, order, text));
         }
         let written = folded(&steps);
-        // A put of each rank, and once what all say.
-        assert!(written.len() < 3 * RANKS as usize, "{written:?}");
+        // Two barriers, a put and a get of each key, all of them once.
+        assert_eq!(written.len(), RANKS as usize + 5, "{written:?}");
         for rank in 0..RANKS {
-            let expected: Vec<String> = of_rank(rank).into_iter().map(|(_, text)| text).collect();
+            let expected: Vec<String> = all_of(rank).into_iter().map(|(_, text)| text).collect();
             assert_eq!(by_rank(&written, rank), expected, "{rank}");
         }
         let whole: Vec<usize> =
@@ -194,6 +238,19 @@ mod tests {
         let place = |name: &str| written.iter().position(|(_, text)| text == name).unwrap();
         let last_put = written.iter().rposition(|(_, text)| text.starts_with("put")).unwrap();
         assert!(last_put < place("out") && place("out") < place("get 1 0"));
+    }
+
+    #[test]
+    fn ranks_that_read_in_a_ring_are_written_once() {
+        let gets =
+            |rank: u32| (0..RANKS).map(move |i| (rank, Order::Free, format!("get {}", (rank + i) % RANKS)));
+        let steps: Vec<_> = (0..RANKS).flat_map(gets).collect();
+        let written = folded(&steps);
+        assert_eq!(written.len(), RANKS as usize, "{written:?}");
+        for rank in 0..RANKS {
+            let expected: Vec<String> = gets(rank).map(|(_, _, text)| text).collect();
+            assert_eq!(by_rank(&written, rank), expected, "{rank}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod fold;
 mod frames;
 mod lines;
+mod pattern;
 mod state;
 
 use std::collections::{BTreeSet, HashMap};
@@ -80,7 +81,10 @@ pub(super) fn commented(text: &str) -> String {
 impl Writer {
     fn event(&mut self, what: &What) {
         match what {
-            What::Launched { ranks, .. } => self.ranks = *ranks,
+            What::Launched { ranks, .. } => {
+                self.ranks = *ranks;
+                self.steps.set_size(*ranks);
+            }
             What::Started { proc, .. } => {
                 self.members.insert(*proc, Rank::default());
                 if proc.group != 0 && !self.trouble {

@@ -1,0 +1,221 @@
+//! What ranks say that differs in numbers only: written once where the numbers follow from the rank.
+//!
+//! `key=card-0` of rank 0 and `key=card-1` of rank 1 are one `key=card-$rank`; who reads from its right neighbour first says
+//! `key=card-<calc ($rank+1)%$size>`.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// Most numbers of a text that may depend on the rank; the others are text.
+const MOST_NUMBERS: usize = 16;
+
+/// Longest number, in digits.
+const LONGEST_NUMBER: usize = 9;
+
+/// Fewest ranks for which a number is written as one that follows from the rank by more than being it: two may be near each other
+/// by chance.
+const FEWEST: usize = 3;
+
+/// A text as the language writes it, cut at its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// What stands around the numbers; one more than there are numbers.
+    around: Vec<String>,
+    numbers: Vec<i64>,
+}
+
+impl Cut {
+    /// Cuts a text at its numbers, but not within names and `<...>`.
+    pub(super) fn of(text: &str) -> Self {
+        let bytes = text.as_bytes();
+        let (mut around, mut numbers) = (Vec::new(), Vec::new());
+        let (mut from, mut at) = (0, 0);
+        let end = |at: usize, is: fn(u8) -> bool| {
+            bytes[at..].iter().position(|b| !is(*b)).map_or(bytes.len(), |n| at + n)
+        };
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            match bytes[at] {
+                _ if rest.starts_with(b"<<") || rest.starts_with(b"$$") => at += 2,
+                b'<' => at = end(at, |b| b != b'>'),
+                b'$' => at = end(at + 1, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':')),
+                b'0'..=b'9' => {
+                    let after = end(at, |b| b.is_ascii_digit());
+                    let digits = &text[at..after];
+                    let is_number =
+                        digits.len() <= LONGEST_NUMBER && (digits == "0" || !digits.starts_with('0'));
+                    if let (true, true, Ok(number)) =
+                        (is_number, numbers.len() < MOST_NUMBERS, digits.parse())
+                    {
+                        around.push(text[from..at].to_owned());
+                        numbers.push(number);
+                        from = after;
+                    }
+                    at = after;
+                }
+                _ => at += 1,
+            }
+        }
+        around.push(text[from..].to_owned());
+        Self { around, numbers }
+    }
+
+    /// What texts have in common that differ in numbers only.
+    pub(super) fn around(&self) -> &[String] {
+        &self.around
+    }
+
+    /// The text, its numbers written as these.
+    fn text(&self, numbers: &[Number]) -> String {
+        let mut text = self.around[0].clone();
+        for (number, after) in numbers.iter().zip(&self.around[1..]) {
+            number.write(after, &mut text);
+            text.push_str(after);
+        }
+        text
+    }
+}
+
+/// A number of a text that some ranks say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Number {
+    /// The same for all.
+    Same(i64),
+    /// The rank and so much more.
+    Above(i64),
+    /// The rank and so much more, which begins again at 0 behind the last rank.
+    Around(i64),
+}
+
+impl Number {
+    fn write(self, after: &str, text: &mut String) {
+        let glued = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
+        let written = match self {
+            Self::Same(number) => number.to_string(),
+            Self::Above(0) if after.as_bytes().first().is_some_and(glued) => "${rank}".to_owned(),
+            Self::Above(0) => "$rank".to_owned(),
+            Self::Above(more @ 1..) => format!("<calc $rank+{more}>"),
+            Self::Above(less) => format!("<calc $rank-{}>", -less),
+            Self::Around(more) => format!("<calc ($rank+{more})%$size>"),
+        };
+        text.push_str(&written);
+    }
+}
+
+/// Of each number of a text, whether it follows from the rank, and by how much it is above it; else, what it is.
+type Class = Vec<(bool, i64)>;
+
+/// What ranks of one group say: texts that have the same around their numbers, each with the ranks that say it, in order. Each
+/// step has its ranks in order. `size` is the size of the group, where that is known.
+pub(super) fn steps(alike: &[(&Cut, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
+    let said: Vec<(&Cut, u32)> =
+        alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
+    let Some((first, _)) = said.first() else { return Vec::new() };
+    // Of each number: does it differ less by itself, or by what it is above the rank?
+    let numbers = 0..first.numbers.len();
+    let follows: Vec<bool> = numbers
+        .map(|at| {
+            let distinct = |of: &dyn Fn(i64, u32) -> i64| {
+                said.iter().map(|(cut, rank)| of(cut.numbers[at], *rank)).collect::<HashSet<i64>>().len()
+            };
+            distinct(&|number, rank| above(number, rank, size)) < distinct(&|number, _| number)
+        })
+        .collect();
+    let mut classes: BTreeMap<Class, Vec<(&Cut, u32)>> = BTreeMap::new();
+    for (cut, rank) in said {
+        let class = cut.numbers.iter().zip(&follows);
+        let class = class.map(|(n, follows)| (*follows, if *follows { above(*n, rank, size) } else { *n }));
+        classes.entry(class.collect()).or_default().push((cut, rank));
+    }
+    classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
+}
+
+/// What a number is above the rank, in a group that is a ring where its size is known.
+fn above(number: i64, rank: u32, size: Option<u32>) -> i64 {
+    let above = number - i64::from(rank);
+    match size.map(i64::from) {
+        Some(size) if number < size => above.rem_euclid(size),
+        _ => above,
+    }
+}
+
+/// The step of ranks whose numbers are the same, or as much above their rank; or a step of each where they are too few for that.
+fn step_of(class: &[(bool, i64)], mut said: Vec<(&Cut, u32)>) -> Vec<(Vec<u32>, String)> {
+    said.sort_unstable_by_key(|(_, rank)| *rank);
+    let number = |(at, (follows, number)): (usize, &(bool, i64))| {
+        let straight = said[0].0.numbers[at] - i64::from(said[0].1);
+        match follows {
+            false => Number::Same(*number),
+            true if said.iter().all(|(cut, rank)| cut.numbers[at] - i64::from(*rank) == straight) => {
+                Number::Above(straight)
+            }
+            true => Number::Around(*number),
+        }
+    };
+    let numbers: Vec<Number> = class.iter().enumerate().map(number).collect();
+    let is_plain = |number: &Number| matches!(number, Number::Same(_) | Number::Above(0));
+    if said.len() >= FEWEST || said.len() > 1 && numbers.iter().all(is_plain) {
+        let text = said[0].0.text(&numbers);
+        return vec![(said.into_iter().map(|(_, rank)| rank).collect(), text)];
+    }
+    let as_it_is = |cut: &Cut| cut.text(&cut.numbers.iter().map(|n| Number::Same(*n)).collect::<Vec<_>>());
+    said.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of texts, each with the ranks that say it.
+    fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
+        let cuts: Vec<Cut> = texts.iter().map(|(text, _)| Cut::of(text)).collect();
+        let alike: Vec<(&Cut, &[u32])> = cuts.iter().zip(texts).map(|(cut, (_, who))| (cut, *who)).collect();
+        steps(&alike, size)
+    }
+
+    fn step(ranks: &[u32], text: &str) -> (Vec<u32>, String) {
+        (ranks.to_vec(), text.to_owned())
+    }
+
+    #[test]
+    fn a_text_is_cut_at_its_numbers_only() {
+        for (text, numbers) in [
+            ("cmd=get key=a-7 value=12", &[7, 12][..]),
+            ("kvsname=$child2_kvs key=k3", &[3]),
+            ("value=<0x07><uint 1..4>5", &[5]),
+            ("value=<<5> $$6", &[5, 6]),
+            ("key=007 value=1234567890", &[]),
+            ("value=$x:word 0", &[0]),
+            ("", &[]),
+            ("<", &[]),
+        ] {
+            let cut = Cut::of(text);
+            assert_eq!(cut.numbers, numbers, "{text}");
+            let same: Vec<Number> = cut.numbers.iter().map(|n| Number::Same(*n)).collect();
+            assert_eq!(cut.text(&same), text);
+        }
+    }
+
+    #[test]
+    fn numbers_that_follow_from_the_rank_are_written_so() {
+        let own = [("k=0x v=5", &[0][..]), ("k=1x v=5", &[1]), ("k=2x v=5", &[2])];
+        assert_eq!(written(&own, Some(3)), [step(&[0, 1, 2], "k=${rank}x v=5")]);
+        let right = [("k=1", &[0][..]), ("k=2", &[1]), ("k=0", &[2])];
+        assert_eq!(written(&right, Some(3)), [step(&[0, 1, 2], "k=<calc ($rank+1)%$size>")]);
+        let ports = [("p=4000", &[0][..]), ("p=4001", &[1]), ("p=4002", &[2])];
+        assert_eq!(written(&ports, None), [step(&[0, 1, 2], "p=<calc $rank+4000>")]);
+        let left = [("k=0", &[1][..]), ("k=1", &[2]), ("k=2", &[3])];
+        assert_eq!(written(&left, None), [step(&[1, 2, 3], "k=<calc $rank-1>")]);
+    }
+
+    #[test]
+    fn what_does_not_follow_stays_as_it_is() {
+        let alike = [("k=3", &[0, 2][..]), ("k=8", &[1])];
+        assert_eq!(written(&alike, Some(3)), [step(&[0, 2], "k=3"), step(&[1], "k=8")]);
+        // Two may be near each other by chance.
+        let two = [("pid=411", &[0][..]), ("pid=412", &[1])];
+        assert_eq!(written(&two, Some(2)), [step(&[0], "pid=411"), step(&[1], "pid=412")]);
+        // One that differs stands beside those that follow.
+        let most = [("k=0", &[0][..]), ("k=1", &[1]), ("k=2", &[2]), ("k=9", &[3])];
+        assert_eq!(written(&most, Some(4)), [step(&[0, 1, 2], "k=$rank"), step(&[3], "k=9")]);
+    }
+}

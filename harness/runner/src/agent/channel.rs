@@ -147,12 +147,11 @@ impl Channel {
             if taken >= most {
                 return true;
             }
-            let before = self.buffer.len();
-            self.buffer.resize(before + CHUNK, 0);
+            let mut chunk = [0; CHUNK];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let mut slices = [IoSliceMut::new(&mut self.buffer[before..])];
+            let mut slices = [IoSliceMut::new(&mut chunk)];
             let received = rustix::net::recvmsg(&self.connection, &mut slices, &mut ancillary, flags);
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -160,7 +159,7 @@ impl Channel {
                 }
             }
             let n = received.as_ref().map_or(0, |message| message.bytes);
-            self.buffer.truncate(before + n);
+            self.buffer.extend_from_slice(&chunk[..n]);
             taken += n;
             match received {
                 Err(Errno::AGAIN) => return false,

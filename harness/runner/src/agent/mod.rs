@@ -1,6 +1,7 @@
 //! Our programs that others start: as a rank, or to load a library. How they find the runner, and what they say to it.
 //!
 //! - [`rank`] is what a process manager under test starts as a rank,
+//! - `quick` is the same where it starts faster: a program for what nearly all launches need, which becomes the other in all other cases,
 //! - [`library`] loads a library under test and calls it,
 //! - [`mpiexec`] is what a program under test starts that needs a process manager and has none,
 //! - `protocol` is what they and the runner say to each other, `channel` how,
@@ -16,6 +17,7 @@ pub mod library;
 pub mod mpiexec;
 mod port;
 pub(crate) mod protocol;
+pub(crate) mod quick;
 pub mod rank;
 pub(crate) mod reception;
 pub(crate) mod relay;

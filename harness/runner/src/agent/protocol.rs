@@ -50,8 +50,8 @@ pub(crate) struct RankHello {
     pub(crate) group: u32,
     /// Its process id.
     pub(crate) pid: i32,
-    /// The `PMI_*` variables.
-    pub(crate) env: BTreeMap<String, String>,
+    /// The `PMI_*` variables, `NAME=value`.
+    pub(crate) env: Vec<Bytes>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
     /// What is wrong with PMI_FD or PMI_PORT, in which case no descriptor comes along.
@@ -63,6 +63,17 @@ pub(crate) struct RankHello {
     /// It keeps its connection and carries what goes over it, since it cannot hand it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relays: Option<Box<Place>>,
+}
+
+impl RankHello {
+    /// The `PMI_*` variables by their names.
+    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
+        let split = |entry: &Bytes| {
+            let entry = String::from_utf8_lossy(&entry.0);
+            entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
+        self.env.iter().filter_map(split).collect()
+    }
 }
 
 /// Where a process runs: what is said by numbers of processes and addresses has a meaning in the same place only.

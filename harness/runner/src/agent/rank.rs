@@ -87,7 +87,8 @@ fn introduction(group: u32, args: Vec<OsString>, relays: Option<Box<Place>>) -> 
         Ok(fd) => (Some(fd), None),
         Err(why) => (None, Some(why)),
     };
-    let env = protocol_environment();
+    let env =
+        protocol_environment().into_iter().map(|(k, v)| Bytes(format!("{k}={v}").into_bytes())).collect();
     let args = args.into_iter().map(|a| Bytes(a.into_vec())).collect();
     let pid = std::process::id() as i32;
     (RankHello { group, pid, env, args, bad_fd, greeted, singinit, relays }, fd)

@@ -10,7 +10,7 @@ use super::channel::Channel;
 use super::door::{Door, Listen};
 use super::protocol::{Hello, Pass, Welcome};
 use super::relay::{OPTION, Way, path_of_group};
-use super::{SOCKET, folder};
+use super::{SOCKET, folder, quick, rank};
 use crate::process::nonblocking;
 use crate::process::reactor::{Key, Reactor, Wanted};
 
@@ -99,6 +99,15 @@ impl Reception {
         match std::os::unix::fs::symlink(binary, &path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => Ok(path),
+        }
+    }
+
+    /// Makes the agent of a rank: the quick one, if there is one, and beside it the one that it becomes where it cannot do the work.
+    pub(crate) fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
+        let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
+        match quick {
+            Some(_) => self.make_agent(full, quick::FULL, group).map(|_| path),
+            None => Ok(path),
         }
     }
 

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder,
@@ -66,14 +68,26 @@ impl Mapping {
     }
 }
 
-/// A program's or library's file, and where it lies in the process's memory.
+/// Code of a program's or library's file.
 struct Image {
     name: String,
-    /// To be added to an address of the file for one of the process.
-    bias: u64,
-    sections: HashMap<&'static str, (Range<u64>, Vec<u8>)>,
+    /// Where the mapped code begins, as an address of the file.
+    address: u64,
+    sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
 }
+
+/// Where an image lies in a process's memory.
+struct Placed {
+    mapping: Mapping,
+    image: Arc<Image>,
+}
+
+/// What tells whether a file that was read before is still the same: its device, number, size and time, and where the code begins.
+type Identity = (u64, u64, u64, i64, i64, u64);
+
+/// Most files that are kept after they were read.
+const KEPT: usize = 32;
 
 /// What is read of each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
@@ -81,9 +95,58 @@ const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".de
 /// What is read of files that the calls lead through.
 const DEBUG: &str = ".debug_";
 
+impl Placed {
+    fn read(mapping: Mapping) -> Option<Self> {
+        Some(Self { image: Image::of(&mapping)?, mapping })
+    }
+
+    /// To be added to an address of the file for one of the process.
+    fn bias(&self) -> u64 {
+        self.mapping.memory.start.wrapping_sub(self.image.address)
+    }
+
+    /// For who unwinds a stack.
+    fn module(&self) -> Module<Arc<[u8]>> {
+        let at = |name| self.image.section(name).0;
+        let data = |name| self.image.section(name).1.cloned();
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: at(".text"),
+            text: data(".text"),
+            got_svma: at(".got"),
+            eh_frame_svma: at(".eh_frame"),
+            eh_frame: data(".eh_frame"),
+            eh_frame_hdr_svma: at(".eh_frame_hdr"),
+            eh_frame_hdr: data(".eh_frame_hdr"),
+            debug_frame: data(".debug_frame"),
+            ..ExplicitModuleSectionInfo::default()
+        };
+        Module::new(self.image.name.clone(), self.mapping.memory.clone(), self.bias(), sections)
+    }
+}
+
 impl Image {
-    fn read(mapping: &Mapping) -> Option<Self> {
-        let file = &ReadCache::new(File::open(&mapping.path).ok()?);
+    /// The code of a mapping. Reading a file takes long, and crashes of one run lead through the same files, so they are kept.
+    fn of(mapping: &Mapping) -> Option<Arc<Self>> {
+        static READ: Mutex<Vec<(Identity, Arc<Image>)>> = Mutex::new(Vec::new());
+        let file = File::open(&mapping.path).ok()?;
+        let meta = file.metadata().ok()?;
+        let identity = (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec(), mapping.offset);
+        let known = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, image)) = known().iter().find(|(other, _)| *other == identity) {
+            return Some(Arc::clone(image));
+        }
+        let image = Arc::new(Self::read(file, mapping)?);
+        let mut known = known();
+        if known.len() >= KEPT {
+            known.remove(0);
+        }
+        known.push((identity, Arc::clone(&image)));
+        Some(image)
+    }
+
+    fn read(file: File, mapping: &Mapping) -> Option<Self> {
+        let file = &ReadCache::new(file);
         let object = object::File::parse(file).ok()?;
         // Mappings begin at pages, segments where they like, and one page may hold the end of one and the beginning of another.
         let page = rustix::param::page_size() as u64;
@@ -100,7 +163,7 @@ impl Image {
                 && let Ok(data) = section.data()
             {
                 let range = section.address()..section.address().saturating_add(section.size());
-                sections.insert(name, (range, data.to_vec()));
+                sections.insert(name, (range, data.into()));
             }
         }
         let mut functions: Vec<(Range<u64>, String)> = object
@@ -114,30 +177,11 @@ impl Image {
             .collect();
         functions.sort_by_key(|(range, _)| range.start);
         let name = mapping.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Some(Self { name, bias: mapping.memory.start.wrapping_sub(address), sections, functions })
+        Some(Self { name, address, sections, functions })
     }
 
-    fn section(&self, name: &str) -> (Option<Range<u64>>, Option<&[u8]>) {
-        self.sections.get(name).map(|(range, data)| (range.clone(), data.as_slice())).unzip()
-    }
-
-    /// For who unwinds a stack.
-    fn module(&self, memory: Range<u64>) -> Module<Vec<u8>> {
-        let at = |name| self.section(name).0;
-        let data = |name| self.section(name).1.map(<[u8]>::to_vec);
-        let sections = ExplicitModuleSectionInfo {
-            base_svma: 0,
-            text_svma: at(".text"),
-            text: data(".text"),
-            got_svma: at(".got"),
-            eh_frame_svma: at(".eh_frame"),
-            eh_frame: data(".eh_frame"),
-            eh_frame_hdr_svma: at(".eh_frame_hdr"),
-            eh_frame_hdr: data(".eh_frame_hdr"),
-            debug_frame: data(".debug_frame"),
-            ..ExplicitModuleSectionInfo::default()
-        };
-        Module::new(self.name.clone(), memory, self.bias, sections)
+    fn section(&self, name: &str) -> (Option<Range<u64>>, Option<&Arc<[u8]>>) {
+        self.sections.get(name).map(|(range, data)| (range.clone(), data)).unzip()
     }
 
     /// The function that an address of the file is in.
@@ -172,13 +216,13 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
 
 /// The addresses of the instructions, the last first, as far as the files are read that they lead through; each but the first is
 /// the last byte of a call.
-fn unwind(snapshot: &Snapshot, images: &[(Mapping, Image)]) -> Vec<u64> {
-    let mut unwinder = UnwinderNative::<Vec<u8>, MayAllocateDuringUnwind>::new();
-    for (mapping, image) in images {
-        unwinder.add_module(image.module(mapping.memory.clone()));
+fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
+    let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
+    for placed in images {
+        unwinder.add_module(placed.module());
     }
     let is_code = |address: u64| snapshot.mappings.iter().any(|mapping| mapping.memory.contains(&address));
-    let is_read = |address: u64| images.iter().any(|(mapping, _)| mapping.memory.contains(&address));
+    let is_read = |address: u64| images.iter().any(|placed| placed.mapping.memory.contains(&address));
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
@@ -242,7 +286,7 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
 
 /// The calls that a process was in when it got the signal that it died of.
 pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
-    // Reading a file takes long, and most of those that a process has in memory have nothing to do with its end.
+    // Most of the files that a process has in memory have nothing to do with its end.
     let (mut images, mut unread) = (Vec::new(), snapshot.mappings.clone());
     let addresses = loop {
         let addresses = unwind(snapshot, &images);
@@ -252,27 +296,26 @@ pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
         if wanted.is_empty() {
             break addresses;
         }
-        images
-            .extend(wanted.into_iter().filter_map(|mapping| Some((mapping.clone(), Image::read(&mapping)?))));
+        images.extend(wanted.into_iter().filter_map(Placed::read));
     };
     let mut by_file: HashMap<&Path, Vec<u64>> = HashMap::new();
     let places: Vec<_> = addresses
         .into_iter()
         .map(|address| {
-            let image = images.iter().find(|(mapping, _)| mapping.memory.contains(&address));
-            let offset = address.wrapping_sub(image.map_or(0, |(_, image)| image.bias));
-            if let Some((mapping, _)) = image {
-                by_file.entry(&mapping.path).or_default().push(offset);
+            let placed = images.iter().find(|placed| placed.mapping.memory.contains(&address));
+            let offset = address.wrapping_sub(placed.map_or(0, Placed::bias));
+            if let Some(placed) = placed {
+                by_file.entry(&placed.mapping.path).or_default().push(offset);
             }
-            (image, offset)
+            (placed, offset)
         })
         .collect();
     let lines: HashMap<&Path, HashMap<u64, String>> =
         by_file.into_iter().map(|(path, addresses)| (path, lines(path, &addresses))).collect();
     let frames = places
         .into_iter()
-        .map(|(image, offset)| {
-            let Some((mapping, image)) = image else {
+        .map(|(placed, offset)| {
+            let Some(Placed { mapping, image }) = placed else {
                 return Frame { module: None, offset, begin: None, function: None, line: None };
             };
             let (begin, function) = image.function(offset).unzip();

@@ -17,6 +17,7 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::door::Listen;
 use crate::agent::protocol::{self, Hello, Order, Place, RankHello, Singinit};
+use crate::agent::quick::QuickAgent;
 use crate::agent::reception::Reception;
 use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
@@ -66,6 +67,8 @@ pub struct Environment {
     pub binary: PathBuf,
     /// The agent: this binary, or the program of that name beside it, which starts faster.
     pub agent: PathBuf,
+    /// The one that starts fastest, where there is one.
+    quick: Option<QuickAgent>,
     /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
     pub foreign_deaths_are_known: bool,
     /// The processes of jobs relay their connections to us, since they run where they cannot hand them over.
@@ -92,7 +95,8 @@ impl Environment {
         let agent = agent::program(&binary, agent::rank::NAME);
         let foreign_deaths_are_known = foreign::kernel_tells(&agent);
         let slots = Slots::new(jobs);
-        Ok(Self { binary, agent, foreign_deaths_are_known, listen: None, interrupted, slots })
+        let quick = QuickAgent::write();
+        Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 }
 
@@ -168,6 +172,7 @@ pub struct ServerParty {
     reactor: Reactor<Source>,
     reception: Reception,
     agent: PathBuf,
+    quick: Option<PathBuf>,
     interrupted: Arc<AtomicBool>,
     ranks: HashMap<Proc, Rank>,
     /// Connections to the port in PMI_PORT that no process has made.
@@ -259,7 +264,10 @@ impl ServerParty {
         let mut reactor = Reactor::new()?;
         let reception = Reception::open_for(environment.listen.as_ref())?;
         reception.watch(&mut reactor, Source::Reception)?;
-        let agent = reception.make_agent(&environment.agent, agent::rank::NAME, 0)?;
+        // All that it can do is to hand over what PMI_FD names.
+        let is_enough = implementation.way_in == WayIn::Fd && environment.listen.is_none();
+        let quick = environment.quick.as_ref().filter(|_| is_enough).map(QuickAgent::path);
+        let agent = reception.make_rank(&environment.agent, quick.as_deref(), 0)?;
         let job = reception.name();
         let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);
         let singleton = (implementation.way_in == WayIn::Singleton)
@@ -287,6 +295,7 @@ impl ServerParty {
             reactor,
             reception,
             agent: environment.agent.clone(),
+            quick,
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
             strays: HashMap::new(),
@@ -434,10 +443,10 @@ impl ServerParty {
         if hello.relays.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
             self.agents.insert(hello.pid);
         }
-        let group = hello.group;
+        let (group, env) = (hello.group, hello.variables());
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
         let greeting = hello.greeted.as_ref().and_then(|(_, told)| Greeting::parse(&told.0).ok());
-        let told = hello.env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
+        let told = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
         let told = greeting.map(|greeting| greeting.rank).or(told);
         let within = |rank: &u32| group != 0 || *rank < self.expected;
         let rank =
@@ -471,12 +480,12 @@ impl ServerParty {
         });
         let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
         self.ranks.insert(proc, Rank { control, control_key, pmi, relayed, dismissed: false });
-        let place = || port::address(hello.env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
+        let place = || port::address(env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
         if let Some(Singinit { asked, said, told }) = hello.singinit {
             self.queue.push_back(What::Singinit { proc, asked, said, told });
         }
-        if self.way_in == WayIn::Port && proc.group == 0 && !hello.env.contains_key("PMI_PORT") {
+        if self.way_in == WayIn::Port && proc.group == 0 && !env.contains_key("PMI_PORT") {
             // What would be judged is something else than what was asked for.
             let why = "its processes have no PMI_PORT, for which --connection port asks".to_owned();
             self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
@@ -485,7 +494,7 @@ impl ServerParty {
         if let Some((said, told)) = hello.greeted {
             self.queue.push_back(What::Greeted { proc, said, told });
         }
-        self.queue.push_back(What::Started { proc, env: hello.env, args: hello.args, bad_fd: hello.bad_fd });
+        self.queue.push_back(What::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
 
     /// The agent says nothing after its first message: its connection has ended, and so has the process.
@@ -970,7 +979,7 @@ impl Party for ServerParty {
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {
-        match self.reception.make_agent(&self.agent, agent::rank::NAME, group) {
+        match self.reception.make_rank(&self.agent, self.quick.as_deref(), group) {
             Ok(path) => path.into_os_string().into_vec(),
             Err(_) => Vec::new(),
         }

@@ -11,10 +11,12 @@ use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
+use crate::offers::asked_for;
+use crate::party::Limits;
 use crate::party::library::{Library, apis, exports};
 use crate::party::program::Program;
 use crate::party::server::Implementation;
-use crate::run::{Options, Target, asked_for, play_probe};
+use crate::target::Target;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
 /// How a step went.
@@ -115,15 +117,9 @@ const FIRST: Proc = Proc { group: 0, rank: 0 };
 const LINES: usize = 3;
 
 /// Plays a few lines as a scenario for process managers.
-fn probe(
-    suite: &Suite,
-    target: &Target,
-    options: &Options,
-    ranks: u32,
-    body: &str,
-) -> Result<Outcome, String> {
+fn probe(suite: &Suite, target: &Target, limits: Limits, ranks: u32, body: &str) -> Result<Outcome, String> {
     let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
-    match play_probe(suite, &text, target, options) {
+    match target.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
             Some(why) => Err(format!("{why}{}", printed(&outcome.events))),
             None => Ok(outcome),
@@ -157,11 +153,11 @@ fn trouble(suite: &Suite, outcome: &Outcome) -> Option<String> {
 }
 
 /// Looks at a process manager, of which `target` is the launch.
-pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Examination {
+pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let Target::Processes(implementation, _) = target else { return all };
     let room = if implementation.lacks_room(2, 1).is_none() { 2 } else { 1 };
-    let session = match probe(suite, target, options, room, SESSION) {
+    let session = match probe(suite, target, limits, room, SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
@@ -174,7 +170,7 @@ pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Examinati
     if !all.is_fit() {
         return all;
     }
-    all.steps.push(versions(suite, target, options));
+    all.steps.push(versions(suite, target, limits));
     if !all.is_fit() {
         return all;
     }
@@ -194,14 +190,14 @@ pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Examinati
     if !all.is_fit() {
         return all;
     }
-    nodes(suite, target, options, &mut all);
+    nodes(suite, target, limits, &mut all);
     for (what, need) in [("spawn", Need::Spawn), ("names", Need::Names)] {
-        let (step, offered) = optional(suite, target, options, what, need);
+        let (step, offered) = optional(suite, target, limits, what, need);
         all.steps.push(step);
         all.offers.extend(offered.map(|offered| (need, offered)));
     }
     if room > 1 {
-        all.steps.push(silence(suite, target, options));
+        all.steps.push(silence(suite, target, limits));
     }
     all
 }
@@ -239,12 +235,12 @@ fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<Step>) {
 }
 
 /// What is answered to each offer.
-fn versions(suite: &Suite, target: &Target, options: &Options) -> Step {
+fn versions(suite: &Suite, target: &Target, limits: Limits) -> Step {
     let offers = [(1, 1), (1, 2), (2, 0)];
     let mut takes_second = false;
     let told = offers.map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
-        let answers = asked(suite, target, options, &[(0, &line)], false).unwrap_or_default();
+        let answers = asked(suite, target, limits, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&Reply::Unasked);
         takes_second |= answer.version().is_some_and(|version| version.version == 2);
         (answer.version().is_some(), format!("to {version}.{subversion}: {}", answer.told()))
@@ -259,7 +255,7 @@ fn versions(suite: &Suite, target: &Target, options: &Options) -> Step {
     }
 }
 
-fn nodes(suite: &Suite, target: &Target, options: &Options, all: &mut Examination) {
+fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) {
     let Target::Processes(implementation, _) = target else { return };
     let what = "two nodes";
     if let Some(why) = implementation.lacks_room(2, 2) {
@@ -267,7 +263,7 @@ fn nodes(suite: &Suite, target: &Target, options: &Options, all: &mut Examinatio
         all.steps.push(Step::new(what, State::Lacks, why).with(remedy));
         return;
     }
-    let done = probe(suite, target, options, 2, NODES);
+    let done = probe(suite, target, limits, 2, NODES);
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
@@ -294,11 +290,11 @@ fn nodes(suite: &Suite, target: &Target, options: &Options, all: &mut Examinatio
 fn optional(
     suite: &Suite,
     target: &Target,
-    options: &Options,
+    limits: Limits,
     what: &'static str,
     need: Need,
 ) -> (Step, Option<bool>) {
-    match asked_for(suite, Dialect::Pmi1, need, target, options) {
+    match asked_for(suite, Dialect::Pmi1, need, target, limits) {
         None => (Step::new(what, State::Odd, "it could not be asked for"), None),
         Some((_, Some(refused))) => {
             let remedy =
@@ -321,9 +317,9 @@ fn optional(
 }
 
 /// How it is known that nothing comes.
-fn silence(suite: &Suite, target: &Target, options: &Options) -> Step {
+fn silence(suite: &Suite, target: &Target, limits: Limits) -> Step {
     let what = "silence";
-    let outcome = match probe(suite, target, options, 2, SILENCE) {
+    let outcome = match probe(suite, target, limits, 2, SILENCE) {
         Ok(outcome) => outcome,
         Err(why) => return Step::new(what, State::Odd, why),
     };
@@ -344,7 +340,7 @@ fn silence(suite: &Suite, target: &Target, options: &Options) -> Step {
                     "cannot be proved: it is at work, or runs where it cannot be looked at; time has to run out"
                 }
             };
-            let most = options.limits.step.as_secs_f64();
+            let most = limits.step.as_secs_f64();
             let remedy = format!(
                 "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"
             );
@@ -359,16 +355,16 @@ pub fn of_program(
     suite: &Suite,
     program: &Program,
     target: &Target,
-    options: &Options,
+    limits: Limits,
     ranks: u32,
 ) -> Examination {
     let mut all = Examination::default();
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = crate::interpret::program::offered(program, options.limits, &interrupted);
+    let dialect = crate::interpret::program::offered(program, limits, &interrupted);
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: ends\n"
     );
-    let outcome = match play_probe(suite, &text, target, options) {
+    let outcome = match target.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => outcome,
         Some(Err((_, why))) => {
             all.steps.push(Step::new("started", State::Fails, why));
@@ -422,7 +418,7 @@ pub fn of_program(
 }
 
 /// Looks at a library, whose calls we make.
-pub fn of_library(suite: &Suite, library: &Library, target: &Target, options: &Options) -> Examination {
+pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let found = apis(&library.path);
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
@@ -441,7 +437,7 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, options: &O
         let text = format!(
             "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
         );
-        let Some(Ok((outcome, _))) = play_probe(suite, &text, target, options) else { continue };
+        let Some(Ok((outcome, _))) = target.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
             all.steps.push(Step::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
             continue;

@@ -116,7 +116,7 @@ fn play_scenario(
     limits: Limits,
 ) -> (Outcome, Vec<bool>) {
     let config =
-        crate::run::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
+        crate::target::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
     let mut party = MemoryParty::launch(config, scenario.ranks);
     let outcome = play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ());
     (outcome, party.shown_effects())
@@ -289,7 +289,7 @@ fn try_variation(
     let config = Config { behaviour: behaviour.clone(), ..Config::default() };
     let needs = [Need::Spawn, Need::Names];
     let lacking: Vec<Need> =
-        needs.into_iter().filter(|need| crate::run::lacks(suite, *need, &config, limits)).collect();
+        needs.into_iter().filter(|need| crate::offers::lacks(suite, *need, &config, limits)).collect();
     // What does not show in a dialect is not played in it.
     let of_pmi2 = variation.is_some_and(|v| v.effect.is_of_frames());
     let served = |s: &&Scenario| {

@@ -13,8 +13,9 @@ use pmi_wire::{
 use serde::Serialize;
 
 use crate::interpret::program::offered;
+use crate::party::Limits;
 use crate::party::library::apis;
-use crate::run::{Options, Target, play_probe};
+use crate::target::Target;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -134,18 +135,18 @@ const OFFERS: &[Offer] = &[
 ];
 
 /// The table of a server. `None` if a launch did not come about.
-pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
     OFFERS
         .iter()
         .map(|offer| {
             let lines: Vec<(u32, &str)> = offer.lines.to_vec();
-            let answers = asked(suite, target, options, &lines, false)?;
+            let answers = asked(suite, target, limits, &lines, false)?;
             let told: Vec<String> = answers.iter().map(Reply::told).collect();
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
             let then = match (lines.last(), answers.last()) {
                 // What comes of a request without an offer.
                 (None, _) => {
-                    let answers = asked(suite, target, options, &[(0, "cmd=get_maxes")], false)?;
+                    let answers = asked(suite, target, limits, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(Reply::went)
                 }
                 (Some((rank, _)), Some(last @ Reply::Message(..))) => {
@@ -157,7 +158,7 @@ pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Option<Ve
                     };
                     let mut asks = lines.clone();
                     asks.push((*rank, request));
-                    let answers = asked(suite, target, options, &asks, frames)?;
+                    let answers = asked(suite, target, limits, &asks, frames)?;
                     answers.last().filter(|_| answers.len() == asks.len()).map(Reply::went)
                 }
                 (Some(_), _) => Some("-".to_owned()),
@@ -172,19 +173,19 @@ pub fn of_server(suite: &Suite, target: &Target, options: &Options) -> Option<Ve
 pub(crate) fn asked(
     suite: &Suite,
     target: &Target,
-    options: &Options,
+    limits: Limits,
     lines: &[(u32, &str)],
     frames: bool,
 ) -> Option<Vec<Reply>> {
     let text = asking(lines, frames);
-    let (outcome, _) = play_probe(suite, &text, target, options)?.ok()?;
+    let (outcome, _) = target.probe(suite, &text, limits)?.ok()?;
     let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
         let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
         reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
     });
     let mut replies: Vec<Reply> = replies.collect();
     if let Some(end) = replies.iter().position(|reply| *reply == Reply::Closed) {
-        if ends_job(suite, target, options, &lines[..=end], frames) {
+        if ends_job(suite, target, limits, &lines[..=end], frames) {
             replies[end] = Reply::JobEnds;
         }
         replies[end + 1..].fill(Reply::Unasked);
@@ -193,11 +194,11 @@ pub(crate) fn asked(
 }
 
 /// Whether all connections have ended where these offers end with the end of one: a process that has said nothing yet is asked.
-fn ends_job(suite: &Suite, target: &Target, options: &Options, lines: &[(u32, &str)], frames: bool) -> bool {
+fn ends_job(suite: &Suite, target: &Target, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
     asks.push((witness, V1_1));
-    let played = play_probe(suite, &asking(&asks, frames), target, options);
+    let played = target.probe(suite, &asking(&asks, frames), limits);
     let Some(Ok((outcome, _))) = played else { return false };
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), Reply::Message(..))
 }
@@ -280,10 +281,10 @@ fn answers(offered: Version) -> Vec<(String, String)> {
 }
 
 /// The table of a program, which is started under our server. `None` if it offers nothing that can be read.
-pub fn of_program(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+pub fn of_program(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
     let Target::Client(program) = target else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let dialect = offered(program, options.limits, &interrupted);
+    let dialect = offered(program, limits, &interrupted);
     let head = |answer: &str| {
         // That nothing is answered is no step of a scenario for programs.
         let (fault, steps) = match answer {
@@ -296,17 +297,17 @@ pub fn of_program(suite: &Suite, target: &Target, options: &Options) -> Option<V
              dialect {dialect}\n{fault}\n{steps}*  P: ends\n"
         )
     };
-    let (outcome, _) = play_probe(suite, &head(""), target, options)?.ok()?;
+    let (outcome, _) = target.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
     let rows = answers(offer).into_iter().map(|(name, line)| {
-        let (outcome, _) = play_probe(suite, &head(&line), target, options)?.ok()?;
+        let (outcome, _) = target.probe(suite, &head(&line), limits)?.ok()?;
         Some(Row { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
     });
     rows.collect()
 }
 
 /// The table of a library, whose calls we make. `None` if it offers nothing that can be read.
-pub fn of_library(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+pub fn of_library(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
     let Target::Library(library, ..) = target else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = match api {
@@ -319,11 +320,11 @@ pub fn of_library(suite: &Suite, target: &Target, options: &Options) -> Option<V
              dialect {api}\n\n{answer}0  A: {call} = any\n"
         )
     };
-    let (outcome, _) = play_probe(suite, &head(""), target, options)?.ok()?;
+    let (outcome, _) = target.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
     let rows = answers(offer).into_iter().map(|(name, line)| {
         let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
-        let (outcome, _) = play_probe(suite, &text, target, options)?.ok()?;
+        let (outcome, _) = target.probe(suite, &text, limits)?.ok()?;
         let returned = outcome.events.iter().find_map(|event| match &event.what {
             What::Returned { function, returned, .. } => {
                 let name = signature::function(function)
@@ -432,10 +433,10 @@ fn after_answer(events: &[Event]) -> String {
 }
 
 /// The table of whatever is under test.
-pub fn table(suite: &Suite, target: &Target, options: &Options) -> Option<Vec<Row>> {
+pub fn table(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
     match target {
-        Target::Memory(_) | Target::Processes(..) => of_server(suite, target, options),
-        Target::Client(_) => of_program(suite, target, options),
-        Target::Library(..) => of_library(suite, target, options),
+        Target::Memory(_) | Target::Processes(..) => of_server(suite, target, limits),
+        Target::Client(_) => of_program(suite, target, limits),
+        Target::Library(..) => of_library(suite, target, limits),
     }
 }

@@ -9,7 +9,7 @@ use pmi_runner::doctor::{self, Examination};
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation};
-use pmi_runner::run::{Options, Target};
+use pmi_runner::target::Target;
 use serde_json::json;
 
 use super::args::Doctor;
@@ -49,11 +49,10 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
-    let options = Options::uncounted(limits);
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");
         let (label, target) = (program(())?.label.clone(), Target::Client(Box::new(program(())?)));
-        let examination = doctor::of_program(&suite, &program(())?, &target, &options, args.ranks);
+        let examination = doctor::of_program(&suite, &program(())?, &target, limits, args.ranks);
         let next = shell_words::join(["pmi-conform", "--client", command, "-n", &args.ranks.to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
     }
@@ -64,7 +63,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
             BTreeMap::new(),
             environment.interrupted,
         );
-        let examination = doctor::of_library(&suite, &library, &target, &options);
+        let examination = doctor::of_library(&suite, &library, &target, limits);
         let label = format!("the library {}", library.path.display());
         let next = shell_words::join(["pmi-conform", "--library", &path.display().to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
@@ -89,7 +88,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         _ => server.label.clone(),
     };
     let target = Target::Processes(Box::new(server), environment);
-    let examination = doctor::of_server(&suite, &target, &options);
+    let examination = doctor::of_server(&suite, &target, limits);
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
     let mut next = vec!["pmi-conform".to_owned()];
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {

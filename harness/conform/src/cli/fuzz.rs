@@ -26,11 +26,12 @@ use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_judge::backtrace::Frame;
+use pmi_runner::offers::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_runner::run::{Options as RunOptions, Target as ServerTarget, offered_operations};
+use pmi_runner::target::Target as ServerTarget;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 use serde_json::json;
 
@@ -276,7 +277,7 @@ fn server(
         .filter(|_| args.replay.is_none())
         .map(|dialect| {
             let limits = Limits { step: args.timeout, ..Limits::default() };
-            (dialect, offered_operations(&suite, dialect, &target, &RunOptions::uncounted(limits)))
+            (dialect, offered_operations(&suite, dialect, &target, limits))
         })
         .collect();
     let draft = DraftOnly::of(|need| {

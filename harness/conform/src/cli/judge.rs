@@ -20,8 +20,9 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::profile::Recorded;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_runner::run::{Observer, Options, Target, Tries, run};
+use pmi_runner::run::{Observer, Options, Tries, run};
 use pmi_runner::serve::WayIn;
+use pmi_runner::target::Target;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 

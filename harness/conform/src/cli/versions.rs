@@ -8,7 +8,7 @@ use anyhow::Context;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation};
-use pmi_runner::run::{Options, Target};
+use pmi_runner::target::Target;
 use pmi_runner::versions::table;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
             (server.label.clone(), Target::Processes(Box::new(server), environment))
         }
     };
-    let Some(rows) = table(&suite, &target, &Options::uncounted(limits)) else {
+    let Some(rows) = table(&suite, &target, limits) else {
         anstream::eprintln!("error: nothing was offered or answered that can be read");
         return Ok(UNJUDGED);
     };

@@ -1,0 +1,166 @@
+//! What is under test, and how a scenario is played against it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use pmi_reference::Config;
+
+use crate::interpret::library::play as play_library;
+use crate::interpret::{EventSink, play, program};
+use crate::party::library::Library;
+use crate::party::program::Program;
+use crate::party::server::{Environment, Implementation, ServerParty};
+use crate::party::{Limits, MemoryParty};
+use pmi_judge::verdict::Verdict;
+use pmi_judge::{Outcome, Side};
+use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Scenario, Source, Step};
+use pmi_scenario::suite::Suite;
+use pmi_wire::WayIn;
+
+/// What a scenario came to and how long it took; or the verdict, and why, where it could not be played.
+pub(crate) type Played = Result<(Outcome, Duration), (Verdict, String)>;
+
+/// What is under test.
+pub enum Target {
+    /// The reference server in memory.
+    Memory(Config),
+    /// Real processes.
+    Processes(Box<Implementation>, Environment),
+    /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
+    Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
+    /// A program that speaks PMI, under the reference server.
+    Client(Box<Program>),
+}
+
+impl Target {
+    /// What it is called in reports.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Memory(_) => "the reference server in memory".to_owned(),
+            Self::Processes(implementation, _) => implementation.label.clone(),
+            Self::Library(library, ..) => {
+                let under =
+                    library.server.as_ref().map(|s| format!(" under {}", s.label)).unwrap_or_default();
+                format!("the library {}{under}", library.path.display())
+            }
+            Self::Client(program) => program.label.clone(),
+        }
+    }
+
+    /// Its version, where it tells one.
+    pub fn version(&self) -> Option<String> {
+        match self {
+            Self::Processes(implementation, _) => implementation.version.as_ref().map(ToString::to_string),
+            Self::Memory(_) | Self::Library(..) | Self::Client(_) => None,
+        }
+    }
+
+    /// Whose side it takes.
+    pub fn side(&self) -> Side {
+        match self {
+            Self::Memory(_) | Self::Processes(..) => Side::Server,
+            Self::Library(..) => Side::Library,
+            Self::Client(_) => Side::Client,
+        }
+    }
+
+    /// How the processes of its jobs come to their connections.
+    pub fn way_in(&self) -> WayIn {
+        match self {
+            Self::Processes(implementation, _) => implementation.way_in,
+            Self::Client(program) => program.way_in(),
+            Self::Memory(_) | Self::Library(..) => WayIn::Fd,
+        }
+    }
+
+    /// Whether the processes of its jobs relay their connections.
+    pub fn is_relayed(&self) -> bool {
+        matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
+    }
+
+    /// Scenarios that may have been begun at the same time, whether they are at work or wait.
+    pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
+        match self {
+            Self::Processes(_, environment) => environment.slots.launches(),
+            Self::Memory(_) | Self::Library(..) | Self::Client(_) => jobs,
+        }
+    }
+
+    /// Plays one scenario, or says why not.
+    pub(crate) fn play(
+        &self,
+        suite: &Suite,
+        scenario: &Scenario,
+        limits: Limits,
+        interrupted: &AtomicBool,
+        sink: &mut dyn EventSink,
+    ) -> Played {
+        if let Self::Library(library, ..) = self
+            && library.server.is_some()
+            && scenario.nodes > 1
+        {
+            return Err((
+                Verdict::NotApplicable,
+                "its process manager is asked for one node only".to_owned(),
+            ));
+        }
+        let start = Instant::now();
+        let fragment = |name: &str| suite.fragment(name);
+        let outcome = match self {
+            Self::Memory(config) => {
+                let config = config_for(scenario, config);
+                let mut party = MemoryParty::launch(config, scenario.ranks);
+                play(scenario, &fragment, Vec::new(), &mut party, limits, sink)
+            }
+            Self::Client(program)
+                if program.way_in() == WayIn::Singleton && is_not_for_one(suite, scenario) =>
+            {
+                let why = "it is about several processes, or their environment, and the program is started alone (--connection singleton)";
+                return Err((Verdict::NotApplicable, why.to_owned()));
+            }
+            Self::Client(program) => program::play(program, scenario, &fragment, limits, interrupted, sink),
+            Self::Processes(implementation, environment) => {
+                if let Some(why) = implementation.lacks_room(scenario.ranks, scenario.nodes) {
+                    return Err((Verdict::NotApplicable, why));
+                }
+                match ServerParty::launch(implementation, scenario.ranks, scenario.nodes, environment) {
+                    Ok((mut party, command)) => play(scenario, &fragment, command, &mut party, limits, sink),
+                    Err(error) => return Err((Verdict::Unjudged, error.to_string())),
+                }
+            }
+            Self::Library(library, _, interrupted) => {
+                play_library(scenario, &fragment, library, limits, interrupted, sink)
+            }
+        };
+        Ok((outcome, start.elapsed()))
+    }
+
+    /// Plays a scenario of our own, of which nothing is reported; `None` if it is none.
+    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<Played> {
+        let source = Arc::new(Source { path: "probe".into(), text: text.into() });
+        let scenario = pmi_scenario::parse(source, "probe").ok()?;
+        Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
+    }
+}
+
+/// Whether a scenario for programs cannot be played with one that is started without a process manager.
+fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
+    let sets = |step: &Step| matches!(step.action, Action::Process(ProcessAction::Env(..)));
+    let several = scenario.serving.sized && scenario.ranks > 1 || scenario.nodes > 1;
+    several || suite.steps(&scenario.body).any(sets)
+}
+
+/// How the reference server is set up for a scenario.
+pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
+    let pmi2 = scenario.dialect == Dialect::Pmi2;
+    let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
+    let (pmi12, keyval_spaces) = (needs(Need::Pmi12), needs(Need::KeyvalSpaces));
+    let way_in = match (needs(Need::Port), needs(Need::Singleton)) {
+        (true, _) => WayIn::Port,
+        (false, true) => WayIn::Singleton,
+        (false, false) => WayIn::Fd,
+    };
+    Config { nodes: scenario.nodes, pmi2, pmi12, keyval_spaces, way_in, ..config.clone() }
+}

@@ -15,16 +15,6 @@ pub fn is_extra_command(cmd: &[u8]) -> bool {
     KNOWN.iter().any(|known| known.as_bytes() == cmd)
 }
 
-/// The keys of the answer of this name to one of the requests below.
-pub(crate) fn response_keys(cmd: &[u8]) -> Option<&'static [&'static str]> {
-    match cmd {
-        b"newkvs" => Some(&["rc", "kvsname"]),
-        b"kvs_destroyed" => Some(&["rc"]),
-        b"getbyidx_results" => Some(&["rc", "nextidx", "key", "val"]),
-        _ => None,
-    }
-}
-
 /// Such a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyvalSpaceRequest<'a> {

@@ -1,8 +1,7 @@
 //! One line as a series of `key=value` tuples, before it means anything.
 
-use crate::Operation;
 use crate::grammar::{first_bad_byte, is_blank};
-use crate::keyval_space;
+use crate::op::response_keys;
 use memchr::{memchr2, memchr2_iter};
 use thiserror::Error;
 
@@ -145,9 +144,7 @@ impl<'a> Tuples<'a> {
                 return rest.len();
             }
             if key == b"msg"
-                && let Some(keys) = Operation::from_response_cmd(cmd)
-                    .map(Operation::response_keys)
-                    .or_else(|| keyval_space::response_keys(cmd))
+                && let Some(keys) = response_keys(cmd)
             {
                 return msg_len(keys, &self.line[..at], rest);
             }

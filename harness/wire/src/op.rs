@@ -172,6 +172,17 @@ impl Operation {
     }
 }
 
+/// The keys that the response with this command word has besides `cmd` and `msg`: of an operation, or of one of the requests in
+/// [`KeyvalSpaceRequest`](crate::KeyvalSpaceRequest), which RFC 13 does not have.
+pub(crate) fn response_keys(cmd: &[u8]) -> Option<&'static [&'static str]> {
+    match cmd {
+        b"newkvs" => Some(&["rc", "kvsname"]),
+        b"kvs_destroyed" => Some(&["rc"]),
+        b"getbyidx_results" => Some(&["rc", "nextidx", "key", "val"]),
+        _ => Operation::from_response_cmd(cmd).map(Operation::response_keys),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::classify::Limits;
 use crate::UnderTest;
 use crate::ast::Dialect;
 use crate::names::NamePattern;
@@ -213,6 +212,26 @@ pub(super) struct Argument {
     pub(super) rule: Rule,
     /// The limit that get_maxes announces for it, or that PMI-2's draft sets.
     pub(super) limit: Option<String>,
+}
+
+/// How many bytes texts of a limited argument may have, with a terminating NUL.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) kvsname: usize,
+    pub(super) key: usize,
+    pub(super) value: usize,
+}
+
+impl Limits {
+    pub(super) fn of(self, argument: &Argument) -> Option<usize> {
+        Some(
+            match argument.limit.as_deref()? {
+                "kvsname_max" => self.kvsname,
+                "keylen_max" => self.key,
+                _ => self.value,
+            } - 1,
+        )
+    }
 }
 
 /// An operation, by its command word.

@@ -17,26 +17,6 @@ const COUNTS: &[(&str, &str)] =
 const LONG: usize = 500;
 const FAR: usize = 10_000;
 
-/// How many bytes texts of a limited argument may have, with a terminating NUL.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) kvsname: usize,
-    pub(super) key: usize,
-    pub(super) value: usize,
-}
-
-impl Limits {
-    pub(super) fn of(self, argument: &Argument) -> Option<usize> {
-        Some(
-            match argument.limit.as_deref()? {
-                "kvsname_max" => self.kvsname,
-                "keylen_max" => self.key,
-                _ => self.value,
-            } - 1,
-        )
-    }
-}
-
 /// A request or a reply.
 #[derive(Debug, Default)]
 pub(super) struct Classified {

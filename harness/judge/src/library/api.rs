@@ -5,7 +5,6 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Call;
 use crate::Severity;
 use crate::bytes::{Bytes, SHOWN, quoted};
 use pmi_scenario::ast::Dialect;
@@ -39,6 +38,15 @@ impl fmt::Display for Argument {
             Self::Out(name, Some(size)) => write!(f, "&{name}[{size}]"),
         }
     }
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub struct Call {
+    /// The function.
+    pub function: &'static Function,
+    /// Its arguments.
+    pub arguments: Vec<Argument>,
 }
 
 /// What came of a call.

@@ -19,6 +19,7 @@ use crate::expectation::Expected;
 use crate::kvs::is_ambiguous;
 use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
+pub use api::Call;
 use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
 use request::{Asked, Dialogue};
@@ -31,15 +32,6 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     let concerned = finding.party == Side::Client && !ours;
     finding.party = Side::Library;
     concerned
-}
-
-/// A call that has begun.
-#[derive(Debug)]
-pub struct Call {
-    /// The function.
-    pub function: &'static Function,
-    /// Its arguments.
-    pub arguments: Vec<Argument>,
 }
 
 /// What a process was told in a call.

@@ -1,47 +1,12 @@
 //! Barriers of parts of a process group: PMI-1.2, on connections on which that was negotiated.
 
-use std::collections::BTreeMap;
-
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::{GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place};
 
+use super::group_barrier_state::{Kind, Name, Part};
 use super::state::{Group, Monitor, Pending};
 use crate::finding::Side;
-use crate::kvs::Known;
 use crate::seen::{Seen, SeenKind, show};
-
-/// What tells barriers apart: who has to enter, and the tag. A group that is written in another way is another one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    kind: Kind,
-    /// In ascending order.
-    members: Vec<u32>,
-    tag: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    World,
-    Node,
-    Ranks,
-}
-
-/// A barrier, each time that it was entered and left.
-#[derive(Debug, Default)]
-pub(super) struct Part {
-    /// How often each rank has entered it.
-    entered: BTreeMap<u32, u64>,
-    /// How often each rank has left it.
-    left: BTreeMap<u32, u64>,
-    /// What those who have entered it knew then.
-    known: Known,
-}
-
-impl Part {
-    fn times(of: &BTreeMap<u32, u64>, rank: u32) -> u64 {
-        of.get(&rank).copied().unwrap_or(0)
-    }
-}
 
 impl Group {
     /// The node of each rank: as the mapping says if one was told, else as the ranks were asked to be placed.

@@ -7,6 +7,7 @@
 mod client;
 mod environment;
 mod group_barrier;
+mod group_barrier_state;
 mod pmi2;
 mod pmi2_state;
 mod server;

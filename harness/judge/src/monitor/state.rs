@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use pmi_wire::{Connection, Direction, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
 
-use super::group_barrier::{Name, Part};
+use super::group_barrier_state::{Name, Part};
 use super::pmi2_state;
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;

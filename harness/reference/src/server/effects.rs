@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pmi_wire::Proc;
 
 use super::config::GroupId;
-use super::group_barrier::Name;
+use super::open_barrier::Name;
 use crate::behaviour::{Behaviour, Circumstances, Effect, When};
 
 /// An effect, and how often it might have shown so far.

@@ -3,37 +3,13 @@
 use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 
 use super::config::GroupId;
+use super::open_barrier::{Kind, Name, OpenBarrier};
 use super::state::{Group, Phase, Server, Waiting};
 use crate::behaviour::{Effect, GroupBarrierEffect};
 use crate::reply::Reply;
 
 /// Most barriers of parts that one process may have open, so that nobody can make a server grow.
 const MOST_OPEN: usize = 256;
-
-/// What tells barriers apart.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    kind: Kind,
-    /// In ascending order.
-    members: Vec<u32>,
-    tag: u64,
-}
-
-/// A group that is written in another way is another one, even where its members are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    World,
-    Node,
-    Ranks,
-}
-
-/// A barrier that somebody has entered and nobody has left.
-#[derive(Debug)]
-pub(super) struct OpenBarrier {
-    name: Name,
-    /// The ranks that have entered it, in that order, with the tag that each is answered with.
-    entered: Vec<(u32, u64)>,
-}
 
 impl Group {
     fn has_left(&self, rank: u32) -> bool {

@@ -3,26 +3,12 @@
 use pmi_wire::{KeyvalSpaceRequest, Operation, Proc};
 
 use super::config::Action;
-use super::state::{Phase, Server};
+use super::state::{KeyvalSpace, Phase, Server};
 use crate::behaviour::{Effect, KeyvalSpaceEffect};
 use crate::reply::Reply;
 
 /// Most of them, so that nobody can make a server grow.
 const MOST: usize = 4096;
-
-/// A keyval space that a process has created.
-#[derive(Debug)]
-pub(super) struct KeyvalSpace {
-    pub(super) name: Vec<u8>,
-    /// In the order of their puts, by which they have numbers.
-    pub(super) pairs: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-impl KeyvalSpace {
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Vec<u8>> {
-        self.pairs.iter().find(|(k, _)| k == key).map(|(_, value)| value)
-    }
-}
 
 impl Server {
     /// Does what a line asks for, if it is a request of this kind and they are served.

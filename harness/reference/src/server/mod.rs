@@ -19,6 +19,7 @@ mod keyval_space;
 mod kvs;
 mod lifecycle;
 mod names;
+mod open_barrier;
 mod pmi2;
 mod port;
 mod singleton;

@@ -7,9 +7,8 @@ use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, W
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
-use super::group_barrier::OpenBarrier;
 use super::held::Pmi2Process;
-use super::keyval_space::KeyvalSpace;
+use super::open_barrier::OpenBarrier;
 use crate::behaviour::{Circumstances, Draft, Effect};
 use crate::reply::Reply;
 
@@ -79,6 +78,20 @@ impl Group {
     pub(super) fn appnum(&self, rank: u32) -> usize {
         let mut first = 0;
         self.programs.iter().position(|n| (first += n, rank < first).1).unwrap_or(0)
+    }
+}
+
+/// A keyval space that a process has created.
+#[derive(Debug)]
+pub(super) struct KeyvalSpace {
+    pub(super) name: Vec<u8>,
+    /// In the order of their puts, by which they have numbers.
+    pub(super) pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl KeyvalSpace {
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Vec<u8>> {
+        self.pairs.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 }
 

@@ -25,6 +25,7 @@ mod model;
 mod ops;
 mod planted;
 mod pmi2_model;
+mod pmi2_requests;
 
 #[cfg(test)]
 mod replay;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pmi2_ops::{ATTRIBUTES, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
+use crate::pmi2_requests::{ATTRIBUTES, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);

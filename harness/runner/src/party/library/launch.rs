@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Signal;
 
-use super::{Library, object};
+use super::object;
 use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, Report};
@@ -36,6 +36,18 @@ pub(crate) const COMMAND: &str = "library-agent";
 const STDERR_MAX: u64 = 1 << 20;
 /// Most bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
+
+/// A library under test.
+pub struct Library {
+    /// Its file, absolute.
+    pub path: PathBuf,
+    /// This command's own binary, which is also the process that loads the library.
+    pub binary: PathBuf,
+    /// Further variables for the processes that load it.
+    pub env: BTreeMap<String, String>,
+    /// The process manager of its own that starts the processes; else we are one.
+    pub server: Option<Box<Implementation>>,
+}
 
 /// What is waited for.
 #[derive(Clone, Copy)]
@@ -485,7 +497,7 @@ impl Job {
     }
 }
 
-fn stderr_path(scratch: &Path, pid: i32) -> std::path::PathBuf {
+fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
     scratch.join(agent::library::stderr_name(pid as u32))
 }
 

@@ -8,27 +8,14 @@
 pub(crate) mod launch;
 mod object;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pmi_judge::event::What;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature;
 
-use crate::party::server::Implementation;
+pub use launch::Library;
 pub(crate) use launch::LibraryParty;
-
-/// A library under test.
-pub struct Library {
-    /// Its file, absolute.
-    pub path: PathBuf,
-    /// This command's own binary, which is also the process that loads the library.
-    pub binary: PathBuf,
-    /// Further variables for the processes that load it.
-    pub env: BTreeMap<String, String>,
-    /// The process manager of its own that starts the processes; else we are one.
-    pub server: Option<Box<Implementation>>,
-}
 
 /// The functions that a library exports; none if its file cannot be looked into.
 pub fn exports(path: &Path) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
-use super::{Act, Part, Rule};
+use super::serving::{Act, Part, Rule};
 use crate::process::output::Lines;
 
 /// Most bytes of standard output that are kept to be compared.

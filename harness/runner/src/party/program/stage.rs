@@ -13,7 +13,7 @@ use pmi_wire::{
 };
 
 use super::actor::{Actor, Out, Why};
-use super::{Act, Mistake, Part, Record, Serving};
+use super::serving::{Act, Mistake, Part, Serving};
 use crate::party::Limits;
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::LINES_MAX;
@@ -36,6 +36,9 @@ const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(2
 const WHOLE: u32 = 24;
 /// Most events of a job: who goes on after so many is asking in circles.
 const EVENTS: usize = 100_000;
+
+/// Takes what happens, with the line of the scenario that is being played.
+pub(super) type Record<'a> = &'a mut dyn FnMut(usize, What);
 
 /// The one process that can ask for a process manager.
 const ONE: Proc = Proc { group: 0, rank: 0 };

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,6 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::script;
 use super::upstream::{ILLEGIBLE, Order, Upstream};
-use super::{End, Options};
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
 use crate::process::connection::{CHUNK, Connection, Received, pair};
@@ -34,6 +34,43 @@ const ENVIRONMENT: [&str; 10] =
 /// Most bytes that wait to be written to a proxy.
 const UNWRITTEN_MAX: usize = 64 << 20;
 
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The proxy's file.
+    pub proxy: PathBuf,
+    /// Which protocol it speaks.
+    pub family: Family,
+    /// Whether its processes make their connections themselves, by PMI_PORT.
+    pub pmi_port: bool,
+    /// Number of processes.
+    pub ranks: u32,
+    /// Number of proxies over which they are spread.
+    pub nodes: u32,
+    /// How long a proxy may take to start its processes, and to end after them.
+    pub patience: Duration,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With this exit status (see the [module](super)).
+    Status(i32),
+    /// A proxy died of this signal.
+    Signal(i32),
+}
+
+/// Starts proxies and serves them until the last has ended.
+///
+/// # Errors
+///
+/// The proxy cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
+pub fn run(options: Options) -> io::Result<End> {
+    Driver::new(options)?.run()
+}
+
 struct Proxy {
     child: Child,
     connection: Option<(Connection, Key)>,
@@ -49,7 +86,7 @@ impl Proxy {
     }
 }
 
-pub(super) struct Driver {
+struct Driver {
     options: Options,
     upstream: Upstream,
     reactor: Reactor<Source>,
@@ -69,7 +106,7 @@ enum Source {
 }
 
 impl Driver {
-    pub(super) fn new(options: Options) -> io::Result<Self> {
+    fn new(options: Options) -> io::Result<Self> {
         tree::become_subreaper();
         // A crash is told by its signal; nobody asked for a core file.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -94,7 +131,7 @@ impl Driver {
         Ok(Self { options, upstream, reactor, proxies: Vec::new(), signals, runner })
     }
 
-    pub(super) fn run(mut self) -> io::Result<End> {
+    fn run(mut self) -> io::Result<End> {
         let end = self.serve();
         // Before the connections are closed, about which a proxy would complain.
         tree::end_descendants(0);

@@ -27,49 +27,6 @@ pub(crate) mod script;
 mod store;
 mod upstream;
 
-use std::ffi::OsString;
-use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use pmi_wire::hydra::Family;
-
 pub(crate) use detect::{choices, detect};
+pub use driver::{End, Options, run};
 pub use script::Command as UpstreamCommand;
-
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The proxy's file.
-    pub proxy: PathBuf,
-    /// Which protocol it speaks.
-    pub family: Family,
-    /// Whether its processes make their connections themselves, by PMI_PORT.
-    pub pmi_port: bool,
-    /// Number of processes.
-    pub ranks: u32,
-    /// Number of proxies over which they are spread.
-    pub nodes: u32,
-    /// How long a proxy may take to start its processes, and to end after them.
-    pub patience: Duration,
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With this exit status (see the [module](self)).
-    Status(i32),
-    /// A proxy died of this signal.
-    Signal(i32),
-}
-
-/// Starts proxies and serves them until the last has ended.
-///
-/// # Errors
-///
-/// The proxy cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
-pub fn run(options: Options) -> io::Result<End> {
-    driver::Driver::new(options)?.run()
-}

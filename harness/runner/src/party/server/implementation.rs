@@ -1,11 +1,10 @@
-//! What `--server` means: a command template, a well-known launcher, or a profile.
+//! What `--server` means: a command template or a well-known launcher; `profile` has what it means besides.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::profile::{self, Recorded};
 use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
@@ -22,6 +21,15 @@ pub struct ImplementationError(pub(super) String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownProxy(String);
+
+/// What an implementation is recorded to do differently, and where that stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// A file of the user's.
+    File(PathBuf),
+    /// What this binary brings along: its path below `golden`, and its text.
+    Builtin(PathBuf, &'static str),
+}
 
 /// How an implementation is started, and what it claims.
 #[derive(Debug, Clone)]
@@ -175,15 +183,12 @@ impl Implementation {
         }
     }
 
-    /// Reads what was given to `--server`.
+    /// Reads the command of a launcher that we know, or one with placeholders.
     ///
     /// # Errors
     ///
     /// What is wrong with it, and what to write instead.
-    pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
-        if let Some(profile) = argument.strip_prefix('@') {
-            return profile::find(profile);
-        }
+    pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
         if has(&words, "{port}") {

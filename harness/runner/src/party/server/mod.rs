@@ -6,5 +6,5 @@ pub mod profile;
 mod singleton;
 
 pub(crate) use implementation::no_program;
-pub use implementation::{Implementation, ImplementationError, UnknownProxy, need};
+pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need};
 pub use process::{Environment, Patience, ServerParty};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::implementation::{self, Implementation, ImplementationError, JOB, has, template};
+use super::implementation::{self, Implementation, ImplementationError, JOB, Recorded, has, template};
 use pmi_judge::golden;
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
@@ -85,15 +85,6 @@ fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duratio
     time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{seconds} is no time in seconds")))
 }
 
-/// What an implementation is recorded to do differently, and where that stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recorded {
-    /// A file of the user's.
-    File(PathBuf),
-    /// What this binary brings along: its path below `golden`, and its text.
-    Builtin(PathBuf, &'static str),
-}
-
 /// A profile that this binary brings along.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -152,8 +143,22 @@ pub fn builtin() -> Vec<Builtin> {
 
 const FILE: &str = "profile.toml";
 
+impl Implementation {
+    /// Reads what was given to `--server`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to write instead.
+    pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
+        if let Some(profile) = argument.strip_prefix('@') {
+            return find(profile);
+        }
+        Self::from_command(argument)
+    }
+}
+
 /// What `@NAME` stands for: the file NAME, NAME.toml or golden/NAME/profile.toml, or a profile that this binary brings along.
-pub(super) fn find(name: &str) -> Result<Implementation, ImplementationError> {
+fn find(name: &str) -> Result<Implementation, ImplementationError> {
     let tried = [
         PathBuf::from(name),
         PathBuf::from(format!("{name}.toml")),

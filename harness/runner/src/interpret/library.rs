@@ -6,32 +6,25 @@
 //! answers it; outside of calls, `C:` and `S:` say how such a request is to be answered from then on, whenever it comes. All else is
 //! answered by the reference server, in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use pmi_judge::event::{Bytes, Exit, What};
+use pmi_judge::event::{Bytes, What};
 use pmi_judge::expectation::{Expected, Matcher, ReturnCode};
-use pmi_judge::library::{Request, api::Argument};
+use pmi_judge::library::api::Argument;
 use pmi_judge::{Judge, Outcome, Side};
-use pmi_reference::Config;
-use pmi_scenario::ast::{
-    Action, Arg, Call, Dialect, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Template, Who,
-    WriteMode,
-};
+use pmi_scenario::ast::{Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Who};
 use pmi_scenario::scope::ScenarioError;
 use pmi_scenario::signature;
 use pmi_wire::Proc;
 
+use super::interpreter::{Ended, Interpreter, Stop};
+pub use super::manager::KVS_PREFIX;
+use super::manager::{Manager, Reply, Rule};
+use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, Place, walk};
-use super::{Ended, EventSink, Interpreter, Recorder, Stop};
 use crate::party::library::{Library, LibraryParty};
-use crate::party::{Incoming, Limits, MemoryParty, Party, Silence};
-
-/// First part of the names of keyval spaces that the reference server gives.
-pub const KVS_PREFIX: &str = "library-kvs-";
-/// Descriptor that a process gets for PMI_FD where the scenario names none.
-const PMI_FD: &str = "7";
+use crate::party::{Limits, Party, Silence};
 
 /// Plays one scenario against a library.
 pub fn play(
@@ -55,66 +48,6 @@ pub fn play(
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
     judge.finish(events)
-}
-
-/// The process manager of a library under test.
-pub(super) struct Manager {
-    /// Answers what the scenario does not.
-    server: MemoryParty,
-    /// The library's processes have been started by a manager of its own.
-    launched: bool,
-    env: BTreeMap<Proc, BTreeMap<String, String>>,
-    started: BTreeSet<Proc>,
-    rules: BTreeMap<Proc, Vec<Rule>>,
-}
-
-/// How requests of a form are answered.
-struct Rule {
-    request: Vec<Template>,
-    replies: Vec<Reply>,
-}
-
-/// What we do to a request.
-#[derive(Clone)]
-enum Reply {
-    Write(WriteMode, Vec<Template>),
-    Newline,
-    Close,
-    Nothing,
-}
-
-impl Manager {
-    fn new(scenario: &Scenario, launched: bool) -> Self {
-        let config = Config {
-            nodes: scenario.nodes,
-            kvs_prefix: KVS_PREFIX.to_owned(),
-            pmi2: scenario.dialect == Dialect::Pmi2,
-            ..Config::default()
-        };
-        let mut manager = Self {
-            server: MemoryParty::launch(config, scenario.ranks),
-            launched,
-            env: BTreeMap::new(),
-            started: BTreeSet::new(),
-            rules: BTreeMap::new(),
-        };
-        for what in manager.said() {
-            if let What::Started { proc, mut env, .. } = what {
-                env.insert("PMI_FD".to_owned(), PMI_FD.to_owned());
-                manager.env.insert(proc, env);
-            }
-        }
-        manager
-    }
-
-    /// What the reference server has done since.
-    fn said(&mut self) -> Vec<What> {
-        let mut all = Vec::new();
-        while let Incoming::Event(what) = self.server.next(Instant::now(), Silence::Expected) {
-            all.push(what);
-        }
-        all
-    }
 }
 
 fn mistake(what: &str) -> Ended {
@@ -189,12 +122,6 @@ impl Interpreter<'_> {
                 }
             })
             .unwrap_or(false)
-    }
-
-    fn manager(&mut self) -> Result<&mut Manager, ScenarioError> {
-        self.manager
-            .as_mut()
-            .ok_or_else(|| ScenarioError::Mistake("library calls need a library under test".into()))
     }
 
     // ----- calls ----------------------------------------------------------------------------------------------------
@@ -336,78 +263,6 @@ impl Interpreter<'_> {
         Ok(self.reply(p, &reply)?)
     }
 
-    fn reply(&mut self, p: Proc, reply: &Reply) -> Result<(), ScenarioError> {
-        self.scope.enter(p.rank, self.scenario.ranks);
-        match reply {
-            Reply::Nothing => {}
-            Reply::Close => self.hang_up(p),
-            Reply::Newline => self.say(p, b"\n".to_vec()),
-            Reply::Write(mode, lines) => {
-                self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.say(p, bytes));
-            }
-        }
-        Ok(())
-    }
-
-    fn say(&mut self, p: Proc, bytes: Vec<u8>) {
-        self.recorder.record(What::FromServer { proc: p, bytes: Bytes(bytes.clone()) });
-        self.party.send(p, &bytes);
-    }
-
-    fn hang_up(&mut self, p: Proc) {
-        if !self.recorder.judge.is_closed(p) {
-            self.recorder.record(What::ClosedByServer { proc: p });
-            self.party.close(p);
-        }
-    }
-
-    /// Answers what is not for the scenario.
-    pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
-        for (p, request) in self.recorder.judge.take_unscripted() {
-            self.answer(p, &request)?;
-        }
-        Ok(())
-    }
-
-    /// Answers a request by the scenario's rules, or else as the reference server does.
-    fn answer(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
-        self.scope.enter(p.rank, self.scenario.ranks);
-        for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
-            let Rule { request: lines, replies } = &self.manager()?.rules[&p][at];
-            let (lines, replies) = (lines.clone(), replies.clone());
-            let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(captures) = request.fits(&patterns) {
-                self.scope.bind(captures);
-                self.introduce(p, request)?;
-                return replies.iter().try_for_each(|reply| self.reply(p, reply));
-            }
-        }
-        self.manager()?.server.send(p, &request.text());
-        self.relay()
-    }
-
-    /// Lets the reference server know whom it has before it, where the scenario answers init.
-    fn introduce(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
-        if request.is_init() {
-            let manager = self.manager()?;
-            manager.server.send(p, &request.text());
-            manager.said();
-        }
-        Ok(())
-    }
-
-    /// Carries out what the reference server does.
-    fn relay(&mut self) -> Result<(), ScenarioError> {
-        for what in self.manager()?.said() {
-            match what {
-                What::FromServer { proc, bytes } if proc.group == 0 => self.say(proc, bytes.0),
-                What::ClosedByServer { proc } if proc.group == 0 => self.hang_up(proc),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     // ----- processes ------------------------------------------------------------------------------------------------
 
     fn library_process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
@@ -436,18 +291,5 @@ impl Interpreter<'_> {
         let deadline = Instant::now() + self.limits.step;
         self.listen(deadline, Silence::Wrong, &|judge| judge.library().has_ended(p))?;
         Ok(())
-    }
-
-    /// Tells the reference server that a process has ended of its own.
-    pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        if self.manager.is_none() || self.dismissed.contains(&p) {
-            return Ok(());
-        }
-        let status = match exit {
-            Exit::Code(code) => code as u8,
-            Exit::Signal(_) => 1,
-        };
-        self.manager()?.server.exit(p, status);
-        self.relay()
     }
 }

@@ -1,11 +1,26 @@
 //! Numbers the events, keeps them, and shows them to the monitor.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pmi_judge::Judge;
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, SilenceProof, What};
 
-use super::Watcher;
+use crate::party::proxy::UpstreamCommand;
+use crate::process::Memory;
+
+/// Follows a play that expects nothing.
+pub trait Watcher {
+    /// This is what the implementation's processes held when all ranks had started.
+    fn started(&mut self, memory: Vec<Memory>);
+    /// This is what they hold now. True if it is so much that the play ends.
+    fn holds(&mut self, memory: Vec<Memory>) -> bool;
+    /// A message came for a step that had waited so long.
+    fn heard(&mut self, waited: Duration);
+    /// Nothing came for a step. False if the implementation may be waiting for us.
+    fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
+    /// The upstream of a proxy is told to do this.
+    fn ordered(&mut self, command: &UpstreamCommand);
+}
 
 /// Gets every event as it happens.
 pub trait EventSink {

@@ -8,11 +8,10 @@ use pmi_judge::{Judge, Message, Outcome, Side};
 use pmi_scenario::ast::{Action, Kind, Piece, Role, Scenario, Step, Template, UpstreamAction};
 use pmi_wire::Proc;
 
+use super::interpreter::{Ended, Interpreter, Stop};
+use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, walk};
-use super::{Ended, EventSink, Interpreter, Recorder, Stop};
-use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party, Silence};
-use crate::process::Memory;
 
 /// The processes of a job get at least so long to report.
 const START: Duration = Duration::from_secs(5);
@@ -21,25 +20,8 @@ const START: Duration = Duration::from_secs(5);
 /// that were dismissed take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
 
-/// How often a server's memory is looked at that is at work while nothing comes.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
-
 /// A server may claim to take more than we care to send.
 const LENGTH: i64 = 1 << 20;
-
-/// Follows a play that expects nothing.
-pub trait Watcher {
-    /// This is what the implementation's processes held when all ranks had started.
-    fn started(&mut self, memory: Vec<Memory>);
-    /// This is what they hold now. True if it is so much that the play ends.
-    fn holds(&mut self, memory: Vec<Memory>) -> bool;
-    /// A message came for a step that had waited so long.
-    fn heard(&mut self, waited: Duration);
-    /// Nothing came for a step. False if the implementation may be waiting for us.
-    fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
-    /// The upstream of a proxy is told to do this.
-    fn ordered(&mut self, command: &UpstreamCommand);
-}
 
 /// What became of a play that expected nothing.
 #[derive(Debug)]
@@ -95,13 +77,6 @@ impl Interpreter<'_> {
             watcher.started(memory);
         }
         Ok(())
-    }
-
-    /// Looks at the memory of the implementation's processes.
-    pub(super) fn look(&mut self) {
-        if let Some(watcher) = self.recorder.sink.watcher() {
-            self.enough |= watcher.holds(self.party.memory());
-        }
     }
 
     pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {

@@ -1,0 +1,407 @@
+//! What all plays have in common: the party and the judge, and how the two are kept in step. What is expected is told to the judge
+//! and waited for; what happens meanwhile is recorded, and what a library asks of its process manager is answered.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
+use pmi_judge::expectation::{Choice, Expectation, Expected, Pattern};
+use pmi_judge::library::Request;
+use pmi_judge::{Awaited, Judge, Standing};
+use pmi_scenario::ast::{Action, Alternative, RankSet, Scenario, Source, Template};
+use pmi_scenario::scope::{ScenarioError, Scope};
+use pmi_wire::Proc;
+
+use super::manager::{Manager, Reply, Rule};
+use super::recorder::Recorder;
+use crate::party::{Incoming, Limits, Party, Silence};
+
+/// How often a server's memory is looked at that is at work while nothing comes.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Playing ends early. The judge knows why.
+pub(super) struct Stop;
+
+pub(super) struct Interpreter<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) party: &'a mut dyn Party,
+    pub(super) limits: Limits,
+    pub(super) recorder: Recorder<'a>,
+    pub(super) scope: Scope,
+    /// The file that the current step stands in.
+    pub(super) source: Arc<Source>,
+    /// Requirement of the step that is being played.
+    pub(super) cited: String,
+    /// Processes that were told to exit or to die.
+    pub(super) dismissed: HashSet<Proc>,
+    /// Statements that the walk has left out.
+    pub(super) left_out: usize,
+    /// Nothing is expected; the sink has a watcher.
+    pub(super) watching: bool,
+    /// The watcher has seen enough.
+    pub(super) enough: bool,
+    /// What is under test is a library, whose process manager we are.
+    pub(super) manager: Option<Manager>,
+}
+
+/// What stops a walk.
+pub(super) enum Ended {
+    Stopped,
+    Mistake(String),
+    /// What the implementation has told cannot be used.
+    Told(String),
+}
+
+impl From<Stop> for Ended {
+    fn from(_: Stop) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<ScenarioError> for Ended {
+    fn from(error: ScenarioError) -> Self {
+        match error {
+            ScenarioError::Mistake(what) => Self::Mistake(what),
+            ScenarioError::Told(what) => Self::Told(what),
+        }
+    }
+}
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        party: &'a mut dyn Party,
+        limits: Limits,
+        recorder: Recorder<'a>,
+    ) -> Self {
+        let watching = recorder.sink.watcher().is_some();
+        Self {
+            scenario,
+            party,
+            limits,
+            recorder,
+            scope: Scope::of(scenario),
+            source: Arc::clone(&scenario.source),
+            cited: String::new(),
+            dismissed: HashSet::new(),
+            left_out: 0,
+            watching,
+            enough: false,
+            manager: None,
+        }
+    }
+
+    /// For a party that has been launched.
+    pub(super) fn launched(
+        scenario: &'a Scenario,
+        command: Vec<String>,
+        party: &'a mut dyn Party,
+        limits: Limits,
+        recorder: Recorder<'a>,
+    ) -> Self {
+        let mut interpreter = Self::new(scenario, party, limits, recorder);
+        interpreter.party.hold(scenario.answers());
+        let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
+        interpreter.recorder.record(launched);
+        interpreter
+    }
+
+    /// The ranks of a set, in its order.
+    pub(super) fn members(&self, group: u32, set: &RankSet) -> Vec<u32> {
+        match set {
+            RankSet::All => (0..self.recorder.judge.size(group)).collect(),
+            RankSet::Ranges(ranges) => ranges.iter().flat_map(|(a, b)| *a..=*b).collect(),
+        }
+    }
+
+    pub(super) fn abandon(&mut self, ended: Ended) -> Stop {
+        let why = match ended {
+            Ended::Stopped => None,
+            Ended::Mistake(what) => Some(Abandoned::Mistake(what)),
+            Ended::Told(what) => Some(Abandoned::Unusable(what)),
+        };
+        if let Some(why) = why {
+            self.recorder.record(What::Abandoned(why));
+        }
+        if self.left_out > 0 {
+            self.recorder.record(What::NotReached { statements: self.left_out });
+        }
+        Stop
+    }
+
+    /// Lets everything end, and reads what is still said. That the job stays is believed when nothing has happened for as long
+    /// as `settled`; then, how that is known.
+    pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
+        self.release();
+        let deadline = Instant::now() + ending;
+        let mut last = Instant::now();
+        while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
+            let proof = match self.next(deadline, Silence::Wrong) {
+                Incoming::Event(what) => {
+                    last = Instant::now();
+                    let came_late = matches!(what, What::Started { .. });
+                    self.recorder.record(what);
+                    if self.watching && self.bounded().is_err() {
+                        return None;
+                    }
+                    if came_late {
+                        self.release();
+                    }
+                    continue;
+                }
+                Incoming::Interrupted => return None,
+                Incoming::Nothing(proof) if proof != SilenceProof::Timeout && last.elapsed() < settled => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                Incoming::Nothing(proof) => proof,
+            };
+            return Some(proof);
+        }
+        // What follows the launcher's end: that it died of a signal.
+        while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
+            self.recorder.record(what);
+        }
+        None
+    }
+
+    /// Ends a job that does not end by itself, and tells what still ran.
+    pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
+        let (procs, names) = self.party.still_running();
+        let waited_ms = waited.as_millis() as u64;
+        self.recorder.record(What::JobStays { proof, waited_ms, procs, names });
+        for what in self.party.end() {
+            self.recorder.record(what);
+        }
+    }
+
+    /// Lets all processes go that have started.
+    pub(super) fn release(&mut self) {
+        for p in self.recorder.judge.started() {
+            if self.dismissed.insert(p) {
+                self.close(p);
+                self.party.exit(p, 0);
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, p: Proc) {
+        if !self.recorder.judge.is_closed(p) {
+            self.recorder.record(What::ClosedByClient { proc: p });
+            self.party.close(p);
+        }
+    }
+
+    // ----- what we expect -------------------------------------------------------------------------------------------
+
+    pub(super) fn pattern(&self, line: &Template) -> Result<Pattern, ScenarioError> {
+        let shown = self.source.text.get(line.span.start..line.span.end).unwrap_or_default();
+        Pattern::new(&self.scope, line, shown)
+    }
+
+    pub(super) fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {
+        let what = match &alternative.action {
+            Action::Message { lines, .. } if self.manager.is_some() => {
+                Expected::Asks(lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?)
+            }
+            Action::Message { lines, .. } => match lines.first() {
+                Some(line) => Expected::Message(self.pattern(line)?),
+                None => Expected::Newline,
+            },
+            Action::Empty => Expected::Newline,
+            Action::Close => Expected::Close,
+            _ => Expected::Silence,
+        };
+        let cites = alternative.cites.as_ref().map(|c| c.value.clone());
+        Ok(Choice { grade: alternative.grade, cites, what })
+    }
+
+    /// Tells the judge what is expected, and waits until it has come or will not come any more.
+    pub(super) fn expect(&mut self, proc: Option<Proc>, what: Expected) -> Result<(), Stop> {
+        let expectation = Expectation { proc, cites: self.cited.clone(), what };
+        self.recorder.record(What::Expected(Box::new(expectation)));
+        let awaited = self.recorder.judge.awaits();
+        let (wait, silence) = match awaited {
+            Some(Awaited::Silence) => (self.limits.silence, Silence::Expected),
+            Some(Awaited::Start) => (self.limits.start(), Silence::Wrong),
+            Some(Awaited::Choice) => (self.limits.step, Silence::Lawful),
+            Some(Awaited::Due) | None => (self.limits.step, Silence::Wrong),
+        };
+        let deadline = Instant::now() + wait;
+        while let Some(proof) = self.listen(deadline, silence, &|judge| judge.standing() != Standing::Open)? {
+            self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
+            if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
+                self.recorder.record(What::NoAnswer { proc, proof });
+            }
+        }
+        let captures = self.recorder.judge.take_captures();
+        self.scope.bind(captures);
+        match self.recorder.judge.standing() {
+            Standing::Broken => Err(Stop),
+            Standing::Met | Standing::Open => Ok(()),
+        }
+    }
+
+    /// Takes in what happens until `over`, or until nothing more comes; then, how that is known.
+    pub(super) fn listen(
+        &mut self,
+        deadline: Instant,
+        silence: Silence,
+        over: &dyn Fn(&Judge) -> bool,
+    ) -> Result<Option<SilenceProof>, Stop> {
+        loop {
+            self.serve().map_err(|error| self.abandon(error.into()))?;
+            if over(&self.recorder.judge) {
+                return Ok(None);
+            }
+            match self.next(deadline, silence) {
+                Incoming::Event(what) => {
+                    let exited = match what {
+                        What::Exited { proc, exit } => Some((proc, exit)),
+                        _ => None,
+                    };
+                    self.recorder.record(what);
+                    if let Some((p, exit)) = exited {
+                        self.report_exit(p, exit).map_err(|error| self.abandon(error.into()))?;
+                    }
+                    self.bounded()?;
+                }
+                Incoming::Interrupted => {
+                    self.recorder.record(What::Abandoned(Abandoned::Interrupted));
+                    return Err(Stop);
+                }
+                Incoming::Nothing(SilenceProof::Timeout) if self.enough => return Err(Stop),
+                Incoming::Nothing(proof) => return Ok(Some(proof)),
+            }
+        }
+    }
+
+    /// What comes next. The memory of those that are watched is looked at meanwhile.
+    pub(super) fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
+        if !self.watching {
+            return self.party.next(deadline, silence);
+        }
+        loop {
+            match self.party.next(deadline.min(Instant::now() + LOOK), silence) {
+                Incoming::Nothing(SilenceProof::Timeout) => self.look(),
+                other => return other,
+            }
+            if self.enough || Instant::now() >= deadline {
+                return Incoming::Nothing(SilenceProof::Timeout);
+            }
+        }
+    }
+
+    /// Whoever says or starts far too much is not listened to any longer.
+    pub(super) fn bounded(&mut self) -> Result<(), Stop> {
+        if self.recorder.judge.has_enough() {
+            return Err(Stop);
+        }
+        if self.recorder.judge.received() > self.limits.bytes {
+            self.recorder.record(What::Flooded { limit: self.limits.bytes });
+            return Err(Stop);
+        }
+        Ok(())
+    }
+
+    /// Looks at the memory of the implementation's processes.
+    pub(super) fn look(&mut self) {
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            self.enough |= watcher.holds(self.party.memory());
+        }
+    }
+
+    // ----- as the process manager of a library ----------------------------------------------------------------------
+
+    pub(super) fn manager(&mut self) -> Result<&mut Manager, ScenarioError> {
+        self.manager
+            .as_mut()
+            .ok_or_else(|| ScenarioError::Mistake("library calls need a library under test".into()))
+    }
+
+    pub(super) fn reply(&mut self, p: Proc, reply: &Reply) -> Result<(), ScenarioError> {
+        self.scope.enter(p.rank, self.scenario.ranks);
+        match reply {
+            Reply::Nothing => {}
+            Reply::Close => self.hang_up(p),
+            Reply::Newline => self.say(p, b"\n".to_vec()),
+            Reply::Write(mode, lines) => {
+                self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.say(p, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn say(&mut self, p: Proc, bytes: Vec<u8>) {
+        self.recorder.record(What::FromServer { proc: p, bytes: Bytes(bytes.clone()) });
+        self.party.send(p, &bytes);
+    }
+
+    pub(super) fn hang_up(&mut self, p: Proc) {
+        if !self.recorder.judge.is_closed(p) {
+            self.recorder.record(What::ClosedByServer { proc: p });
+            self.party.close(p);
+        }
+    }
+
+    /// Answers what is not for the scenario.
+    pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
+        for (p, request) in self.recorder.judge.take_unscripted() {
+            self.answer(p, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request by the scenario's rules, or else as the reference server does.
+    pub(super) fn answer(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+        self.scope.enter(p.rank, self.scenario.ranks);
+        for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
+            let Rule { request: lines, replies } = &self.manager()?.rules[&p][at];
+            let (lines, replies) = (lines.clone(), replies.clone());
+            let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<Vec<_>, _>>()?;
+            if let Some(captures) = request.fits(&patterns) {
+                self.scope.bind(captures);
+                self.introduce(p, request)?;
+                return replies.iter().try_for_each(|reply| self.reply(p, reply));
+            }
+        }
+        self.manager()?.server.send(p, &request.text());
+        self.relay()
+    }
+
+    /// Lets the reference server know whom it has before it, where the scenario answers init.
+    pub(super) fn introduce(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+        if request.is_init() {
+            let manager = self.manager()?;
+            manager.server.send(p, &request.text());
+            manager.said();
+        }
+        Ok(())
+    }
+
+    /// Carries out what the reference server does.
+    pub(super) fn relay(&mut self) -> Result<(), ScenarioError> {
+        for what in self.manager()?.said() {
+            match what {
+                What::FromServer { proc, bytes } if proc.group == 0 => self.say(proc, bytes.0),
+                What::ClosedByServer { proc } if proc.group == 0 => self.hang_up(proc),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the reference server that a process has ended of its own.
+    pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
+        if self.manager.is_none() || self.dismissed.contains(&p) {
+            return Ok(());
+        }
+        let status = match exit {
+            Exit::Code(code) => code as u8,
+            Exit::Signal(_) => 1,
+        };
+        self.manager()?.server.exit(p, status);
+        self.relay()
+    }
+}

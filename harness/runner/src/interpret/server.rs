@@ -1,0 +1,205 @@
+//! What a step means where a server is under test: we are its clients (`C:`), and expect what it says (`S:`).
+
+use std::time::Duration;
+
+use pmi_judge::event::{Abandoned, Bytes, What};
+use pmi_judge::expectation::{Expected, Matcher};
+use pmi_judge::{Judge, Outcome, Side};
+use pmi_scenario::ast::{Action, ProcessAction, Role, Scenario, Step, Template, UpstreamAction, WriteMode};
+use pmi_wire::Proc;
+
+use super::interpreter::{Ended, Interpreter, Stop};
+use super::recorder::{EventSink, Recorder};
+use super::walk::{Fragments, walk};
+use crate::party::proxy::UpstreamCommand;
+use crate::party::{Limits, Party};
+
+/// How long an implementation that has hung gets to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long nothing must happen before it is held against a launcher that it does not end: a daemon that it waits for may still
+/// come to it, by a connection that there is not yet.
+const STAYS: Duration = Duration::from_secs(1);
+
+/// Plays one scenario whose fragments `fragments` finds. The party has been launched; `Launched` is recorded here.
+pub fn play(
+    scenario: &Scenario,
+    fragments: Fragments<'_>,
+    command: Vec<String>,
+    party: &mut dyn Party,
+    limits: Limits,
+    sink: &mut dyn EventSink,
+) -> Outcome {
+    let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
+    let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
+    let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
+    // The judge knows why it ended early, if it did.
+    let _ = interpreter.run(fragments);
+    // Who has just used up the time of a step will not use more of it well.
+    let hung = interpreter.recorder.judge.is_hung();
+    let (ending, settled) =
+        if hung { (limits.step.min(GRACE), Duration::ZERO) } else { (limits.step, STAYS) };
+    if let Some(proof) = interpreter.settle(ending, settled) {
+        interpreter.end_job(proof, ending);
+    }
+    let Recorder { events, judge, .. } = interpreter.recorder;
+    judge.finish(events)
+}
+
+impl Interpreter<'_> {
+    fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
+        for rank in 0..self.scenario.ranks {
+            self.expect(Some(Proc { group: 0, rank }), Expected::Started)?;
+        }
+        if self.recorder.judge.lacks_connection() {
+            // There is nothing to talk over.
+            return Err(Stop);
+        }
+        let scenario = self.scenario;
+        walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))
+    }
+
+    pub(super) fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
+        match (&step.action, step.role) {
+            (Action::Upstream(action), _) => self.upstream_step(p, action),
+            (Action::Process(action), _) => self.process_step(p, action),
+            (Action::Call(_), _) => {
+                let why = "library calls need a library under test".to_owned();
+                self.recorder.record(What::Abandoned(Abandoned::Unplayable(why)));
+                Err(Ended::Stopped)
+            }
+            // What follows for this process is left out.
+            (Action::Message { .. }, Role::Client) | (_, Role::Server) if self.recorder.judge.is_over(p) => {
+                Ok(())
+            }
+            (Action::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines),
+            (Action::Close, Role::Client) => {
+                self.close(p);
+                Ok(())
+            }
+            (Action::Message { lines, .. }, Role::Server) => {
+                for line in lines {
+                    let pattern = self.pattern(line)?;
+                    self.expect(Some(p), Expected::Message(pattern))?;
+                }
+                Ok(())
+            }
+            (Action::OneOf(alternatives), Role::Server) => {
+                let choices = alternatives.iter().map(|a| self.choice(a)).collect::<Result<_, _>>()?;
+                Ok(self.expect(Some(p), Expected::OneOf(choices))?)
+            }
+            (Action::Empty, Role::Server) => Ok(self.expect(Some(p), Expected::Newline)?),
+            (Action::Close, Role::Server) => Ok(self.expect(Some(p), Expected::Close)?),
+            (Action::Silence, Role::Server) => Ok(self.expect(Some(p), Expected::Silence)?),
+            _ => Err(Ended::Mistake("this role cannot do that".into())),
+        }
+    }
+
+    // ----- what we do -----------------------------------------------------------------------------------------------
+
+    fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), Ended> {
+        if lines.iter().any(|line| self.scope.names_agent(line)) {
+            let group = self.recorder.judge.next_group();
+            self.scope.set_agent(self.party.agent(group));
+        }
+        for bytes in self.scope.message(mode, lines)? {
+            self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
+            self.party.send(p, &bytes);
+        }
+        Ok(())
+    }
+
+    /// What a process's end means for its connection. The answers that are on their way are read first.
+    fn dismiss(&mut self, p: Proc) {
+        if self.dismissed.insert(p) {
+            self.recorder.record(What::Ended { proc: p, ours: true });
+        }
+    }
+
+    pub(super) fn upstream_step(&mut self, p: Proc, action: &UpstreamAction) -> Result<(), Ended> {
+        let command = match action {
+            UpstreamAction::Answer { to, partial, lines } => {
+                let mode = WriteMode { partial: *partial, ..WriteMode::default() };
+                let text = Bytes(self.scope.message(mode, lines)?.concat());
+                let to = match to {
+                    None => self.asked(p, None),
+                    some => Some(self.named(p, *some)?),
+                };
+                UpstreamCommand::Answer { proxy: p.rank, to, text }
+            }
+            UpstreamAction::Usual { to } => UpstreamCommand::Usual(self.named(p, *to)?),
+            UpstreamAction::Close => UpstreamCommand::Close(p.rank),
+        };
+        if let Some(watcher) = self.recorder.sink.watcher() {
+            watcher.ordered(&command);
+        }
+        self.party.upstream(command);
+        Ok(())
+    }
+
+    /// The request that a step took: that number of them, from 1, or the last.
+    pub(super) fn asked(&self, p: Proc, number: Option<u32>) -> Option<u64> {
+        let taken = self.recorder.judge.taken(p);
+        let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
+        taken.get(at).copied()
+    }
+
+    fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, Ended> {
+        self.asked(p, number).ok_or_else(|| {
+            Ended::Mistake(match number {
+                Some(n) => format!("no step has taken a request number {n} of {p} before"),
+                None => format!("no step has taken a request of {p} before"),
+            })
+        })
+    }
+
+    pub(super) fn process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
+        match action {
+            ProcessAction::Started => self.expect(Some(p), Expected::Started)?,
+            ProcessAction::Env(name, expected) => {
+                self.expect(Some(p), Expected::Started)?;
+                let value = Matcher::new(&self.scope, expected)?;
+                self.expect(Some(p), Expected::Variable { name: name.value.clone(), value })?;
+            }
+            ProcessAction::Args(expected) => {
+                let expected = Bytes(self.scope.text(expected)?);
+                self.expect(Some(p), Expected::Arguments(expected))?;
+            }
+            ProcessAction::Ended => self.expect(Some(p), Expected::Ended)?,
+            ProcessAction::Exit(status) => {
+                self.dismiss(p);
+                self.party.exit(p, *status);
+            }
+            ProcessAction::Kill(signal) => {
+                self.dismiss(p);
+                self.party.kill(p, *signal);
+            }
+            ProcessAction::Ends(_)
+            | ProcessAction::Over
+            | ProcessAction::Copes
+            | ProcessAction::SameOutput => {
+                return Err(Ended::Mistake("what a client under test comes to".into()));
+            }
+            ProcessAction::JobExit(_) | ProcessAction::Logged => {
+                return Err(Ended::Mistake("a step of the job stands under J".into()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn job_step(&mut self, action: &Action) -> Result<(), Ended> {
+        match action {
+            Action::Process(ProcessAction::JobExit(expected)) => {
+                self.release();
+                self.expect(None, Expected::JobExits(*expected))?;
+            }
+            Action::Process(ProcessAction::Logged) => {
+                // Launchers pass on what was written, and say what went wrong, when the job ends.
+                self.release();
+                self.expect(None, Expected::Logs)?;
+            }
+            _ => return Err(Ended::Mistake("this is not a step of the job".into())),
+        }
+        Ok(())
+    }
+}

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::block::headline;
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::{Run, text};
+use super::run::Run;
+use super::text;
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::block::headline;
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 
 /// GitHub shows so many errors, and as many warnings, of a step. So each requirement is one, not each scenario.
 const SHOWN: usize = 10;

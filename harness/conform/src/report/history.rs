@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::compare::Comparison;
-use super::matrix::Entry;
-use super::{Run, tally, text};
+use super::run::{Entry, Run};
+use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 

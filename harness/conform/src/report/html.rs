@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::block::{self, Piece, differences, place, who};
 use super::chart::{Chart, Drawing};
+use super::run::{RELAYED, Run, protocol};
 use super::standing::{Standing, in_order, standings};
-use super::{RELAYED, Run, page, protocol, tally, text};
+use super::{page, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes};
 use pmi_judge::deviations::recorded;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::block::{Block, Palette, headline};
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 /// The suite of what concerns no scenario alone, and of scenarios in no folder.

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 
-use super::{Run, text};
+use super::run::Run;
+use super::text;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
 use serde::Deserialize;

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::block::place;
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult};
 

@@ -10,20 +10,14 @@ use serde::Serialize;
 
 use super::history::History;
 use super::html::{self, requirement_place};
+use super::run::{Entry, Run};
 use super::standing::{Standing, Stands, in_order, standings};
-use super::{Run, markdown, page, tally, text};
+use super::{markdown, page, tally, text};
 use pmi_judge::own;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{Severity, Side};
 use pmi_runner::record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
-
-/// A run, and what it is called.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) run: Run,
-}
 
 /// The files that are written, besides a page and a badge for each run.
 const INDEX: &str = "index.html";

@@ -20,6 +20,7 @@ mod markdown;
 mod matrix;
 mod measure;
 mod page;
+mod run;
 mod sarif;
 mod sequence;
 mod standing;
@@ -30,7 +31,6 @@ mod text;
 mod told;
 mod versions;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -38,10 +38,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use block::Palette;
-use pmi_judge::event::Event;
-use pmi_judge::result::end_at;
-use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult, Strictness};
-use pmi_wire::WayIn;
+use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
 pub(crate) use campaign::campaign_page;
 pub(crate) use catalogue::pages as catalogue_pages;
@@ -50,16 +47,12 @@ pub(crate) use compatibility::write_compatibility;
 pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
 pub(crate) use log::{Keep, LogWriter, Part, read_log, read_parts};
-pub(crate) use matrix::{Entry, Extra, write_matrix};
+pub(crate) use matrix::{Extra, write_matrix};
 pub(crate) use measure::measure_text;
+pub(crate) use run::{Entry, RELAYED, Run};
+pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
-
-/// How many scenarios came to what.
-pub(crate) fn counts_text(run: &Run) -> String {
-    let counts = tally::counts(&run.results);
-    counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
-}
 
 /// A form of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,84 +139,6 @@ impl FromStr for ReportSpec {
             Some((name, file)) => Ok(Self { format: name.parse()?, file: Some(file.into()) }),
         }
     }
-}
-
-/// A run, whole or cut short.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Run {
-    /// What was run.
-    pub(crate) header: RunHeader,
-    /// The results, in the order of the suite.
-    pub(crate) results: Vec<ScenarioResult>,
-    /// Events by scenario, if they were kept.
-    pub(crate) events: BTreeMap<String, Vec<Event>>,
-    /// How many of these are left out behind the first, by scenario, where that is so.
-    pub(crate) left_out: BTreeMap<String, usize>,
-    /// Scenarios that began and have no result.
-    pub(crate) cut: Vec<String>,
-    /// How it ended; `None` if the command itself was cut off.
-    pub(crate) end: Option<RunEnd>,
-}
-
-/// What makes a run red although no scenario's result says so.
-struct Complaint {
-    name: String,
-    text: String,
-}
-
-impl Run {
-    /// Makes it what it would be by another strictness.
-    pub(crate) fn set_strict(&mut self, strict: Strictness) {
-        self.header.strict = strict;
-        self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();
-        self.end = self.end.take().map(|end| end_at(end, &self.results, strict));
-    }
-
-    /// Number of selected scenarios without a result.
-    fn unfinished(&self) -> usize {
-        let missing = self.header.selected.saturating_sub(self.results.len());
-        self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())
-    }
-
-    /// Formats whose readers count test cases need a case for each of these, else CI shows a red run as green.
-    fn complaints(&self) -> Vec<Complaint> {
-        let mut all = Vec::new();
-        for stale in self.end.iter().flat_map(|end| &end.stale) {
-            all.push(Complaint { name: "stale deviation".to_owned(), text: text::clean(stale) });
-        }
-        for name in &self.cut {
-            all.push(Complaint { name: text::clean(name), text: "began and has no result".to_owned() });
-        }
-        let others = self.unfinished().saturating_sub(self.cut.len());
-        if others > 0 {
-            let text = format!("{} without a result: the run was cut short", text::count(others, "scenario"));
-            all.push(Complaint { name: "unfinished scenarios".to_owned(), text });
-        } else if self.results.is_empty() && all.is_empty() {
-            all.push(Complaint { name: "empty run".to_owned(), text: "no scenario was played".to_owned() });
-        }
-        all
-    }
-
-    /// What the report says of itself at its top.
-    fn title(&self) -> String {
-        let RunHeader { version, server, .. } = &self.header;
-        format!("pmi-conform {}, {}: {}", text::clean(version), protocol(&self.header), text::clean(server))
-    }
-}
-
-/// What is not seen where connections are relayed.
-pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
-     who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
-
-/// What was spoken, and over what where that is not usual.
-fn protocol(header: &RunHeader) -> String {
-    let dialect = text::clean(&header.dialect);
-    let by = match header.connection {
-        WayIn::Fd => "",
-        WayIn::Port => " by PMI_PORT",
-        WayIn::Singleton => " by singleton init",
-    };
-    format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }
 
 /// Writes a run as a report.

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes, shape};
 use pmi_judge::verdict::Verdict;

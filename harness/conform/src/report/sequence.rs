@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use super::block::Palette;
 use super::chart::{self, Chart};
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 
 pub(super) fn write(run: &Run, palette: Palette, out: &mut dyn Write) -> io::Result<()> {
     let (bold, dim) = (palette.bold(), palette.dim());

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Run, text};
+use super::run::Run;
+use super::text;
 use pmi_judge::Severity;
 use pmi_judge::cause::{Cause, causes, shape};
 use pmi_judge::own::CRASH;
@@ -39,6 +40,12 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
         Strictness::Should => " (strict)",
         Strictness::DeFacto => " (strict=de-facto)",
     }
+}
+
+/// How many scenarios came to what.
+pub(crate) fn counts_text(run: &Run) -> String {
+    let counts = counts(&run.results);
+    counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Counts as the summary words them, in its order. What is rare is left out when it did not happen.

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::block::{FINDINGS, place, who};
-use super::{Run, tally, text};
+use super::run::Run;
+use super::{tally, text};
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
-use super::{RELAYED, Run, protocol, tally, text};
+use super::run::{RELAYED, Run, protocol};
+use super::{tally, text};
 use pmi_judge::cause::shape;
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};

@@ -1,14 +1,15 @@
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use rstest::rstest;
 
 use super::log::LogError;
 use super::*;
-use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
+use pmi_judge::event::{Bytes, Event, Exit, SilenceProof, What};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, Strictness, Verdict};
 use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
-use pmi_wire::Proc;
+use pmi_wire::{Proc, WayIn};
 
 /// All that formats choke on: terminal escapes, ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";

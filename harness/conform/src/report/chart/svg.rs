@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::super::text;
-use super::{Chart, Row, Shape};
+use super::super::told;
+use super::layout::{Chart, Row, Shape};
 
 /// Height of a row.
 const ROW: usize = 18;
@@ -146,7 +147,7 @@ impl Drawing {
 fn raw(row: &Row<'_>) -> Option<Raw> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
-    let cut = bytes.len() > super::BYTES;
+    let cut = bytes.len() > told::BYTES;
     (broken || cut).then(|| Raw {
         seq,
         text: text::bytes(bytes, BYTES),

@@ -1,9 +1,11 @@
 use super::super::block::Palette;
 use super::super::tests::{judged, result};
-use super::*;
+use super::layout::{Chart, LANES, ROWS, Shape, Wait, commands};
+use super::write;
 use pmi_judge::Severity;
-use pmi_judge::event::{Bytes, SilenceProof};
+use pmi_judge::event::{Bytes, Event, SilenceProof, What};
 use pmi_judge::verdict::Verdict;
+use pmi_wire::Proc;
 
 fn rank(rank: u32) -> Proc {
     Proc { group: 0, rank }

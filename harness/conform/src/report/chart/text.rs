@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::super::block::Palette;
 use super::super::text;
-use super::{Chart, Row, Shape};
+use super::layout::{Chart, Row, Shape};
 use pmi_judge::Severity;
 
 /// With more lanes than these, they are named by their numbers alone.

@@ -1,0 +1,297 @@
+//! Where everything stands on a sequence chart, in lanes and rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::block::FINDINGS;
+use super::super::text;
+use super::super::told::{BYTES, Told, Way, told};
+use pmi_judge::event::{Event, What};
+use pmi_judge::result::LAST_EVENTS;
+use pmi_judge::verdict::{Judged, ScenarioResult};
+use pmi_wire::Proc;
+
+/// Most processes that have a lane: with more, nobody sees anything.
+pub(super) const LANES: usize = 24;
+/// Most rows. Whoever asks for a chart of a hundred thousand messages sees the first and the last of them.
+pub(super) const ROWS: usize = 400;
+/// Of these, so many of the first.
+const FIRST: usize = 100;
+
+/// What enters a barrier, and what leaves it, in both protocols.
+const ENTER: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
+const LEAVE: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
+
+/// Who takes part. The order is that of the lanes, from left to right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Party {
+    Process(Proc),
+    Server,
+    Proxy(Proc),
+    Upstream,
+}
+
+impl Party {
+    fn of(proc: Proc) -> Self {
+        if proc.group == Proc::PROXIES { Self::Proxy(proc) } else { Self::Process(proc) }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Process(proc) if proc.group == 0 => format!("rank {proc}"),
+            Self::Process(proc) | Self::Proxy(proc) => proc.to_string(),
+            Self::Server => "server".to_owned(),
+            Self::Upstream => "upstream".to_owned(),
+        }
+    }
+}
+
+/// What a row shows. Lanes are counted from the left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Something went from one lane to another.
+    Arrow { from: usize, to: usize },
+    /// Something was due and did not come.
+    Missing { from: usize, to: usize },
+    /// Something happened in a lane.
+    Point(usize),
+    /// Something happened to the job.
+    Job,
+    /// Rows that are left out.
+    Gap,
+}
+
+/// A line of the chart.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    /// Number of the event, where there is one.
+    pub(super) seq: Option<u64>,
+    pub(super) time_us: u64,
+    pub(super) shape: Shape,
+    pub(super) what: String,
+    /// What was sent, whole.
+    pub(super) bytes: Option<&'a [u8]>,
+    /// Requirements that are broken here.
+    pub(super) breaks: Vec<&'a str>,
+}
+
+/// A process in a barrier, from the row at which it enters to that at which it leaves.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub(super) lane: usize,
+    pub(super) from: usize,
+    /// `None` if it does not leave.
+    pub(super) to: Option<usize>,
+}
+
+/// A sequence chart, laid out.
+#[derive(Debug)]
+pub(in super::super) struct Chart<'a> {
+    pub(super) lanes: Vec<String>,
+    pub(super) rows: Vec<Row<'a>>,
+    pub(super) waits: Vec<Wait>,
+    /// Processes without a lane.
+    pub(super) others: usize,
+}
+
+impl<'a> Chart<'a> {
+    /// Of what a result has kept.
+    pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
+        let events: Vec<&Event> = result.last_events.iter().collect();
+        let told = events.iter().filter(|e| !matches!(e.what, What::Output { .. })).count();
+        let before = (told >= LAST_EVENTS).then(|| "what came before is in the log".to_owned());
+        Self::of(&events, 0, result, before)
+    }
+
+    /// Of the events of a scenario, of which so many are left out behind the first.
+    pub(in super::super) fn of_events(
+        events: &'a [Event],
+        left_out: usize,
+        result: &'a ScenarioResult,
+    ) -> Self {
+        Self::of(&events.iter().collect::<Vec<_>>(), left_out, result, None)
+    }
+
+    /// Whether there is nothing to see.
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty() || self.rows.iter().all(|row| row.seq.is_none())
+    }
+
+    /// Lines that it has.
+    pub(in super::super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// How many bytes it takes in a page, about, where a row takes so many besides its words.
+    pub(in super::super) fn size(&self, row: usize) -> usize {
+        self.rows.iter().map(|r| row + r.what.len() + r.bytes.map_or(0, <[u8]>::len).min(2 * BYTES)).sum()
+    }
+
+    fn of(events: &[&'a Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
+        let mut shown: Vec<(&Event, Told<'a>)> =
+            events.iter().filter_map(|event| Some((*event, told(event, BYTES)?))).collect();
+        let more = shown.len().saturating_sub(ROWS);
+        shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
+        let gap = Some(more + left_out).filter(|more| *more > 0);
+        let breaks = |seq| {
+            let here = result.findings.iter().filter(|j| j.finding.seq == seq);
+            let mut ids: Vec<&'a str> = here.map(|j| j.finding.requirement.as_str()).collect();
+            ids.dedup();
+            ids
+        };
+        let (lanes, others) = lanes(&shown, result);
+        let lane = |party: Party| lanes.get(&party).copied();
+        let note = |what: String| Row {
+            seq: None,
+            time_us: 0,
+            shape: Shape::Gap,
+            what,
+            bytes: None,
+            breaks: Vec::new(),
+        };
+        let mut rows: Vec<Row<'a>> = before.map(note).into_iter().collect();
+        let mut waits = Waits::default();
+        for (index, (event, Told { proc, way, what, bytes })) in shown.into_iter().enumerate() {
+            if let Some(more) = gap.filter(|_| index == FIRST) {
+                rows.push(note(format!("{more} events are left out here; they are in the log")));
+            }
+            let shape = match proc.map(|proc| shape(&event.what, way, proc, lane)) {
+                None => Shape::Job,
+                Some(Some(shape)) => shape,
+                Some(None) => continue,
+            };
+            if let Some(at) = proc.and_then(|proc| lane(Party::of(proc))) {
+                waits.see(at, &event.what, way, bytes.unwrap_or_default(), rows.len());
+            }
+            let (seq, time_us) = (Some(event.seq), event.time_us);
+            rows.push(Row { seq, time_us, shape, what, bytes, breaks: breaks(event.seq) });
+        }
+        // What is not there, an answer or the end of a job, has no row of its own.
+        let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
+        let absent: Vec<&Judged> = result.findings.iter().filter(absent).take(FINDINGS).collect();
+        for Judged { finding, .. } in absent {
+            let at = rows.iter().position(|row| row.seq.is_some_and(|seq| seq > finding.seq));
+            let at = at.unwrap_or(rows.len());
+            let shape = finding.proc.and_then(|proc| lane(Party::of(proc))).map_or(Shape::Job, Shape::Point);
+            let what = text::clip(&text::clean(&finding.seen), BYTES);
+            let time_us = at.checked_sub(1).map_or(0, |before| rows[before].time_us);
+            waits.make_room(at);
+            rows.insert(
+                at,
+                Row {
+                    seq: Some(finding.seq),
+                    time_us,
+                    shape,
+                    what,
+                    bytes: None,
+                    breaks: vec![&finding.requirement],
+                },
+            );
+        }
+        Self { lanes: lanes.into_keys().map(Party::name).collect(), rows, waits: waits.all, others }
+    }
+
+    /// Whether a lane is in a barrier at a row.
+    pub(super) fn waits_at(&self, lane: usize, row: usize) -> bool {
+        self.waits.iter().any(|w| w.lane == lane && w.from <= row && w.to.is_none_or(|to| row <= to))
+    }
+}
+
+/// Who takes part, from left to right, and how many processes have no lane.
+fn lanes(shown: &[(&Event, Told<'_>)], result: &ScenarioResult) -> (BTreeMap<Party, usize>, usize) {
+    let mut parties = BTreeSet::new();
+    let mut others = BTreeSet::new();
+    // Whoever a finding is about has a lane before all others.
+    let found = result.findings.iter().filter_map(|j| j.finding.proc);
+    let told = shown.iter().filter_map(|(_, told)| told.proc);
+    for proc in found.chain(told) {
+        let party = Party::of(proc);
+        if parties.len() < LANES || parties.contains(&party) {
+            parties.insert(party);
+        } else {
+            others.insert(party);
+        }
+    }
+    for (_, told) in shown {
+        match told.way {
+            Way::ToServer | Way::FromServer => parties.insert(Party::Server),
+            Way::ToUpstream | Way::FromUpstream => parties.insert(Party::Upstream),
+            Way::Stays | Way::Call => continue,
+        };
+    }
+    (parties.into_iter().zip(0..).collect(), others.len())
+}
+
+/// `None` if whom it concerns has no lane.
+fn shape(what: &What, way: Way, proc: Proc, lane: impl Fn(Party) -> Option<usize>) -> Option<Shape> {
+    let own = lane(Party::of(proc))?;
+    let arrow = |from, to| match what {
+        What::NoAnswer { .. } => Shape::Missing { from, to },
+        _ => Shape::Arrow { from, to },
+    };
+    Some(match way {
+        Way::Stays | Way::Call => Shape::Point(own),
+        Way::ToServer => arrow(own, lane(Party::Server)?),
+        Way::FromServer => arrow(lane(Party::Server)?, own),
+        Way::ToUpstream => arrow(own, lane(Party::Upstream)?),
+        Way::FromUpstream => arrow(lane(Party::Upstream)?, own),
+    })
+}
+
+/// Who is in a barrier.
+#[derive(Debug, Default)]
+struct Waits {
+    all: Vec<Wait>,
+}
+
+impl Waits {
+    fn see(&mut self, lane: usize, what: &What, way: Way, bytes: &[u8], row: usize) {
+        // Whoever is gone waits no more.
+        if matches!(
+            what,
+            What::ClosedByClient { .. }
+                | What::ClosedByServer { .. }
+                | What::Ended { .. }
+                | What::Exited { .. }
+        ) {
+            let open = self.all.iter_mut().filter(|w| w.lane == lane && w.to.is_none());
+            open.for_each(|wait| wait.to = Some(row));
+        }
+        for command in commands(bytes) {
+            if way == Way::ToServer && ENTER.contains(&command) {
+                self.all.push(Wait { lane, from: row, to: None });
+            } else if way == Way::FromServer
+                && LEAVE.contains(&command)
+                && let Some(wait) = self.all.iter_mut().find(|w| w.lane == lane && w.to.is_none())
+            {
+                wait.to = Some(row);
+            }
+        }
+    }
+
+    /// Moves what is at a row and below it down by one.
+    fn make_room(&mut self, at: usize) {
+        for wait in &mut self.all {
+            wait.from += usize::from(wait.from >= at);
+            wait.to = wait.to.map(|to| to + usize::from(to >= at));
+        }
+    }
+}
+
+/// The commands of the messages that begin in these bytes, of either protocol. What was sent in pieces is not put together here: it
+/// is a drawing, not a verdict.
+pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const WORD: &[u8] = b"cmd=";
+    const HEADER: usize = 6;
+    let begins = move |at: usize| {
+        // At a new line, or behind the digits and blanks that are the length of a frame.
+        let line = at == 0 || bytes[at - 1] == b'\n';
+        let length = |b: &u8| b.is_ascii_digit() || *b == b' ';
+        line || (at >= HEADER && bytes[at - HEADER..at].iter().all(length))
+    };
+    let starts = bytes.windows(WORD.len()).enumerate().filter(|(_, window)| *window == WORD);
+    starts.filter(move |(at, _)| begins(*at)).map(|(at, _)| {
+        let rest = &bytes[at + WORD.len()..];
+        let end = rest.iter().position(|b| matches!(b, b' ' | b';' | b'\n'));
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}

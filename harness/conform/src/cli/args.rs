@@ -890,3 +890,8 @@ fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     let number = text.parse::<f64>().ok().filter(|s| (0.01..=86_400.0).contains(s));
     number.map(std::time::Duration::from_secs_f64).context("write seconds, from 0.01 to 86400")
 }
+
+/// How many things are done at the same time: as many as asked for, else one for each processor.
+pub(super) fn side_by_side(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}

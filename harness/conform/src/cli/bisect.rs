@@ -10,8 +10,10 @@ use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_runner::run::Observer;
 
 use super::args::{Bisect, Cli};
+use super::exit::{INTERRUPTED, UNJUDGED};
 use super::judge::{choose, ends_on_signals};
-use super::{INTERRUPTED, UNJUDGED, named_run, say};
+use super::read::named_run;
+use super::tell::say;
 use crate::report::{Entry, History};
 
 /// What is told of a run is told when all are over.

@@ -27,9 +27,9 @@ use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 
-use super::args::Coverage;
+use super::args::{Coverage, side_by_side};
 use super::select::of_table;
-use super::{hint, say, side_by_side, told};
+use super::tell::{hint, say, unusable};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
     suite
@@ -81,7 +81,7 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
 }
 
 pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     if let Some(folder) = pages {
         let shown = || folder.display().to_string();
         std::fs::create_dir_all(folder.join("requirements")).with_context(shown)?;
@@ -112,7 +112,7 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
 }
 
 pub(super) fn show(name: &str) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
     let source = match found.map(|s| Arc::clone(&s.source)) {
         Some(source) => source,
@@ -149,7 +149,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
 }
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     if let Some(text) = own::text(id) {
         say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
@@ -252,7 +252,7 @@ fn inputs(table: &Cell, cells: &[Cell], text: &mut String) -> anyhow::Result<usi
 }
 
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(told)?;
+    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let cells = cells(&suite)?;
     if args.inputs {
         let mut text = String::new();

@@ -13,8 +13,10 @@ use pmi_runner::target::Target;
 use serde_json::json;
 
 use super::args::Doctor;
+use super::exit::UNFIT;
 use super::judge::{by_connection, library_at};
-use super::{UNFIT, say, suite_against};
+use super::read::suite_against;
+use super::tell::say;
 use crate::report::doctor_text;
 
 /// What was looked at.

@@ -7,10 +7,10 @@ use pmi_runner::suite::{embedded, of_paths, scenario_files};
 use pmi_scenario::Diagnostic;
 use pmi_scenario::suite::SuiteError;
 
-use super::{say, told};
+use super::tell::{say, unusable};
 
 pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
-    let suite = if paths.is_empty() { embedded() } else { of_paths(paths) }.map_err(told)?;
+    let suite = if paths.is_empty() { embedded() } else { of_paths(paths) }.map_err(unusable)?;
     let warnings: Vec<Diagnostic> = suite.diagnose();
     for warning in &warnings {
         say(&format!("{}\n", warning.render(false)))?;
@@ -21,9 +21,9 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
 
 pub(super) fn fmt(check: bool, paths: &[PathBuf]) -> anyhow::Result<u8> {
     let mut changed = 0;
-    for (name, source) in scenario_files(paths).map_err(told)? {
+    for (name, source) in scenario_files(paths).map_err(unusable)? {
         let scenario = pmi_scenario::parse(source.clone(), &name)
-            .map_err(|e| told(SuiteError::Diagnostics(e).into()))?;
+            .map_err(|e| unusable(SuiteError::Diagnostics(e).into()))?;
         let text = pmi_scenario::print(&scenario);
         if text != source.text {
             changed += 1;

@@ -35,9 +35,11 @@ use pmi_runner::target::Target as ServerTarget;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 use serde_json::json;
 
-use super::args::{Fuzz, FuzzFormat};
+use super::args::{Fuzz, FuzzFormat, side_by_side};
+use super::exit::{INTERRUPTED, UNJUDGED};
 use super::judge::{ends_on_signals, library_at};
-use super::{INTERRUPTED, UNJUDGED, say, side_by_side, suite_against};
+use super::read::suite_against;
+use super::tell::say;
 use crate::report::{RELAYED, campaign_page};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {

@@ -13,8 +13,9 @@ use pmi_runner::run::Observer;
 
 use super::args::{Cli, Command, Init};
 use super::doctor::examined;
+use super::exit::{INTERRUPTED, UNFIT};
 use super::judge::{choose, ends_on_signals};
-use super::{INTERRUPTED, UNFIT, say};
+use super::tell::say;
 use crate::report::{counts_text, doctor_text};
 
 const PROFILE: &str = "pmi-conform.toml";

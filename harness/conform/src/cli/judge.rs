@@ -18,6 +18,7 @@ use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
+
 use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
 use pmi_runner::run::{Observer, Options, Tries, run};
 use pmi_runner::serve::WayIn;
@@ -25,9 +26,11 @@ use pmi_runner::target::Target;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 
-use super::args::Judge;
+use super::args::{Judge, side_by_side};
+use super::exit::{INTERRUPTED, NOTHING_RAN};
+use super::read::read_deviations;
 use super::select::{are_scenario_files, select};
-use super::{INTERRUPTED, NOTHING_RAN, read_deviations, say, side_by_side, told};
+use super::tell::{say, unusable};
 
 pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -116,7 +119,7 @@ pub(super) fn choose(args: &Judge) -> anyhow::Result<Chosen> {
     } else {
         pmi_runner::suite::of_paths(&args.paths)
     }
-    .map_err(told)?;
+    .map_err(unusable)?;
     for set in &args.against {
         suite.catalogue.judge_by(set);
     }

@@ -8,8 +8,9 @@ use pmi_runner::party::server::{Environment, Implementation};
 use serde_json::json;
 
 use super::args::Measure;
+use super::exit::{INTERRUPTED, UNJUDGED};
 use super::judge::ends_on_signals;
-use super::{INTERRUPTED, UNJUDGED, say};
+use super::tell::say;
 use crate::report::measure_text;
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {

@@ -4,48 +4,40 @@ mod args;
 mod bisect;
 mod catalogue;
 mod doctor;
+mod exit;
 mod files;
 mod fuzz;
 mod init;
 mod judge;
 mod measure;
 mod mutants;
+mod read;
 mod record;
 mod select;
+mod tell;
 mod versions;
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::report::{
-    Comparison, Entry, Extra, Format, Keep, Part, Run, read_log, read_parts, render, write_compatibility,
-    write_matrix,
+    Comparison, Extra, Format, Keep, Part, Run, read_parts, render, write_compatibility, write_matrix,
 };
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::again;
 use pmi_judge::compatibility::{self, Fit, Observations};
-use pmi_judge::deviations::{Deviations, Version};
+use pmi_judge::deviations::Deviations;
 use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
-use pmi_runner::suite::FilesError;
-use pmi_scenario::suite::{Suite, SuiteError};
 
 use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
-
-/// Usage errors and mistakes in scenarios.
-const USAGE: u8 = 2;
-/// Nothing can be said about the implementation.
-const UNJUDGED: u8 = 3;
-/// The user has ended it.
-const INTERRUPTED: u8 = 130;
-/// What was looked at cannot be judged as it is.
-const UNFIT: u8 = 1;
-/// Exit status where no scenario was played, or would be.
-const NOTHING_RAN: u8 = 4;
+use exit::{UNJUDGED, USAGE};
+use read::{named_run, open_log, read_deviations, read_run, suite_against};
+use tell::say;
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -101,78 +93,6 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Ends a sentence that says that there is no such word: with the one that looks most like it, if any does, and what else helps.
-fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
-    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
-    match (nearest, help) {
-        (None, "") => String::new(),
-        (None, help) => format!("; {help}"),
-        (Some((_, other)), "") => format!(", did you mean {other}?"),
-        (Some((_, other)), help) => {
-            let (first, rest) = help.split_at(1);
-            format!(", did you mean {other}? {}{rest}", first.to_ascii_uppercase())
-        }
-    }
-}
-
-/// How many things are done at the same time: as many as asked for, else one for each processor.
-fn side_by_side(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-fn say(text: &str) -> anyhow::Result<()> {
-    match anstream::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
-    }
-}
-
-/// Scenarios that cannot be used, with everything that is wrong in them.
-fn told(error: FilesError) -> anyhow::Error {
-    match error {
-        FilesError::Suite(SuiteError::Diagnostics(all)) => {
-            let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-            anyhow::anyhow!(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n"))
-        }
-        other => other.into(),
-    }
-}
-
-/// The embedded suite, by which these sets of requirements count as well.
-fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
-    let mut suite = pmi_runner::suite::embedded().map_err(told)?;
-    for set in sets {
-        suite.catalogue.judge_by(set);
-    }
-    Ok(suite)
-}
-
-/// Reads what an implementation of a version is known to do differently.
-fn read_deviations(
-    path: &Path,
-    version: Option<&Version>,
-    connection: WayIn,
-    suite: &Suite,
-) -> anyhow::Result<Deviations> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let deviations = Deviations::parse(path, &text, version, connection)?;
-    if let Some((line, id)) = deviations.misspelt(suite) {
-        let hint =
-            hint(id, suite.catalogue.iter().map(|r| r.id.as_str()), "`pmi-conform requirements` lists them");
-        anyhow::bail!("{}:{line}: there is no requirement {id}{hint}", path.display());
-    }
-    match deviations.unexplained() {
-        0 => {}
-        1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
-        n => {
-            writeln!(anstream::stderr(), "warning: {}: {n} reasons are still to be written", path.display())?
-        }
-    }
-    Ok(deviations)
-}
-
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let Serve { ranks, nodes, pmi_port, hosts, launch, listen, pmi_args, fault, vary, verbose, command } =
         serve;
@@ -220,19 +140,6 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
             Ok(u8::try_from(128 + signal).unwrap_or(255))
         }
     }
-}
-
-/// Reads a log.
-fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
-    let (name, log) = open_log(path)?;
-    Ok(read_log(&name, log, keep)?)
-}
-
-/// A log, and what it is called.
-fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std::fs::File>)> {
-    let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    Ok((name, io::BufReader::with_capacity(1 << 18, file)))
 }
 
 /// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
@@ -301,18 +208,6 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     }
     let bad = if compare.fail_on == "new" { comparison.is_worse() } else { !comparison.is_same() };
     Ok(u8::from(bad))
-}
-
-/// Reads `NAME=LOG` or `LOG`.
-fn named_run(log: &str) -> anyhow::Result<Entry> {
-    let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
-        Some((name, path)) => (Some(name.to_owned()), path),
-        None => (None, log),
-    };
-    let run = read_run(Path::new(path), Keep::Nothing)?;
-    let header = &run.header;
-    let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
-    Ok(Entry { name, run })
 }
 
 fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {

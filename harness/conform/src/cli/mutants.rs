@@ -9,9 +9,9 @@ use pmi_reference::fault::{self, Fault, Variation, faults, variations};
 use pmi_runner::mutants::client::{self, ClientMatrix};
 use pmi_runner::mutants::{Found, run};
 
-use super::args::Mutants;
+use super::args::{Mutants, side_by_side};
 use super::select::fits;
-use super::{hint, say, side_by_side, told};
+use super::tell::{hint, say, unusable};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
@@ -124,7 +124,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         [] => pmi_runner::suite::embedded(),
         paths => pmi_runner::suite::of_paths(paths),
     };
-    let suite = suite.map_err(told)?;
+    let suite = suite.map_err(unusable)?;
     let start = Instant::now();
     let jobs = side_by_side(args.jobs);
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);

@@ -15,7 +15,8 @@ use pmi_runner::record::script::script;
 use pmi_runner::record::{interop, place, result, session, tap};
 
 use super::args::{Interop, Record};
-use super::{say, suite_against};
+use super::read::suite_against;
+use super::tell::say;
 
 /// The files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";

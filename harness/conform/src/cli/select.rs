@@ -15,7 +15,7 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Cli, Judge};
-use super::hint;
+use super::tell::{hint, unusable};
 use crate::report::{Keep, read_log};
 
 /// Whether a name is meant by a pattern of `--filter`.
@@ -61,7 +61,7 @@ pub(super) fn are_scenario_files(args: &Judge) -> anyhow::Result<()> {
         if path.exists() {
             continue;
         }
-        let suite = pmi_runner::suite::embedded().map_err(super::told)?;
+        let suite = pmi_runner::suite::embedded().map_err(unusable)?;
         let named = |name: &str| name == word || of_table(name) == word.trim_end_matches(".pmi");
         if suite.scenarios.iter().any(|s| named(&s.name)) {
             anyhow::bail!(

@@ -13,8 +13,10 @@ use pmi_runner::versions::table;
 use serde_json::json;
 
 use super::args::Versions;
+use super::exit::UNJUDGED;
 use super::judge::library_at;
-use super::{UNJUDGED, say, suite_against};
+use super::read::suite_against;
+use super::tell::say;
 use crate::report::versions_text;
 
 pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {

@@ -1,0 +1,70 @@
+//! Reads what commands are given: suites, deviations and logs.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use pmi_judge::deviations::{Deviations, Version};
+use pmi_scenario::suite::Suite;
+use pmi_wire::WayIn;
+
+use super::tell::{hint, unusable};
+use crate::report::{Entry, Keep, Run, read_log};
+
+/// The embedded suite, by which these sets of requirements count as well.
+pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
+    let mut suite = pmi_runner::suite::embedded().map_err(unusable)?;
+    for set in sets {
+        suite.catalogue.judge_by(set);
+    }
+    Ok(suite)
+}
+
+/// Reads what an implementation of a version is known to do differently.
+pub(super) fn read_deviations(
+    path: &Path,
+    version: Option<&Version>,
+    connection: WayIn,
+    suite: &Suite,
+) -> anyhow::Result<Deviations> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let deviations = Deviations::parse(path, &text, version, connection)?;
+    if let Some((line, id)) = deviations.misspelt(suite) {
+        let hint =
+            hint(id, suite.catalogue.iter().map(|r| r.id.as_str()), "`pmi-conform requirements` lists them");
+        anyhow::bail!("{}:{line}: there is no requirement {id}{hint}", path.display());
+    }
+    match deviations.unexplained() {
+        0 => {}
+        1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
+        n => {
+            writeln!(anstream::stderr(), "warning: {}: {n} reasons are still to be written", path.display())?
+        }
+    }
+    Ok(deviations)
+}
+
+/// Reads a log.
+pub(super) fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
+    let (name, log) = open_log(path)?;
+    Ok(read_log(&name, log, keep)?)
+}
+
+/// A log, and what it is called.
+pub(super) fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std::fs::File>)> {
+    let name = path.display().to_string();
+    let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    Ok((name, io::BufReader::with_capacity(1 << 18, file)))
+}
+
+/// Reads `NAME=LOG` or `LOG`.
+pub(super) fn named_run(log: &str) -> anyhow::Result<Entry> {
+    let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
+        Some((name, path)) => (Some(name.to_owned()), path),
+        None => (None, log),
+    };
+    let run = read_run(Path::new(path), Keep::Nothing)?;
+    let header = &run.header;
+    let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
+    Ok(Entry { name, run })
+}

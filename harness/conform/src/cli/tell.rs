@@ -1,0 +1,40 @@
+//! What the user is told.
+
+use std::io::{self, Write};
+
+use pmi_runner::suite::FilesError;
+use pmi_scenario::suite::SuiteError;
+
+/// Ends a sentence that says that there is no such word: with the one that looks most like it, if any does, and what else helps.
+pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
+    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
+    match (nearest, help) {
+        (None, "") => String::new(),
+        (None, help) => format!("; {help}"),
+        (Some((_, other)), "") => format!(", did you mean {other}?"),
+        (Some((_, other)), help) => {
+            let (first, rest) = help.split_at(1);
+            format!(", did you mean {other}? {}{rest}", first.to_ascii_uppercase())
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+pub(super) fn say(text: &str) -> anyhow::Result<()> {
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Scenarios that cannot be used, with everything that is wrong in them.
+pub(super) fn unusable(error: FilesError) -> anyhow::Error {
+    match error {
+        FilesError::Suite(SuiteError::Diagnostics(all)) => {
+            let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+            anyhow::anyhow!(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n"))
+        }
+        other => other.into(),
+    }
+}

@@ -310,8 +310,7 @@ fn library(args: &Judge, environment: Environment, server: Option<Implementation
 /// The library in a file, without a process manager of its own.
 pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
-    pmi_runner::party::library::check(path)
-        .map_err(|why| anyhow::anyhow!("--library takes a shared library: {why}"))?;
+    pmi_runner::party::library::check(path).context("--library takes a shared library")?;
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })

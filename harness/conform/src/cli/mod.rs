@@ -37,7 +37,7 @@ use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
 use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
 use exit::{UNJUDGED, USAGE};
 use read::{named_run, open_log, read_deviations, read_run, suite_against};
-use tell::say;
+use tell::{Diagnosed, say};
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -83,10 +83,9 @@ pub(crate) fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            let told = format!("{error:#}");
-            let mark = if told.starts_with("error") { "" } else { "error: " };
+            let mark = if error.is::<Diagnosed>() { "" } else { "error: " };
             // Where stderr is gone, nobody is left to tell.
-            let _ = writeln!(anstream::stderr(), "{mark}{told}");
+            let _ = writeln!(anstream::stderr(), "{mark}{error:#}");
             let status = if error.is::<UnknownProxy>() { UNJUDGED } else { USAGE };
             ExitCode::from(status)
         }

@@ -28,12 +28,17 @@ pub(super) fn say(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// What is wrong in scenarios, as it is shown: each mistake with its line, and with what it is before it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Diagnosed(String);
+
 /// Scenarios that cannot be used, with everything that is wrong in them.
 pub(super) fn unusable(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {
             let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-            anyhow::anyhow!(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n"))
+            Diagnosed(all.iter().map(|d| d.render(color)).collect::<Vec<_>>().join("\n")).into()
         }
         other => other.into(),
     }

@@ -16,6 +16,7 @@ use pmi_scenario::signature;
 
 pub use launch::Library;
 pub(crate) use launch::LibraryParty;
+pub use object::UnreadableLibrary;
 
 /// The functions that a library exports; none if its file cannot be looked into.
 pub fn exports(path: &Path) -> Vec<String> {
@@ -29,9 +30,9 @@ pub fn exports(path: &Path) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// Why it cannot be looked into, in words.
-pub fn check(path: &Path) -> Result<(), String> {
-    object::read(path).map(drop).map_err(|error| error.to_string())
+/// It cannot be looked into, or is none.
+pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
+    object::read(path).map(drop)
 }
 
 /// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.

@@ -12,7 +12,7 @@ use pmi_judge::event::What;
 /// A library file that cannot be looked into.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
-pub(super) struct UnreadableLibrary {
+pub struct UnreadableLibrary {
     path: PathBuf,
     why: Unreadable,
 }

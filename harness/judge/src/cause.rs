@@ -10,7 +10,7 @@ const TELLING: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Findings of one mistake, as a rule.
 #[derive(Debug, Clone)]
-pub struct Cause<'a> {
+pub struct CommonCause<'a> {
     /// The requirement that is broken.
     pub requirement: &'a str,
     /// What it counts as.
@@ -48,8 +48,8 @@ fn masked(seen: &str) -> String {
 }
 
 /// The causes of what results have found, the worst first, and among equals in the order of the results.
-pub fn causes(results: &[ScenarioResult]) -> Vec<Cause<'_>> {
-    let mut all: Vec<Cause<'_>> = Vec::new();
+pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
+    let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();
     for result in results {
         for judged in &result.findings {
@@ -57,7 +57,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<Cause<'_>> {
             let known = judged.deviation.is_some();
             let place =
                 *places.entry((requirement, severity, known, shape(&judged.finding))).or_insert_with(|| {
-                    all.push(Cause { requirement, severity, known, findings: Vec::new() });
+                    all.push(CommonCause { requirement, severity, known, findings: Vec::new() });
                     all.len() - 1
                 });
             let findings = &mut all[place].findings;

@@ -13,7 +13,7 @@ use crate::conversation::{Conversation, Message};
 use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
-use crate::library::{self, Library};
+use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
 use crate::unjudged::Unjudged;
@@ -78,7 +78,7 @@ pub struct Judge {
     conversation: Conversation,
     program: ProgramState,
     /// Of a library under test, its calls.
-    library: Library,
+    library: LibraryJudge,
     /// The monitors' findings.
     watched: Vec<Finding>,
     /// Findings of the scenario's own expectations.
@@ -125,7 +125,7 @@ impl Judge {
         Self {
             party,
             watches: false,
-            library: Library::new(requires.clone()),
+            library: LibraryJudge::new(requires.clone()),
             monitor: Monitor::focused(requires),
             upstream: UpstreamMonitor::default(),
             conversation: Conversation::default(),
@@ -254,7 +254,7 @@ impl Judge {
     }
 
     /// The calls of a library under test.
-    pub fn library(&self) -> &Library {
+    pub fn library(&self) -> &LibraryJudge {
         &self.library
     }
 

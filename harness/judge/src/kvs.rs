@@ -44,7 +44,7 @@ pub(crate) struct Kvs {
 
 /// What a get of a key may answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedValue {
     /// Nobody has put the key, so the answer is an error.
     Missing,
     /// One of these values, or an error as well if `must` is false.
@@ -112,14 +112,14 @@ impl Kvs {
     }
 
     /// What a process that has left `left` barrier rounds may read.
-    pub(crate) fn expected(&self, key: &[u8], left: u64, seen: Option<&[u8]>) -> Expected {
-        let Some(puts) = self.puts.get(key) else { return Expected::Missing };
+    pub(crate) fn expected(&self, key: &[u8], left: u64, seen: Option<&[u8]>) -> ExpectedValue {
+        let Some(puts) = self.puts.get(key) else { return ExpectedValue::Missing };
         let mut shown: Vec<String> = puts
             .iter()
             .map(|p| format!("\"{}\"", p.value[..p.value.len().min(PRINTABLE_LIMIT)].escape_ascii()))
             .collect();
         shown.dedup();
-        Expected::OneOf {
+        ExpectedValue::OneOf {
             shown: shown.join(" or "),
             must: puts.iter().any(|p| p.acknowledged_in.is_some_and(|round| round < left)),
             ambiguous: puts.iter().any(|p| is_ambiguous(&p.value)),

@@ -8,7 +8,7 @@ use super::ast::{Source, Span};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Severity {
+pub enum DiagnosticKind {
     /// The file cannot be played.
     Error,
     /// It can be played, and probably says something else than was meant.
@@ -19,7 +19,7 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// How bad it is.
-    pub severity: Severity,
+    pub kind: DiagnosticKind,
     /// What is wrong, in one line.
     pub message: String,
     /// Where.
@@ -35,15 +35,15 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Whether it keeps the file from being played.
     pub fn is_error(&self) -> bool {
-        self.severity == Severity::Error
+        self.kind == DiagnosticKind::Error
     }
 
     /// With the line, a caret and the help; coloured for a terminal if `color`.
     pub fn render(&self, color: bool) -> String {
         let (start, end) = self.clamped();
-        let level = match self.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Warning => Level::WARNING,
+        let level = match self.kind {
+            DiagnosticKind::Error => Level::ERROR,
+            DiagnosticKind::Warning => Level::WARNING,
         };
         let mut mark = AnnotationKind::Primary.span(start..end);
         if !self.label.is_empty() {
@@ -78,7 +78,7 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.span.start;
         write!(f, "{}:{}:{}: ", self.source.path, self.source.line_of(at), self.source.column_of(at))?;
-        if self.severity == Severity::Warning {
+        if self.kind == DiagnosticKind::Warning {
             f.write_str("warning: ")?;
         }
         f.write_str(&self.message)
@@ -97,19 +97,19 @@ impl Sink {
     }
 
     pub(super) fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
-        self.push(Severity::Error, span, message.into())
+        self.push(DiagnosticKind::Error, span, message.into())
     }
 
     pub(super) fn warning(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
-        self.push(Severity::Warning, span, message.into())
+        self.push(DiagnosticKind::Warning, span, message.into())
     }
 
-    fn push(&mut self, severity: Severity, span: Span, message: String) -> &mut Diagnostic {
+    fn push(&mut self, kind: DiagnosticKind, span: Span, message: String) -> &mut Diagnostic {
         let source = Arc::clone(&self.source);
         // What is wrong with one byte is wrong with its character.
         let start = source.text.floor_char_boundary(span.start);
         let span = Span { start, end: source.text.ceil_char_boundary(span.end).max(start) };
-        self.list.push(Diagnostic { severity, message, span, label: String::new(), help: None, source });
+        self.list.push(Diagnostic { kind, message, span, label: String::new(), help: None, source });
         let last = self.list.len() - 1;
         &mut self.list[last]
     }

@@ -30,7 +30,7 @@ pub mod vocabulary;
 
 pub use ast::UnderTest;
 pub use check::{Env, check};
-pub use diag::{Diagnostic, Severity};
+pub use diag::{Diagnostic, DiagnosticKind};
 pub use expr::MAX_GROUP;
 pub use vocabulary::Behaviours;
 

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::report::{
-    Comparison, Extra, Format, Keep, Part, Run, read_parts, render, write_compatibility, write_matrix,
+    Comparison, Extra, Format, Keep, LogPart, Run, read_parts, render, write_compatibility, write_matrix,
 };
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
@@ -128,10 +128,18 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
 
 fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     let HydraUpstream { proxy, family, pmi_port, ranks, nodes, patience, command } = upstream;
-    let end = upstream::run(upstream::Options { proxy, family, pmi_port, ranks, nodes, patience, command })?;
+    let end = upstream::run(upstream::UpstreamOptions {
+        proxy,
+        family,
+        pmi_port,
+        ranks,
+        nodes,
+        patience,
+        command,
+    })?;
     match end {
-        upstream::End::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
-        upstream::End::Signal(signal) => {
+        upstream::JobEnd::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
+        upstream::JobEnd::Signal(signal) => {
             // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
             for _ in 0..2 {
                 let _ = signal_hook::low_level::raise(signal);
@@ -148,7 +156,7 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
     let (mut judged, mut unread) = (Vec::new(), None);
     let (name, log) = open_log(&args.log)?;
     let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
-        (Part::Header(header), _) => {
+        (LogPart::Header(header), _) => {
             let deviations = match &args.deviations {
                 Some(path) => read_deviations(path, None, header.connection, &suite),
                 None => Ok(Deviations::default()),
@@ -161,9 +169,9 @@ fn judge_again(args: &Again) -> anyhow::Result<u8> {
                 Err(error) => unread = Some(error),
             }
         }
-        (Part::Event(scenario, event), Some((again, _))) => again.event(scenario, event),
-        (Part::Result(result), Some((again, deviations))) => judged.push(again.result(result, deviations)),
-        (Part::Event(..) | Part::Result(_), None) => {}
+        (LogPart::Event(scenario, event), Some((again, _))) => again.event(scenario, event),
+        (LogPart::Result(result), Some((again, deviations))) => judged.push(again.result(result, deviations)),
+        (LogPart::Event(..) | LogPart::Result(_), None) => {}
     })?;
     if let Some(error) = unread {
         return Err(error);

@@ -14,9 +14,9 @@ use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Comparison {
     /// The first run.
-    pub(crate) before: Side,
+    pub(crate) before: ComparedRun,
     /// The second run.
-    pub(crate) after: Side,
+    pub(crate) after: ComparedRun,
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
     pub(crate) changed: Vec<Change>,
     /// Scenarios without a result in the second run.
@@ -29,7 +29,7 @@ pub(crate) struct Comparison {
 
 /// One of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Side {
+pub(crate) struct ComparedRun {
     /// The implementation under test, as given.
     pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
@@ -70,7 +70,7 @@ fn broken(result: &ScenarioResult) -> BTreeSet<String> {
     result.findings.iter().map(|judged| judged.finding.requirement.clone()).collect()
 }
 
-impl Side {
+impl ComparedRun {
     fn of(run: &Run) -> Self {
         let complete = run.end.as_ref().is_some_and(|end| end.unfinished == 0);
         Self { server: run.header.server.clone(), version: run.header.version.clone(), complete }
@@ -88,8 +88,8 @@ impl Comparison {
             from.keys().filter(|name| !of.contains_key(*name)).cloned().collect()
         };
         let mut this = Self {
-            before: Side::of(before),
-            after: Side::of(after),
+            before: ComparedRun::of(before),
+            after: ComparedRun::of(after),
             changed: Vec::new(),
             only_before: missing(&first, &second),
             only_after: missing(&second, &first),

@@ -11,7 +11,7 @@ use super::run::{RELAYED, Run, protocol};
 use super::standing::{Standing, in_order, standings};
 use super::{page, tally, text};
 use pmi_judge::Severity;
-use pmi_judge::cause::{Cause, causes};
+use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded;
 use pmi_judge::event::What;
 use pmi_judge::own;
@@ -370,7 +370,7 @@ fn kind_of_standing(standing: Standing) -> &'static str {
     }
 }
 
-fn kind_of_cause(cause: &Cause<'_>) -> (&'static str, &'static str) {
+fn kind_of_cause(cause: &CommonCause<'_>) -> (&'static str, &'static str) {
     match cause.severity {
         _ if cause.known => ("known", "known"),
         Severity::Fail => ("fail", tally::severity(Severity::Fail)),
@@ -477,7 +477,7 @@ fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize)
 }
 
 fn group(
-    cause: &Cause<'_>,
+    cause: &CommonCause<'_>,
     judged: &Judged,
     requirement: Option<&Requirement>,
     anchors: &mut Anchors,
@@ -524,7 +524,7 @@ fn link(requirement: &Requirement) -> String {
 }
 
 fn shown(
-    cause: &Cause<'_>,
+    cause: &CommonCause<'_>,
     result: &ScenarioResult,
     judged: &Judged,
     scenarios: &HashMap<&str, String>,

@@ -119,7 +119,7 @@ impl Keep {
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
     let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| {
-        if let Part::Event(scenario, event) = part {
+        if let LogPart::Event(scenario, event) = part {
             let events = events.entry(scenario.to_owned()).or_default();
             events.push(event);
             match keep.cut(events) {
@@ -133,7 +133,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run
 }
 
 /// What is told of while a log is read.
-pub(crate) enum Part<'a> {
+pub(crate) enum LogPart<'a> {
     /// Its first line.
     Header(&'a RunHeader),
     /// An event of a scenario.
@@ -167,7 +167,7 @@ pub(crate) fn read_parts(
     name: &str,
     mut from: impl BufRead,
     wanted: bool,
-    tell: &mut dyn FnMut(Part<'_>),
+    tell: &mut dyn FnMut(LogPart<'_>),
 ) -> Result<Run, LogError> {
     let name = text::clean(name);
     let mut run: Option<Run> = None;
@@ -200,7 +200,7 @@ pub(crate) fn read_parts(
         };
         match (&mut run, parsed) {
             (None, LogLine::Run(header)) => {
-                tell(Part::Header(&header));
+                tell(LogPart::Header(&header));
                 let (results, events, cut) = (Vec::new(), BTreeMap::new(), Vec::new());
                 let left_out = BTreeMap::new();
                 run = Some(Run { header, results, events, left_out, cut, end: None });
@@ -219,12 +219,12 @@ pub(crate) fn read_parts(
             }
             (Some(_), LogLine::Event { scenario, event }) => {
                 if wanted {
-                    tell(Part::Event(&scenario, event));
+                    tell(LogPart::Event(&scenario, event));
                 }
                 begun.insert(scenario);
             }
             (Some(run), LogLine::Result(result)) => {
-                tell(Part::Result(&result));
+                tell(LogPart::Result(&result));
                 run.results.push(result);
             }
             (Some(run), LogLine::End(end)) => run.end = Some(end),
@@ -239,12 +239,12 @@ pub(crate) fn read_parts(
 }
 
 /// Tells of the event of a line; its scenario, if the line can be read.
-fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(Part<'_>)) -> Option<Cow<'a, str>> {
+fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
         return serde_json::from_slice::<EventPassed<'_>>(bytes).ok().map(|line| line.scenario);
     }
     let line = serde_json::from_slice::<EventLine<'_>>(bytes).ok()?;
-    tell(Part::Event(&line.scenario, line.event));
+    tell(LogPart::Event(&line.scenario, line.event));
     Some(line.scenario)
 }
 

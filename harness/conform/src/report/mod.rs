@@ -46,7 +46,7 @@ pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;
 pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
-pub(crate) use log::{Keep, LogWriter, Part, read_log, read_parts};
+pub(crate) use log::{Keep, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{Extra, write_matrix};
 pub(crate) use measure::measure_text;
 pub(crate) use run::{Entry, RELAYED, Run};

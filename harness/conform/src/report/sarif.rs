@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
-use pmi_judge::cause::{Cause, causes, shape};
+use pmi_judge::cause::{CommonCause, causes, shape};
 use pmi_judge::verdict::Verdict;
 
 /// GitHub shows so many results of a run, and is told of no more.
@@ -113,7 +113,7 @@ fn rule(id: &str, says: &str) -> Value {
     json!({ "id": id, "shortDescription": told, "fullDescription": told })
 }
 
-fn result(run: &Run, cause: &Cause<'_>, id: &str) -> Value {
+fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     let (first, judged) = cause.findings[0];
     let level = match judged.severity {
         _ if run.header.strict.counts(judged) => "error",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
-use pmi_judge::cause::{Cause, causes, shape};
+use pmi_judge::cause::{CommonCause, causes, shape};
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
@@ -130,7 +130,7 @@ pub(super) struct Group<'a> {
 /// among what fails.
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut all: Vec<Cause<'_>> = causes(results).into_iter().filter(|cause| !cause.known).collect();
+    let mut all: Vec<CommonCause<'_>> = causes(results).into_iter().filter(|cause| !cause.known).collect();
     all.sort_by_key(|cause| (std::cmp::Reverse(cause.severity), cause.requirement));
     for cause in all {
         let Some(&first) = cause.findings.first() else { continue };

@@ -42,7 +42,7 @@ impl fmt::Display for Argument {
 
 /// A call that has begun.
 #[derive(Debug)]
-pub struct Call {
+pub struct BegunCall {
     /// The function.
     pub function: &'static Function,
     /// Its arguments.
@@ -142,7 +142,7 @@ fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Int
     Breach { requirement, at_most: None, expected: expected.into(), seen: seen.into() }
 }
 
-impl Call {
+impl BegunCall {
     /// Whether it has told that this buffer has no bytes. For PMI-1 that is an error of the caller's, which it is to be told.
     fn has_no_room(&self, out: &str) -> bool {
         let place = self.arguments.iter().position(|a| matches!(a, Argument::Out(name, _) if name == out));
@@ -160,7 +160,7 @@ pub(crate) fn is_abort(function: &Function) -> bool {
 }
 
 /// Judges what a call returned.
-pub(crate) fn returned(call: &Call, returned: &Returned) -> Vec<Breach> {
+pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     let function = call.function;
     let mut all = Vec::new();
     let code = function.result_name(returned.result);
@@ -214,7 +214,7 @@ pub(crate) fn returned(call: &Call, returned: &Returned) -> Vec<Breach> {
 }
 
 /// Judges what a call returned in which the library asked for one value and was told this one.
-pub(crate) fn returned_of(call: &Call, returned: &Returned, told: &[u8]) -> Option<Breach> {
+pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, told: &[u8]) -> Option<Breach> {
     if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
         return None;
     }

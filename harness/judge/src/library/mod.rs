@@ -19,7 +19,7 @@ use crate::expectation::Expected;
 use crate::kvs::is_ambiguous;
 use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
-pub use api::Call;
+pub use api::BegunCall;
 use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
 use request::{Asked, Dialogue};
@@ -51,7 +51,7 @@ struct Process {
     started: bool,
     /// Whether the library has been loaded, and what stood against it.
     loaded: Option<Option<String>>,
-    call: Option<Call>,
+    call: Option<BegunCall>,
     /// What is asked waits for the scenario to expect it.
     held: bool,
     returned: Option<Returned>,
@@ -69,7 +69,7 @@ struct Process {
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
-    wronged: bool,
+    we_broke_protocol: bool,
     /// The connection is over.
     closed: bool,
     /// We have closed it.
@@ -100,31 +100,33 @@ impl Process {
         for answered in self.dialogue.answers() {
             let asked = self.unanswered.pop_front().flatten();
             let (answered, value) = answered.unzip();
-            self.wronged |= answered.is_none() || answered != asked;
+            self.we_broke_protocol |= answered.is_none() || answered != asked;
             self.told = match (&self.told, value.flatten()) {
-                (Told::Nothing, Some(value)) if !self.wronged && !is_ambiguous(&value) => Told::Value(value),
+                (Told::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
+                    Told::Value(value)
+                }
                 _ => Told::Otherwise,
             };
         }
     }
 
     /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
-    fn is_excused(&self, exit: Exit) -> bool {
+    fn may_end(&self, exit: Exit) -> bool {
         let half = self.dialogue.is_half_answered();
         match exit {
             Exit::Signal(signal) => match Cause::of(signal) {
-                Cause::Abort => self.wronged || half,
+                Cause::Abort => self.we_broke_protocol || half,
                 Cause::BrokenPipe => self.hung_up,
                 _ => false,
             },
-            Exit::Code(code) => code != 0 && (self.wronged || half),
+            Exit::Code(code) => code != 0 && (self.we_broke_protocol || half),
         }
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Library {
+pub struct LibraryJudge {
     /// What the scenario tests.
     requires: Vec<String>,
     ranks: u32,
@@ -143,13 +145,13 @@ pub struct Library {
     line: usize,
 }
 
-impl Library {
+impl LibraryJudge {
     pub(crate) fn new(requires: Vec<String>) -> Self {
         Self { requires, ..Self::default() }
     }
 
     /// The call of a process whose return no step has taken.
-    pub fn call(&self, p: Proc) -> Option<&Call> {
+    pub fn call(&self, p: Proc) -> Option<&BegunCall> {
         self.processes.get(&p)?.call.as_ref()
     }
 
@@ -207,7 +209,7 @@ impl Library {
             What::Called { proc, function, arguments, held } => {
                 let Some(function) = signature::function(function) else { return };
                 let process = self.process(*proc);
-                process.call = Some(Call { function, arguments: arguments.clone() });
+                process.call = Some(BegunCall { function, arguments: arguments.clone() });
                 process.held = *held;
                 process.told = Told::Nothing;
                 process.taken = None;
@@ -228,7 +230,7 @@ impl Library {
             }
             What::ClosedByServer { proc } => {
                 let process = self.process(*proc);
-                (process.closed, process.hung_up, process.wronged) = (true, true, true);
+                (process.closed, process.hung_up, process.we_broke_protocol) = (true, true, true);
             }
             What::ClosedByClient { proc } => self.process(*proc).closed = true,
             What::Output { proc: Some(proc), stderr: true, line } => {
@@ -328,7 +330,7 @@ impl Library {
         if process.exit.replace(exit).is_some() || process.done {
             return;
         }
-        let excused = process.is_excused(exit);
+        let excused = process.may_end(exit);
         let function = process.function().filter(|_| process.returned.is_none());
         let aborts = function.is_some_and(api::is_abort);
         if aborts && function.is_some_and(|function| function.dialect == Dialect::Pmi1) {
@@ -354,7 +356,7 @@ impl Library {
     /// RFC 13: the message goes to standard error, then the process exits with the code.
     fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
-        let Some(Call { arguments, .. }) = &process.call else { return };
+        let Some(BegunCall { arguments, .. }) = &process.call else { return };
         let message = match arguments.get(1) {
             Some(Argument::Text(text)) => text.0.clone(),
             _ => Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pmi_scenario::ast::Grade;
 use pmi_wire::Proc;
 
-use super::{Call, Library, Request, api};
+use super::{BegunCall, LibraryJudge, Request, api};
 use crate::Severity;
 use crate::event::{Exit, SilenceProof};
 use crate::expectation::Standing;
@@ -31,7 +31,7 @@ enum Next {
     Open,
 }
 
-impl Library {
+impl LibraryJudge {
     /// Sees whether an expectation is met or broken by now. What it captures is added.
     pub(crate) fn weigh(
         &mut self,
@@ -249,7 +249,7 @@ impl Library {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
             // That PMI_Abort returns is found with every return.
-            let Some(Call { function, .. }) = process.call.take() else { return Standing::Broken };
+            let Some(BegunCall { function, .. }) = process.call.take() else { return Standing::Broken };
             if api::is_abort(function) {
                 return Standing::Broken;
             }
@@ -271,7 +271,7 @@ impl Library {
         let function = process.call.take().map(|call| call.function);
         if std::mem::replace(&mut process.done, true)
             || function.is_some_and(api::is_abort)
-            || process.is_excused(exit)
+            || process.may_end(exit)
         {
             return Standing::Met;
         }

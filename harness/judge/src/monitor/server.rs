@@ -10,7 +10,7 @@ use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
-use crate::kvs::{Expected, is_ambiguous};
+use crate::kvs::{ExpectedValue, is_ambiguous};
 use crate::seen::{Seen, SeenKind, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
@@ -394,15 +394,17 @@ impl Monitor {
         let raw = key;
         let key = show(key);
         match what {
-            Expected::Missing if ok && !key.starts_with("\"PMI_") => {
+            ExpectedValue::Missing if ok && !key.starts_with("\"PMI_") => {
                 let expected = format!("an error, since nobody has put the key {key}");
                 self.server_error(p, "rfc13.error.rc-nonzero", expected, Seen::message(line));
             }
-            Expected::Missing => {}
-            Expected::OneOf { must: false, .. } if !ok && self.knows_key(p, raw) && !self.may_abort(p) => {
+            ExpectedValue::Missing => {}
+            ExpectedValue::OneOf { must: false, .. }
+                if !ok && self.knows_key(p, raw) && !self.may_abort(p) =>
+            {
                 self.group_value_missing(p, raw, line);
             }
-            Expected::OneOf { must, shown, .. } if !ok => {
+            ExpectedValue::OneOf { must, shown, .. } if !ok => {
                 if must && !self.may_abort(p) {
                     let id = if p.group != 0 && self.rank(p).left == 0 {
                         "rfc13.spawn.preput"
@@ -414,10 +416,10 @@ impl Monitor {
                     self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
                 }
             }
-            Expected::OneOf { shown, .. } if value.is_none() => {
+            ExpectedValue::OneOf { shown, .. } if value.is_none() => {
                 self.server_error(p, COMPLETE, format!("the value of {key}, {shown}"), Seen::message(line));
             }
-            Expected::OneOf { fits, shown, ambiguous, .. } => {
+            ExpectedValue::OneOf { fits, shown, ambiguous, .. } => {
                 if !fits {
                     let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
                     self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
@@ -433,8 +435,8 @@ impl Monitor {
     }
 
     fn is_preput(&mut self, p: Proc, key: &[u8]) -> bool {
-        matches!(self.group(p.group).kvs.expected(key, 1, None), Expected::OneOf { must: true, .. })
-            && matches!(self.group(p.group).kvs.expected(key, 0, None), Expected::OneOf { .. })
+        matches!(self.group(p.group).kvs.expected(key, 1, None), ExpectedValue::OneOf { must: true, .. })
+            && matches!(self.group(p.group).kvs.expected(key, 0, None), ExpectedValue::OneOf { .. })
             && !self.group(p.group).ranks.values().any(|r| r.entered > 0)
     }
 

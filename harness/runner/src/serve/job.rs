@@ -14,7 +14,7 @@ use rustix::process::Pid;
 
 use super::door::{Door, FirstLine};
 use super::host::{Host, Pace, View};
-use super::launch::{Launcher, Program, Started, shown};
+use super::launch::{Executable, Launcher, Started, shown};
 use super::remote::Remote;
 use crate::agent::reception::Reception;
 use crate::process::child::{Child, spawn};
@@ -239,7 +239,7 @@ impl<H: Host> Job<H> {
     }
 
     fn begin(&mut self, ranks: u32) -> io::Result<()> {
-        let program = Program::new(&self.command)?;
+        let program = Executable::new(&self.command)?;
         let group = self.host.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.start(group, vec![(program, u64::from(ranks))])
     }
@@ -307,7 +307,7 @@ impl<H: Host> Job<H> {
     }
 
     /// Starts the programs as the processes of a group.
-    fn start(&mut self, id: GroupId, programs: Vec<(Program, u64)>) -> io::Result<()> {
+    fn start(&mut self, id: GroupId, programs: Vec<(Executable, u64)>) -> io::Result<()> {
         let (first, total) = (self.processes.len(), programs.iter().map(|(_, n)| n).sum::<u64>());
         if self.groups.len() <= id as usize {
             self.groups.resize(id as usize + 1, Group::default());
@@ -319,7 +319,7 @@ impl<H: Host> Job<H> {
         result
     }
 
-    fn start_each(&mut self, group: GroupId, programs: Vec<(Program, u64)>) -> io::Result<()> {
+    fn start_each(&mut self, group: GroupId, programs: Vec<(Executable, u64)>) -> io::Result<()> {
         // Nothing is started if any cannot be.
         if let Some(remote) = self.remote.clone() {
             return self.launch_each(&remote, group, &programs);
@@ -373,7 +373,7 @@ impl<H: Host> Job<H> {
         &mut self,
         remote: &Remote,
         group: GroupId,
-        programs: &[(Program, u64)],
+        programs: &[(Executable, u64)],
     ) -> io::Result<()> {
         let here = std::env::current_dir()?;
         let size = programs.iter().map(|(_, n)| *n as u32).sum();
@@ -663,7 +663,7 @@ impl<H: Host> Job<H> {
             .into_iter()
             .map(|program| {
                 let n = program.nprocs;
-                (Program::spawned(program), n)
+                (Executable::spawned(program), n)
             })
             .collect();
         let total = self.host.size(group) as usize;

@@ -78,7 +78,7 @@ impl Launcher {
     }
 
     /// A command for the program, of which each start makes one process.
-    pub(super) fn command(&self, program: &Program) -> io::Result<Command> {
+    pub(super) fn command(&self, program: &Executable) -> io::Result<Command> {
         let mut command = Command::new(program.resolve()?);
         process::prepare(&mut command);
         command.arg0(&program.name).args(&program.args).process_group(0);
@@ -146,7 +146,7 @@ impl Launcher {
 }
 
 /// What to start.
-pub(crate) struct Program {
+pub(crate) struct Executable {
     /// As it was asked for; the process's `argv[0]`.
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
@@ -155,7 +155,7 @@ pub(crate) struct Program {
     pub(crate) path: Option<OsString>,
 }
 
-impl Program {
+impl Executable {
     /// From a command line.
     pub(crate) fn new(command: &[OsString]) -> io::Result<Self> {
         let [name, args @ ..] = command else {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pmi_wire::place;
 
-use super::launch::Program;
+use super::launch::Executable;
 
 /// Stands for the host in a command that launches.
 const HOST: &str = "{host}";
@@ -68,25 +68,25 @@ impl Remote {
     /// What is started here so that a rank of a group of this size starts there, with these variables added to its environment.
     pub(super) fn program(
         &self,
-        program: &Program,
+        program: &Executable,
         rank: u32,
         size: u32,
         environment: &[(String, String)],
         here: &Path,
-    ) -> Program {
+    ) -> Executable {
         let node = place(size, self.nodes())[rank as usize];
         let there = command(program, environment, here);
         let fill = |word: &String| {
             OsString::from(word.replace(HOST, &self.hosts[node as usize]).replace(COMMAND, &there))
         };
         let mut words = self.launch.iter().map(fill);
-        Program { name: words.next().unwrap_or_default(), args: words.collect(), dir: None, path: None }
+        Executable { name: words.next().unwrap_or_default(), args: words.collect(), dir: None, path: None }
     }
 }
 
 /// What a shell there is to run: in the same folder, the program with the variables. Each part is quoted, so that a blank or quote in it means
 /// nothing to that shell.
-fn command(program: &Program, environment: &[(String, String)], here: &Path) -> String {
+fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();
     let mut text = format!("cd {} && exec env", quoted(dir.as_os_str().as_bytes()));
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn ranks_are_on_the_hosts_as_the_mapping_has_them_and_nothing_is_read_by_a_shell() {
         let words: Vec<OsString> = ["./it's $HOME", "a b", "*", ""].map(OsString::from).into();
-        let program = Program::new(&words).unwrap();
+        let program = Executable::new(&words).unwrap();
         let env = [("PMI_ID".to_owned(), "1; touch x".to_owned())];
         let hosts: Vec<OsString> = (0..4)
             .map(|rank| {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::interpret::walk::Fragments;
 use crate::interpret::{EventSink, Recorder};
 use crate::party::Limits;
-use crate::party::program::{Output, Over, Plain, Program};
+use crate::party::program::{FinishedJob, Outputs, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, What};
 use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
@@ -103,7 +103,7 @@ impl Run<'_> {
         }
     }
 
-    fn start(&self, script: &Script, recorder: &mut Recorder<'_>) -> Over {
+    fn start(&self, script: &Script, recorder: &mut Recorder<'_>) -> FinishedJob {
         let mut record = |line, what| {
             recorder.line = line;
             recorder.record(what);
@@ -121,7 +121,7 @@ impl Run<'_> {
     }
 
     /// What it came to, and its output if all of it was kept.
-    fn plain_once(&self) -> (PlainRun, Option<Output>) {
+    fn plain_once(&self) -> (PlainRun, Option<Outputs>) {
         let mut sink = ();
         let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
         let over = self.start(&Script::plain(), &mut recorder);

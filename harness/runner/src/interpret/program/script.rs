@@ -9,7 +9,7 @@ use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_wire::Proc;
 
 use crate::interpret::walk::{Fragments, Place, Steps, walk};
-use crate::party::program::{Act, Mistake, Part, Rule, Serving};
+use crate::party::program::{Mistake, ProcessScript, Rule, ServerAct, Serving};
 use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
@@ -26,7 +26,7 @@ const STEPS: usize = 100_000;
 enum Entry {
     /// A request, as the scenario writes it, and whether it is every one that fits.
     Trigger(Template, String, bool),
-    Act(Act),
+    Act(ServerAct),
     Expect(Expected),
     /// A variable of the environment, absent if `None`.
     Env(String, Option<Template>),
@@ -144,8 +144,8 @@ impl Serving for Script {
         self.delay
     }
 
-    fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake> {
-        let mut part = Part::default();
+    fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake> {
+        let mut part = ProcessScript::default();
         for place in self.places.iter().filter(|place| concerns(&place.who, p)) {
             let line = place.line;
             let mistake = |what| Mistake { line, what };
@@ -240,12 +240,12 @@ fn entry(step: &Step, source: &Source) -> Option<Entry> {
             let shown = source.text.get(line.span.start..line.span.end).unwrap_or_default();
             Entry::Trigger(line.clone(), shown.to_owned(), mode.every)
         }
-        (Role::Server, Action::Message { mode, lines }) => Entry::Act(Act::Send(*mode, lines.clone())),
-        (Role::Server, Action::Empty) => Entry::Act(Act::Empty),
-        (Role::Server, Action::Right) => Entry::Act(Act::Right),
-        (Role::Server, Action::Close) => Entry::Act(Act::Close),
+        (Role::Server, Action::Message { mode, lines }) => Entry::Act(ServerAct::Send(*mode, lines.clone())),
+        (Role::Server, Action::Empty) => Entry::Act(ServerAct::Empty),
+        (Role::Server, Action::Right) => Entry::Act(ServerAct::Right),
+        (Role::Server, Action::Close) => Entry::Act(ServerAct::Close),
         (Role::Process, Action::Process(action)) => match action {
-            ProcessAction::Kill(_) => Entry::Act(Act::Kill),
+            ProcessAction::Kill(_) => Entry::Act(ServerAct::Kill),
             ProcessAction::Ends(pattern) => Entry::Expect(Expected::Exits(*pattern)),
             ProcessAction::Over => Entry::Expect(Expected::EndsSomehow),
             ProcessAction::Copes => Entry::Expect(Expected::Copes),

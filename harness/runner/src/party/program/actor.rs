@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
-use super::serving::{Act, Part, Rule};
+use super::serving::{ProcessScript, Rule, ServerAct};
 use crate::process::output::Lines;
 
 /// Most bytes of standard output that are kept to be compared.
@@ -38,7 +38,7 @@ pub(super) enum Why {
 #[derive(Debug)]
 pub(super) struct Actor {
     /// What the scenario has for it.
-    pub(super) part: Part,
+    pub(super) part: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
     /// What was said in both directions.
     pub(super) connection: Connection,
@@ -51,7 +51,7 @@ pub(super) struct Actor {
     /// The server knows of its init, or fullinit, which the scenario answers.
     pub(super) introduced: bool,
     /// What stands behind the right answer, and of which rule.
-    pub(super) behind: Option<(usize, VecDeque<Act>)>,
+    pub(super) behind: Option<(usize, VecDeque<ServerAct>)>,
     pub(super) out: VecDeque<(Instant, Out)>,
     /// It has read what was written to it, since it has made a request.
     pub(super) loose: bool,
@@ -74,7 +74,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(part: Part, longest_message: usize) -> Self {
+    pub(super) fn new(part: ProcessScript, longest_message: usize) -> Self {
         Self {
             played: vec![false; part.rules.len()],
             part,

@@ -23,8 +23,8 @@ use crate::agent::mpiexec;
 use crate::agent::reception::Reception;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
-use crate::serve::launch::{Program as Executable, is_executable};
-pub(crate) use serving::{Act, Mistake, Part, Rule, Serving};
+use crate::serve::launch::{Executable, is_executable};
+pub(crate) use serving::{Mistake, ProcessScript, Rule, ServerAct, Serving};
 use stage::{Record, Stage};
 
 /// A program under test.
@@ -79,16 +79,16 @@ fn is_launcher(words: &[OsString]) -> bool {
 pub(crate) struct Plain {
     pub(crate) run: PlainRun,
     /// Standard output of each process; `None` if it is not the same each time.
-    pub(crate) output: Option<Output>,
+    pub(crate) output: Option<Outputs>,
 }
 
 /// Standard output of each process.
-pub(crate) type Output = BTreeMap<Proc, Vec<u8>>;
+pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 
 /// A job that is over.
-pub(crate) struct Over {
+pub(crate) struct FinishedJob {
     pub(crate) done: io::Result<()>,
-    pub(crate) output: Output,
+    pub(crate) output: Outputs,
     /// Some output is longer than what is kept.
     pub(crate) output_cut: bool,
 }
@@ -176,7 +176,7 @@ impl Program {
         limits: Limits,
         interrupted: &AtomicBool,
         record: Record<'_>,
-    ) -> Over {
+    ) -> FinishedJob {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         tree::become_subreaper();
         let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -211,7 +211,7 @@ impl Program {
             stage.record(What::LeftBehind { names: tree::left_over(names) });
         }
         tree::end_orphans_of(&mark);
-        Over {
+        FinishedJob {
             done: done.map(drop),
             output_cut: stage.actors.values().any(|actor| actor.output_cut),
             output: stage.actors.into_iter().map(|(p, actor)| (p, actor.output)).collect(),

@@ -10,7 +10,7 @@ use pmi_wire::Proc;
 
 /// What the server does.
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
+pub(crate) enum ServerAct {
     /// It sends these lines.
     Send(WriteMode, Vec<Template>),
     /// It sends a bare newline.
@@ -29,7 +29,7 @@ pub(crate) struct Rule {
     /// The request, and whether it is every one that fits; `None` for what is done at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
     /// Nothing for the right answer.
-    pub(crate) acts: Vec<Act>,
+    pub(crate) acts: Vec<ServerAct>,
     /// Of the scenario.
     pub(crate) line: usize,
     pub(crate) scope: Scope,
@@ -37,7 +37,7 @@ pub(crate) struct Rule {
 
 /// What a scenario has for one process.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ProcessScript {
     /// The variables that it finds changed, absent if `None`.
     pub(crate) env: Vec<(String, Option<String>)>,
     /// What is done at its requests, in order.
@@ -63,5 +63,5 @@ pub(crate) trait Serving {
     /// # Errors
     ///
     /// A name has no value here, or a calculation comes to nothing.
-    fn part(&self, p: Proc, size: u32) -> Result<Part, Mistake>;
+    fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake>;
 }

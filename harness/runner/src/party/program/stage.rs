@@ -13,7 +13,7 @@ use pmi_wire::{
 };
 
 use super::actor::{Actor, Out, Why};
-use super::serving::{Act, Mistake, Part, Serving};
+use super::serving::{Mistake, ProcessScript, ServerAct, Serving};
 use crate::party::Limits;
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::LINES_MAX;
@@ -197,7 +197,7 @@ impl<'a> Stage<'a> {
         };
         let rule = &mut actor.part.rules[i];
         rule.scope.bind(captures);
-        let acts: VecDeque<Act> = rule.acts.clone().into();
+        let acts: VecDeque<ServerAct> = rule.acts.clone().into();
         self.line = rule.line;
         if actor.fire(i) {
             self.record(What::Reached { proc: p });
@@ -208,8 +208,8 @@ impl<'a> Stage<'a> {
         }
         // Whoever goes on after an init that the scenario answers is met as one that has said it.
         let joins = line.starts_with(b"cmd=fullinit");
-        let answered =
-            (joins || line.starts_with(b"cmd=init")) && !acts.iter().any(|act| matches!(act, Act::Right));
+        let answered = (joins || line.starts_with(b"cmd=init"))
+            && !acts.iter().any(|act| matches!(act, ServerAct::Right));
         let introduces =
             |actor: &mut Actor| answered && (!std::mem::replace(&mut actor.introduced, true) || joins);
         if self.actors.get_mut(&p).is_some_and(introduces) {
@@ -220,9 +220,9 @@ impl<'a> Stage<'a> {
     }
 
     /// Does what a rule says. What stands behind the right answer waits for it.
-    fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<Act>, raw: &[u8]) {
+    fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ServerAct>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
-            if matches!(act, Act::Right) {
+            if matches!(act, ServerAct::Right) {
                 if let Some(actor) = self.actors.get_mut(&p) {
                     actor.behind = Some((rule, acts));
                 }
@@ -233,14 +233,14 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn act(&mut self, p: Proc, rule: usize, act: &Act) {
+    fn act(&mut self, p: Proc, rule: usize, act: &ServerAct) {
         let Some(rule) = self.actors.get(&p).map(|actor| &actor.part.rules[rule]) else { return };
         let writes = match act {
-            Act::Send(mode, lines) => rule.scope.message(*mode, lines),
-            Act::Empty => Ok(vec![b"\n".to_vec()]),
-            Act::Close => return self.put(p, Out::Close),
-            Act::Kill => return self.put(p, Out::Kill),
-            Act::Right => return,
+            ServerAct::Send(mode, lines) => rule.scope.message(*mode, lines),
+            ServerAct::Empty => Ok(vec![b"\n".to_vec()]),
+            ServerAct::Close => return self.put(p, Out::Close),
+            ServerAct::Kill => return self.put(p, Out::Kill),
+            ServerAct::Right => return,
         };
         match writes {
             Ok(writes) => writes.into_iter().for_each(|bytes| self.put(p, Out::Bytes(bytes))),
@@ -336,7 +336,7 @@ impl<'a> Stage<'a> {
         self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
     }
 
-    fn let_go(&mut self) {
+    fn tell_departed(&mut self) {
         for p in std::mem::take(&mut self.departed) {
             self.server.closed(p);
         }
@@ -436,7 +436,7 @@ impl Host for Stage<'_> {
     fn descriptor(&mut self, p: Proc) -> Option<i32> {
         let part = self.serving.part(p, self.server.size(p.group)).unwrap_or_else(|mistake| {
             self.give_up(mistake);
-            Part::default()
+            ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
         self.actors.insert(p, Actor::new(part, self.serving.config().line_max));
@@ -566,7 +566,7 @@ impl Host for Stage<'_> {
             return Pace::Again(next);
         }
         if !self.departed.is_empty() && !self.departed.iter().any(|p| self.somebody_is_due(p.group)) {
-            self.let_go();
+            self.tell_departed();
         }
         let flood = self.received > self.limits.bytes || self.events > EVENTS;
         if flood || now - self.start > self.limits.step * WHOLE {
@@ -585,7 +585,7 @@ impl Host for Stage<'_> {
         let longest = if at_work { self.limits.start() } else { self.limits.step };
         if idle || quiet >= longest {
             if !self.departed.is_empty() {
-                self.let_go();
+                self.tell_departed();
                 return Pace::Again(LOOKS[0]);
             }
             self.stuck(if idle { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });

@@ -21,7 +21,7 @@ use crate::process::connection::{CHUNK, Connection, Received, pair};
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::stop::StopSignals;
 use crate::process::{context, tree};
-use crate::serve::launch as programs;
+use crate::serve::launch::Executable;
 use pmi_judge::event::{Exit, What};
 use pmi_wire::hydra::Family;
 use pmi_wire::hydra::Program;
@@ -36,7 +36,7 @@ const UNWRITTEN_MAX: usize = 64 << 20;
 
 /// What to run.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct UpstreamOptions {
     /// The proxy's file.
     pub proxy: PathBuf,
     /// Which protocol it speaks.
@@ -55,7 +55,7 @@ pub struct Options {
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum JobEnd {
     /// With this exit status (see the [module](super)).
     Status(i32),
     /// A proxy died of this signal.
@@ -67,7 +67,7 @@ pub enum End {
 /// # Errors
 ///
 /// The proxy cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
-pub fn run(options: Options) -> io::Result<End> {
+pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
     Driver::new(options)?.run()
 }
 
@@ -87,7 +87,7 @@ impl Proxy {
 }
 
 struct Driver {
-    options: Options,
+    options: UpstreamOptions,
     upstream: Upstream,
     reactor: Reactor<Source>,
     proxies: Vec<Proxy>,
@@ -106,7 +106,7 @@ enum Source {
 }
 
 impl Driver {
-    fn new(options: Options) -> io::Result<Self> {
+    fn new(options: UpstreamOptions) -> io::Result<Self> {
         tree::become_subreaper();
         // A crash is told by its signal; nobody asked for a core file.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -131,7 +131,7 @@ impl Driver {
         Ok(Self { options, upstream, reactor, proxies: Vec::new(), signals, runner })
     }
 
-    fn run(mut self) -> io::Result<End> {
+    fn run(mut self) -> io::Result<JobEnd> {
         let end = self.serve();
         // Before the connections are closed, about which a proxy would complain.
         tree::end_descendants(0);
@@ -139,14 +139,14 @@ impl Driver {
         end
     }
 
-    fn serve(&mut self) -> io::Result<End> {
+    fn serve(&mut self) -> io::Result<JobEnd> {
         let mut buffer = vec![0; CHUNK];
         loop {
             if let Some(end) = self.obey()? {
                 return Ok(end);
             }
             if self.proxies.iter().all(|p| p.child.is_reaped()) {
-                return Ok(End::Status(self.upstream.status()));
+                return Ok(JobEnd::Status(self.upstream.status()));
             }
             for source in self.wait()? {
                 let end = match source {
@@ -179,7 +179,7 @@ impl Driver {
     }
 
     /// Does what the upstream orders.
-    fn obey(&mut self) -> io::Result<Option<End>> {
+    fn obey(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
                 Order::Start { link, group, proxy } => self.start(link, group, proxy)?,
@@ -194,7 +194,7 @@ impl Driver {
                         // Read from all the same: it may wait for that before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
                             log(format_args!("proxy {link} reads nothing of what it is answered"));
-                            return Ok(Some(End::Status(1)));
+                            return Ok(Some(JobEnd::Status(1)));
                         }
                     }
                 }
@@ -210,7 +210,7 @@ impl Driver {
                 }
                 Order::End { status, reason } => {
                     log(format_args!("{reason}"));
-                    return Ok(Some(End::Status(status)));
+                    return Ok(Some(JobEnd::Status(status)));
                 }
             }
         }
@@ -320,7 +320,7 @@ impl Driver {
     }
 
     /// A proxy has ended, and all that it sent has been read.
-    fn exited(&mut self, link: usize) -> io::Result<Option<End>> {
+    fn exited(&mut self, link: usize) -> io::Result<Option<JobEnd>> {
         let proxy = &mut self.proxies[link];
         if proxy.child.is_reaped() {
             return Ok(None);
@@ -335,53 +335,53 @@ impl Driver {
             Exit::Signal(signal) => {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
                 log(format_args!("proxy {link} died of signal {signal} ({name})"));
-                return Ok(Some(End::Signal(signal)));
+                return Ok(Some(JobEnd::Signal(signal)));
             }
         };
         if let Some(awaited) = self.upstream.awaited(link) {
             log(format_args!("proxy {link} ended with status {code} instead of sending {awaited}"));
-            return Ok(Some(End::Status(ILLEGIBLE)));
+            return Ok(Some(JobEnd::Status(ILLEGIBLE)));
         }
         if !self.upstream.has_ended(link) {
             log(format_args!(
                 "proxy {link} ended with status {code} and did not tell how its processes ended"
             ));
-            return Ok(Some(End::Status(if code == 0 { 1 } else { code })));
+            return Ok(Some(JobEnd::Status(if code == 0 { 1 } else { code })));
         }
         if code != 0 {
             log(format_args!("proxy {link} ended with status {code}"));
             if self.upstream.status() == 0 {
-                return Ok(Some(End::Status(code)));
+                return Ok(Some(JobEnd::Status(code)));
             }
         }
         Ok(None)
     }
 
     /// Whether a proxy has used up its time.
-    fn overdue(&mut self) -> Option<End> {
+    fn overdue(&mut self) -> Option<JobEnd> {
         let now = Instant::now();
         let link = self.proxies.iter().position(|p| p.deadline.is_some_and(|d| d <= now))?;
         let seconds = self.options.patience.as_secs_f64();
         if let Some(awaited) = self.upstream.awaited(link) {
             log(format_args!("proxy {link} did not send {awaited} within {seconds} s"));
-            return Some(End::Status(ILLEGIBLE));
+            return Some(JobEnd::Status(ILLEGIBLE));
         }
         log(format_args!("proxy {link} did not end within {seconds} s of its last word"));
-        Some(End::Status(match self.upstream.status() {
+        Some(JobEnd::Status(match self.upstream.status() {
             0 => 1,
             status => status,
         }))
     }
 
-    fn signalled(&mut self) -> Option<End> {
+    fn signalled(&mut self) -> Option<JobEnd> {
         let signal = self.signals.take().into_iter().next()?;
         log(format_args!("ending the job: signal {signal}"));
-        Some(End::Status(128 + signal))
+        Some(JobEnd::Status(128 + signal))
     }
 }
 
 /// The command line of a proxy.
-fn arguments(options: &Options, group: u32, proxy: u32) -> Vec<String> {
+fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
         // Must be named although it is not used where the connection is inherited.
         ("--control-port", "127.0.0.1:1".to_owned()),
@@ -423,7 +423,7 @@ fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, Str
 
 /// Looks for the program of a spawn request before a proxy is told to start it.
 fn find(program: SpawnProgram) -> io::Result<Program> {
-    let program = programs::Program::spawned(program);
+    let program = Executable::spawned(program);
     let file = program.resolve()?;
     let name = if program.path.is_some() { file.into_os_string() } else { program.name };
     let argv = std::iter::once(name).chain(program.args).map(OsString::into_vec).collect();

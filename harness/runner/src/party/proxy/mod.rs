@@ -28,5 +28,5 @@ mod store;
 mod upstream;
 
 pub(crate) use detect::{choices, detect};
-pub use driver::{End, Options, run};
+pub use driver::{JobEnd, UpstreamOptions, run};
 pub use script::Command as UpstreamCommand;

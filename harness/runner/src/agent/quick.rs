@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::reception::scratch_folder;
+use crate::process::scratch::scratch_folder;
 
 /// Beside the quick agent's path: the agent that it becomes where it cannot do the work.
 pub(super) const FULL: &str = "full";

@@ -13,6 +13,7 @@ use super::relay::{OPTION, Way, path_of_group};
 use super::{SOCKET, folder, quick, rank};
 use crate::process::nonblocking;
 use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::scratch::scratch_folder;
 
 /// Most agents that may have connected and not yet said who they are.
 const NEWCOMERS_MAX: usize = 4096;
@@ -194,15 +195,4 @@ impl Reception {
             }
         }
     }
-}
-
-/// A private folder. Sockets have short paths: a long TMPDIR is left for /tmp.
-pub(crate) fn scratch_folder() -> io::Result<tempfile::TempDir> {
-    let builder = |dir: &Path| tempfile::Builder::new().prefix("pmi-conform-").tempdir_in(dir);
-    // Agents may run in another working directory.
-    let temp = std::path::absolute(std::env::temp_dir())?;
-    let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
-    builder(temp).map_err(|e| {
-        io::Error::new(e.kind(), format!("cannot make a scratch folder in {} (TMPDIR): {e}", temp.display()))
-    })
 }

@@ -23,6 +23,7 @@ pub(crate) mod idle;
 pub(crate) mod output;
 pub(crate) mod procfs;
 pub(crate) mod reactor;
+pub(crate) mod scratch;
 pub mod slots;
 pub mod stop;
 pub(crate) mod tcp;

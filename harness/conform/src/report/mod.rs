@@ -51,7 +51,7 @@ pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
 pub(crate) use log::{Keep, LogWriter, Part, read_log, read_parts};
 pub(crate) use matrix::{Entry, Extra, write_matrix};
-pub(crate) use measure::measure_text;
+pub(crate) use measure::{measure_page, measure_text};
 pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use versions::versions_text;
 

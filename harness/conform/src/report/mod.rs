@@ -260,7 +260,7 @@ fn ndjson(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     log.write(&LogLine::Run(run.header.clone()))?;
     let events = |log: &mut LogWriter<_>, scenario: &String| {
         for event in run.events.get(scenario).into_iter().flatten() {
-            log.write(&LogLine::Event { scenario: scenario.clone(), event: event.clone() })?;
+            log.event(scenario, event)?;
         }
         io::Result::Ok(())
     };

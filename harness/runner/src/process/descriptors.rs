@@ -26,6 +26,13 @@ pub(crate) fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit
 pub(crate) struct Room(Option<Rlimit>);
 
 impl Room {
+    /// As much as may be had.
+    pub(crate) fn most() -> io::Result<Self> {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+        Ok(Self(Some(limit)))
+    }
+
     /// See [`raise`].
     pub(crate) fn make(needed: u64, what: impl Display) -> io::Result<Self> {
         raise(needed, what).map(Self)

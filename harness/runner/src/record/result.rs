@@ -51,7 +51,16 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
         attempts: None,
     };
     let judge = session.recording.judge();
-    judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must)
+    let result = judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must);
+    if session.lost == 0 || result.is_red(Strictness::Must) {
+        return result;
+    }
+    // What was not heard may be anything.
+    let reason = format!(
+        "{} of its processes were not recorded, since too few file descriptors are allowed, of which each takes three (ulimit -Hn)",
+        session.lost
+    );
+    ScenarioResult { verdict: Verdict::Unjudged, reason: Some(reason), ..result }
 }
 
 /// The last line of a session's log.

@@ -34,8 +34,6 @@ pub(crate) struct Connection {
     blocked: bool,
     /// The other side has closed its end and reads nothing any more.
     unread: bool,
-    /// So many bytes were looked at and are not taken.
-    looked_at: usize,
     /// Of a TCP connection; a local one has none.
     ends: Option<Ends>,
 }
@@ -44,7 +42,7 @@ impl Connection {
     /// Over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         let ends = tcp::ends(&socket);
-        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, looked_at: 0, ends }
+        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, ends }
     }
 
     /// Over a descriptor that others have made, and which need not be a socket.
@@ -132,37 +130,8 @@ impl Connection {
     }
 
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
-        self.receive_with(RecvFlags::empty(), buffer)
-    }
-
-    /// Looks at what has come, which stays there until [`let_go`](Self::let_go). Linux wakes who waits for an answer on a local socket
-    /// as soon as its request is taken from there, in vain: so whoever answers at once looks, answers, and lets go then. What has come
-    /// by another kind of descriptor is taken here.
-    pub(crate) fn look(&mut self, buffer: &mut [u8]) -> Received {
-        let flags = if self.ends.is_none() { RecvFlags::PEEK } else { RecvFlags::empty() };
-        let received = self.receive_with(flags, buffer);
-        if let (true, Received::Bytes(n)) = (self.ends.is_none(), received) {
-            self.looked_at = n;
-        }
-        received
-    }
-
-    /// Takes what was looked at. It is to be done before the connection is closed, too, which would look like an error otherwise.
-    pub(crate) fn let_go(&mut self, buffer: &mut [u8]) {
-        while self.looked_at > 0 {
-            let room = self.looked_at.min(buffer.len());
-            match recv(&self.fd, &mut buffer[..room], RecvFlags::DONTWAIT) {
-                Ok((n, _)) if n > 0 => self.looked_at -= n,
-                Err(Errno::INTR) => {}
-                // No socket, and so it was taken.
-                _ => self.looked_at = 0,
-            }
-        }
-    }
-
-    fn receive_with(&self, flags: RecvFlags, buffer: &mut [u8]) -> Received {
         loop {
-            let received = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT | flags) {
+            let received = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((n, _)) => Ok(n),
                 Err(Errno::NOTSOCK) => rustix::io::read(&self.fd, &mut *buffer),
                 Err(error) => Err(error),

@@ -65,8 +65,7 @@ struct Process {
 
 impl Process {
     fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
-        if let Some((mut connection, key)) = self.connection.take() {
-            connection.let_go(&mut [0; CHUNK]);
+        if let Some((_, key)) = self.connection.take() {
             reactor.remove(key);
         }
     }
@@ -525,22 +524,22 @@ impl<H: Host> Job<H> {
     fn readable(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..ROUNDS {
             let process = &mut self.processes[index];
-            let Some((connection, key)) = &mut process.connection else { return Ok(()) };
+            let Some((connection, key)) = &process.connection else { return Ok(()) };
             if connection.is_blocked() {
                 // Listened to again when it has read its answers.
                 return Ok(());
             }
-            match connection.look(buffer) {
+            match connection.receive(buffer) {
                 Received::Nothing => return Ok(()),
                 Received::Bytes(n) => {
                     let key = *key;
                     self.processes[index].spoke = true;
                     self.host.receive(self.processes[index].id, &buffer[..n]);
                     self.act()?;
-                    let Some((connection, _)) = &mut self.processes[index].connection else { return Ok(()) };
-                    connection.let_go(buffer);
                     if n < buffer.len() {
-                        self.reactor.after_read(key, n, buffer.len());
+                        if self.processes[index].connection.is_some() {
+                            self.reactor.after_read(key, n, buffer.len());
+                        }
                         return Ok(());
                     }
                 }

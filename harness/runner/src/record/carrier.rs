@@ -102,13 +102,15 @@ impl Ear {
 /// See the module's documentation.
 pub(super) struct Carrier {
     reactor: Reactor<Source>,
-    listener: UnixListener,
+    /// `None` once descriptors have run out: who comes then, or waits to be let in, goes on alone.
+    listener: Option<UnixListener>,
+    listens: Key,
     taps: BTreeMap<u64, Tapped>,
     count: u64,
     book: Book,
     buffer: Vec<u8>,
-    /// Processes whose connections could not be taken over.
-    lost: usize,
+    /// There are processes whose connections could not be taken over.
+    lost: bool,
 }
 
 /// What was told and nobody has taken yet, and what it takes to tell.
@@ -183,9 +185,18 @@ impl Carrier {
         let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
         nonblocking(&listener)?;
         let mut reactor = Reactor::new()?;
-        reactor.add(&listener, Source::Listener, Wanted::Read)?;
+        let listens = reactor.add(&listener, Source::Listener, Wanted::Read)?;
         let book = Book { start, told: Vec::new(), scratch: scratch.to_owned(), binary: binary.to_owned() };
-        Ok(Self { reactor, listener, taps: BTreeMap::new(), count: 0, book, buffer: vec![0; PIECE], lost: 0 })
+        Ok(Self {
+            reactor,
+            listener: Some(listener),
+            listens,
+            taps: BTreeMap::new(),
+            count: 0,
+            book,
+            buffer: vec![0; PIECE],
+            lost: false,
+        })
     }
 
     /// Waits for something else as well.
@@ -216,13 +227,23 @@ impl Carrier {
         open.filter_map(|tap| tap.ear.pid).filter(lives).collect()
     }
 
-    /// Processes that are not recorded, since descriptors have run out.
-    pub(super) fn lost(&self) -> usize {
+    /// Whether there are processes that are not recorded, since descriptors have run out.
+    pub(super) fn lost(&self) -> bool {
         self.lost
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Some(listener) = &self.listener {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if [libc::EMFILE, libc::ENFILE].map(Some).contains(&error.raw_os_error()) => {
+                    self.lost = true;
+                    self.reactor.remove(self.listens);
+                    self.listener = None;
+                    return;
+                }
+                Err(_) => return,
+            };
             let control = Channel::new(stream);
             self.count += 1;
             let Ok(key) = self.reactor.add(&control, Source::Tap(self.count), Wanted::Read) else { continue };
@@ -251,7 +272,7 @@ impl Carrier {
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
                     // It has to go on alone, which it does when it hears no more of us.
-                    self.lost += 1;
+                    self.lost = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);
                     return;

@@ -24,7 +24,7 @@ use pmi_judge::event::{Event, Exit};
 
 /// How many times as much as one wait brings may wait to be judged: who judges more slowly than is said holds up the session then, and does
 /// not make us grow.
-const AHEAD: usize = 256;
+const AHEAD: usize = 64;
 
 /// How often it is looked whether the session is over, at least.
 const LOOK: Duration = Duration::from_millis(50);
@@ -40,8 +40,8 @@ pub struct Session {
     pub exit: Exit,
     /// The user ended it.
     pub interrupted: bool,
-    /// Processes that were not recorded, since too few file descriptors are allowed.
-    pub lost: usize,
+    /// There were processes that were not recorded, since too few file descriptors are allowed.
+    pub lost: bool,
     /// Wall time.
     pub time: Duration,
 }

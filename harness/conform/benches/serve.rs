@@ -1,13 +1,19 @@
-//! `pmi-conform serve` with real processes: the bench is its own client.
+//! The command with real processes, of which the bench is the client: `serve`, the same job recorded, and its log judged again and shown.
 //!
 //! To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that
 //! `cargo bench --bench serve --no-run` names.
 
 use std::env;
-use std::process::Command;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use tempfile::TempDir;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
 fn main() {
     if env::var_os("PMI_FD").is_some() {
@@ -18,7 +24,7 @@ fn main() {
 }
 
 fn serve(ranks: u32, args: &[&str]) {
-    let status = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
+    let status = Command::new(CONFORM)
         .args(["serve", "-n", &ranks.to_string(), "--"])
         .arg(env::current_exe().unwrap())
         .args(args)
@@ -38,4 +44,52 @@ fn get_all(bencher: Bencher, ranks: u32) {
 #[divan::bench(args = [64, 256, 1024], sample_count = 5, sample_size = 1)]
 fn get_one(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| serve(ranks, &["neighbours", "1"]));
+}
+
+/// Records the job of `get_all` in this folder.
+fn record(ranks: u32, folder: &Path) {
+    let status = Command::new(CONFORM)
+        .args(["record", "-o"])
+        .arg(folder)
+        .args(["--", CONFORM, "serve", "-n", &ranks.to_string(), "--", "{tap}"])
+        .arg(env::current_exe().unwrap())
+        .arg("exchange")
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// What recording costs is seen beside `get_all`.
+#[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
+fn get_all_recorded(bencher: Bencher, ranks: u32) {
+    let folder = TempDir::new().unwrap();
+    bencher
+        .counter(ItemsCount::new(u64::from(ranks) * u64::from(ranks)))
+        .bench(|| record(ranks, folder.path()));
+}
+
+/// The log of such a session, and how many events it has, about.
+fn log(ranks: u32) -> (TempDir, PathBuf, u64) {
+    let folder = TempDir::new().unwrap();
+    record(ranks, folder.path());
+    let log = folder.path().join("session.ndjson");
+    let events = BufReader::new(File::open(&log).unwrap()).lines().count();
+    (folder, log, events as u64)
+}
+
+fn read(words: &[&str], log: &Path) {
+    let status = Command::new(CONFORM).args(words).arg(log).stdout(Stdio::null()).status();
+    assert!(status.unwrap().success());
+}
+
+#[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
+fn judge_again(bencher: Bencher, ranks: u32) {
+    let (_folder, log, events) = log(ranks);
+    bencher.counter(ItemsCount::new(events)).bench(|| read(&["judge"], &log));
+}
+
+#[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
+fn report_html(bencher: Bencher, ranks: u32) {
+    let (_folder, log, events) = log(ranks);
+    bencher.counter(ItemsCount::new(events)).bench(|| read(&["report", "--format", "html"], &log));
 }

@@ -22,10 +22,71 @@ fn every_phase_of_every_number_of_ranks_is_measured() {
     assert_eq!((status, ranks), (0, vec![1, 2, 4]));
     for of in measured {
         let seconds = of["seconds"].as_object().unwrap();
-        assert_eq!(seconds.len(), 9);
+        assert_eq!(seconds.len(), 12);
         assert!(seconds.values().all(|took| took.as_f64().unwrap() > 0.0), "{of}");
         assert!(of["memory"].as_u64().unwrap() > 0);
+        assert!(of["requests_per_second"].as_f64().unwrap() > 0.0);
+        // 64 bytes of each value are there at least, whatever allocation rounds.
+        assert!(of["memory_per_key"].as_f64().unwrap() > 64.0, "{of}");
     }
+    assert_eq!(told[0]["growth"].as_object().unwrap().len(), 12);
+    assert!(told[0]["memory_per_rank"].is_number());
+}
+
+#[test]
+fn frames_are_measured_and_what_is_lacking_is_left_out() {
+    let (status, told, error) =
+        measure(&["--ranks", "2", "--dialect", "pmi-2", "--lacks", "spawn,names", "--json"]);
+    assert_eq!(status, 0, "{error}");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let seconds = told[0]["measured"][0]["seconds"].as_object().unwrap();
+    let mut names: Vec<&str> = seconds.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let expected =
+        ["end", "fence", "first-fence", "get-missing", "get-other", "get-own", "init", "put", "start"];
+    assert_eq!(names, expected);
+    // All of it is there in frames, too.
+    let (status, told, error) = measure(&["--ranks", "2", "--dialect", "pmi-2"]);
+    assert_eq!(status, 0, "{error}");
+    assert!(["publish", "lookup", "spawn"].iter().all(|name| told.contains(name)), "{told}");
+}
+
+#[test]
+fn what_is_refused_is_left_out_and_what_is_not_answered_is_told() {
+    let faulty = |fault: &str| format!("{CONFORM} serve --fault {fault} -n {{ranks}} -- {{agent}}");
+    let (status, told, error) =
+        measure(&["--server", &faulty("names-second-publish-refused"), "--ranks", "2"]);
+    assert_eq!(status, 0, "{error}");
+    assert!(!told.contains("publish |") && !told.contains("lookup |") && told.contains("spawn |"), "{told}");
+    let silent = faulty("spawn-no-answer");
+    let (status, _, error) = measure(&["--server", &silent, "--ranks", "2", "--timeout", "5"]);
+    assert_eq!(status, 3);
+    assert!(error.contains("spawn of 2 ranks: no answer"), "{error}");
+    let (status, told, error) = measure(&["--server", &silent, "--ranks", "2", "--lacks", "spawn"]);
+    assert_eq!(status, 0, "{error}");
+    assert!(told.contains("lookup") && !told.contains("spawn |"), "{told}");
+}
+
+#[test]
+fn a_page_has_a_plot_of_each_thing() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let report = format!("html={}", page.display());
+    let (status, _, error) = measure(&["--ranks", "1,2,4", "--report", &report]);
+    assert_eq!(status, 0, "{error}");
+    let text = std::fs::read_to_string(page).unwrap();
+    // A plot for each phase, for requests and for memory, with a point for each number of ranks.
+    assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (14, 3 * 14));
+    let (status, _, error) = measure(&["--report", "pdf=x"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("write html=FILE"), "{error}");
+}
+
+#[test]
+fn an_agent_speaks_for_one_rank_and_the_reason_is_told() {
+    let (status, _, error) = measure(&["--ranks-per-agent", "8"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("starts a process for each rank"), "{error}");
 }
 
 #[test]

@@ -29,7 +29,9 @@ impl<'a> Again<'a> {
     /// Reads the next event of a scenario or session.
     pub fn event(&mut self, scenario: &str, event: Event) {
         match self.party {
-            None => of(&mut self.sessions, scenario).observe(&event),
+            None => {
+                of(&mut self.sessions, scenario).observe(event);
+            }
             Some(_) => of(&mut self.plays, scenario).push(event),
         }
     }

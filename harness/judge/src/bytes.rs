@@ -30,14 +30,32 @@ impl fmt::Debug for Bytes {
 
 impl Serialize for Bytes {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
+        let mut text = String::with_capacity(self.0.len() + 8);
+        for byte in &self.0 {
+            match byte {
+                b'\\' | b'\'' | b'"' => text.extend(['\\', char::from(*byte)]),
+                b' '..=b'~' => text.push(char::from(*byte)),
+                _ => text.extend(std::ascii::escape_default(*byte).map(char::from)),
+            }
+        }
+        s.serialize_str(&text)
     }
 }
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        unescape(&text).map(Bytes).ok_or_else(|| serde::de::Error::custom("bad escape in bytes"))
+        // Most of a log are bytes: they are not kept as text first.
+        struct Escaped;
+        impl serde::de::Visitor<'_> for Escaped {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
+                unescape(text).map(Bytes).ok_or_else(|| E::custom("bad escape in bytes"))
+            }
+        }
+        d.deserialize_str(Escaped)
     }
 }
 
@@ -56,22 +74,24 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
 /// The inverse of [`slice::escape_ascii`].
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(b) = rest.next() {
-        out.push(match b {
-            b'\\' => match rest.next()? {
-                b'n' => b'\n',
-                b't' => b'\t',
-                b'r' => b'\r',
-                b'x' => {
-                    let digits = [rest.next()?, rest.next()?];
-                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-                }
-                other => other,
-            },
-            other => other,
+    let mut rest = text.as_bytes();
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        out.extend_from_slice(&rest[..at]);
+        let (letter, behind) = rest[at + 1..].split_first()?;
+        rest = behind;
+        out.push(match letter {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'x' => {
+                let (digits, behind) = rest.split_first_chunk::<2>()?;
+                rest = behind;
+                u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?
+            }
+            other => *other,
         });
     }
+    out.extend_from_slice(rest);
     Some(out)
 }
 
@@ -83,6 +103,7 @@ mod tests {
     fn any_bytes_survive_json() {
         let all = Bytes((0..=255).collect());
         let json = serde_json::to_string(&all).unwrap();
+        assert_eq!(json, serde_json::to_string(&all.to_string()).unwrap(), "as for people");
         assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), all);
         assert!(serde_json::from_str::<Bytes>(r#""\\x4""#).is_err());
     }

@@ -47,10 +47,8 @@ pub(crate) struct Kvs {
 pub(crate) enum ExpectedValue {
     /// Nobody has put the key, so the answer is an error.
     Missing,
-    /// One of these values, or an error as well if `must` is false.
+    /// One of the values that were put, or an error as well if `must` is false.
     OneOf {
-        /// The values, escaped for people.
-        shown: String,
         must: bool,
         fits: bool,
         /// It cannot be told where one of the values ends.
@@ -111,16 +109,22 @@ impl Kvs {
         self.puts.get_mut(key)?.iter_mut().find(|p| p.value == value && p.acknowledged_in.is_none())
     }
 
+    /// The values that were put for a key, escaped for people.
+    pub(crate) fn shown(&self, key: &[u8]) -> String {
+        let puts = self.puts.get(key).map(Vec::as_slice).unwrap_or_default();
+        let cut = |put: &Put| {
+            let value = &put.value[..put.value.len().min(PRINTABLE_LIMIT)];
+            format!("\"{}\"", value.escape_ascii())
+        };
+        let mut shown: Vec<String> = puts.iter().map(cut).collect();
+        shown.dedup();
+        shown.join(" or ")
+    }
+
     /// What a process that has left `left` barrier rounds may read.
     pub(crate) fn expected(&self, key: &[u8], left: u64, seen: Option<&[u8]>) -> ExpectedValue {
         let Some(puts) = self.puts.get(key) else { return ExpectedValue::Missing };
-        let mut shown: Vec<String> = puts
-            .iter()
-            .map(|p| format!("\"{}\"", p.value[..p.value.len().min(PRINTABLE_LIMIT)].escape_ascii()))
-            .collect();
-        shown.dedup();
         ExpectedValue::OneOf {
-            shown: shown.join(" or "),
             must: puts.iter().any(|p| p.acknowledged_in.is_some_and(|round| round < left)),
             ambiguous: puts.iter().any(|p| is_ambiguous(&p.value)),
             fits: puts.iter().any(|p| Some(p.value.as_slice()) == seen),

@@ -90,12 +90,17 @@ impl Default for SessionJudge {
 }
 
 impl SessionJudge {
-    /// Reads the next event.
-    pub fn observe(&mut self, event: &Event) {
+    /// Reads the next event, and keeps it among the last.
+    pub fn observe(&mut self, event: Event) -> &Event {
+        self.judge(&event);
         if self.last.len() == LAST_EVENTS {
             self.last.pop_front();
         }
-        self.last.push_back(event.clone());
+        self.last.push_back(event);
+        &self.last[self.last.len() - 1]
+    }
+
+    fn judge(&mut self, event: &Event) {
         let leaves = match event.what {
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 !self.monitor.has_finalized(proc)
@@ -324,7 +329,7 @@ mod tests {
         events.extend_from_slice(rest);
         let mut judge = SessionJudge::default();
         for (what, seq) in events.into_iter().zip(0..) {
-            judge.observe(&Event::new(seq, what));
+            judge.observe(Event::new(seq, what));
         }
         judge
     }

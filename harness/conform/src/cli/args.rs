@@ -45,8 +45,9 @@ Exit codes:
   3    nothing could be started, or nothing was offered";
 
 const MEASURE_HELP: &str = "\
-All ranks ask at once, in PMI-1; the time is that until the last has its answer. One process speaks for all of them, so that every number
-holds some microseconds of ours for each message. `grows as` is the power of the number of ranks that fits best.
+All ranks ask at once; the time is that until the last has its answer. One process speaks for all of them, so that every number holds some
+microseconds of ours for each message. `grows as` is the power of the number of ranks that fits best. Spawn and names are left out where
+they are refused; where a manager does something worse, say --lacks.
 
 Exit codes:
   0    everything was measured
@@ -838,9 +839,46 @@ pub(super) struct Measure {
     /// Longest wait for an answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: std::time::Duration,
+    /// The protocol in which the ranks ask
+    #[arg(long, value_name = "DIALECT", default_value = Dialect::Pmi1.word(), value_parser = one_dialect())]
+    pub(super) dialect: Dialect,
+    /// What is not asked for, since it is not offered
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["spawn", "names"])]
+    pub(super) lacks: Vec<String>,
+    /// How many ranks each of our agents speaks for: one, since a process manager starts a process for each rank
+    #[arg(long, value_name = "N", default_value = "1", value_parser = ranks_per_agent)]
+    pub(super) ranks_per_agent: u32,
     /// As JSON, in seconds and bytes
     #[arg(long)]
     pub(super) json: bool,
+    /// Also as a page with plots: html=FILE
+    #[arg(long, value_name = "html=FILE", value_parser = page)]
+    pub(super) report: Option<PathBuf>,
+}
+
+/// Reads `--ranks-per-agent`.
+fn ranks_per_agent(given: &str) -> Result<u32, String> {
+    match given.parse() {
+        Ok(1) => Ok(1),
+        Ok(2..) => Err("a process manager starts a process for each rank, and that process has one connection: PMI_FD is one descriptor, \
+                        and a PMI_ID, with which a process connects to PMI_PORT, is that of one process; so an agent speaks for one rank"
+            .to_owned()),
+        _ => Err("write a number from 1".to_owned()),
+    }
+}
+
+/// Reads `--report` of a command that has one page to show.
+fn page(given: &str) -> Result<PathBuf, String> {
+    let file = given.strip_prefix("html=").filter(|file| !file.is_empty());
+    file.map(PathBuf::from).ok_or_else(|| "write html=FILE".to_owned())
+}
+
+/// A dialect where there is to be one.
+fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name)).map(|given| {
+        let known = Dialect::NAMES.into_iter().find(|(name, _)| *name == given);
+        known.map_or(Dialect::Pmi1, |(_, dialect)| dialect)
+    })
 }
 
 /// Reads a budget of `measure`.

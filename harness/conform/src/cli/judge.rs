@@ -464,9 +464,9 @@ impl Reports {
         }
     }
 
-    fn log(&mut self, line: impl FnOnce() -> LogLine) {
+    fn log(&mut self, write: impl FnOnce(&mut LogWriter<Box<dyn Write>>) -> io::Result<()>) {
         if let Some(log) = &mut self.log {
-            let done = log.write(&line());
+            let done = write(log);
             let name = std::mem::take(&mut self.log_name);
             self.keep(&name, done);
             self.log_name = name;
@@ -475,7 +475,7 @@ impl Reports {
 
     fn finish(mut self, run: Run, args: &Judge) -> anyhow::Result<()> {
         if let Some(end) = &run.end {
-            self.log(|| LogLine::End(end.clone()));
+            self.log(|log| log.write(&LogLine::End(end.clone())));
         }
         let done = self.terminal.finish(&run);
         self.keep(TERMINAL, done);
@@ -496,17 +496,17 @@ impl Reports {
 
 impl Observer for Reports {
     fn begin(&mut self, header: &RunHeader) {
-        self.log(|| LogLine::Run(header.clone()));
+        self.log(|log| log.write(&LogLine::Run(header.clone())));
         let done = self.terminal.start(header);
         self.keep(TERMINAL, done);
     }
 
     fn event(&mut self, scenario: &str, event: &Event) {
-        self.log(|| LogLine::Event { scenario: scenario.to_owned(), event: event.clone() });
+        self.log(|log| log.event(scenario, event));
     }
 
     fn result(&mut self, result: &ScenarioResult) {
-        self.log(|| LogLine::Result(result.clone()));
+        self.log(|log| log.write(&LogLine::Result(result.clone())));
         let done = self.terminal.scenario_done(result);
         self.keep(TERMINAL, done);
     }

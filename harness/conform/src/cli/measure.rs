@@ -3,15 +3,15 @@
 use std::io::Write;
 
 use anyhow::Context;
-use pmi_runner::measure::{Measured, Rounds, Unmeasured};
-use pmi_runner::party::server::{Environment, Implementation};
-use serde_json::json;
+use pmi_runner::measure::{Measured, Phase, Plan, Rounds, Unmeasured, growth, memory_per_rank};
+use pmi_runner::party::server::{Environment, Implementation, need};
+use serde_json::{Value, json};
 
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::judge::ends_on_signals;
 use super::tell::say;
-use crate::report::measure_text;
+use crate::report::{measure_page, measure_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let environment = Environment::new(ends_on_signals()?, 1)?;
@@ -28,6 +28,12 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     if servers.is_empty() {
         servers.push(Implementation::reference(&environment.binary));
     }
+    for word in &args.lacks {
+        let lacked = need(word)?;
+        for server in &mut servers {
+            server.claims.insert(lacked, false);
+        }
+    }
     let mut counts = args.ranks.clone();
     counts.sort_unstable();
     counts.dedup();
@@ -37,13 +43,14 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
             anyhow::bail!("{}: {why}", server.label);
         }
     }
+    let plan = Plan { dialect: args.dialect, nodes: args.nodes, longest: args.timeout };
     let mut measured: Vec<Vec<Measured>> = servers.iter().map(|_| Vec::new()).collect();
     for ranks in counts {
         let mut rounds: Vec<Rounds> = servers.iter().map(|_| Rounds::default()).collect();
         // In turn, so that a busy machine slows all of them.
         for _ in 0..args.rounds {
             for (server, rounds) in servers.iter().zip(&mut rounds) {
-                match rounds.play(server, ranks, args.nodes, args.timeout, &environment) {
+                match rounds.play(server, ranks, plan, &environment) {
                     Ok(()) => {}
                     Err(Unmeasured::Interrupted) => return Ok(INTERRUPTED),
                     Err(error) => {
@@ -58,19 +65,23 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         }
     }
     let labels = servers.iter().map(|server| server.label.as_str());
+    let all: Vec<(&str, &[Measured])> = labels.zip(measured.iter().map(Vec::as_slice)).collect();
     if args.json {
-        let all = labels.clone().zip(&measured).map(|(of, numbers)| json!({ "of": of, "measured": numbers }));
-        say(&format!("{:#}\n", serde_json::Value::Array(all.collect())))?;
+        let all = all.iter().map(|(label, of)| as_json(label, of));
+        say(&format!("{:#}\n", Value::Array(all.collect())))?;
     } else {
-        let tables = labels
-            .clone()
-            .zip(&measured)
+        let tables = all
+            .iter()
             .enumerate()
-            .map(|(at, (label, of))| measure_text(label, of, (at > 0).then_some(measured[0].as_slice())));
+            .map(|(at, (label, of))| measure_text(label, of, (at > 0).then_some(all[0].1)));
         say(&tables.collect::<Vec<_>>().join("\n"))?;
     }
+    if let Some(file) = &args.report {
+        let page = measure_page(&all, args.dialect.title(), args.rounds, args.nodes)?;
+        std::fs::write(file, page).with_context(|| file.display().to_string())?;
+    }
     let mut exceeded = false;
-    for (label, of) in labels.zip(&measured) {
+    for (label, of) in all {
         for (phase, most) in &args.budget {
             for here in of.iter().filter(|here| here.seconds.get(phase).is_some_and(|took| took > most)) {
                 exceeded = true;
@@ -84,4 +95,18 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         }
     }
     Ok(u8::from(exceeded))
+}
+
+/// The numbers of a manager, how each of them grows, and what memory is taken for.
+fn as_json(label: &str, measured: &[Measured]) -> Value {
+    let grows = |phase: Phase| {
+        let points: Vec<_> =
+            measured.iter().filter_map(|of| Some((of.ranks, *of.seconds.get(&phase)?))).collect();
+        growth(&points)
+    };
+    let growth: serde_json::Map<String, Value> = Phase::NAMES
+        .into_iter()
+        .filter_map(|(name, phase)| Some((name.to_owned(), json!(grows(phase)?))))
+        .collect();
+    json!({ "of": label, "measured": measured, "growth": growth, "memory_per_rank": memory_per_rank(measured) })
 }

@@ -265,7 +265,8 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
 fn run_report(report: &Report) -> anyhow::Result<u8> {
     let keep = match report.format {
         Format::Ndjson => Keep::All,
-        Format::Sequence | Format::Html => Keep::Edges,
+        Format::Sequence => Keep::Edges,
+        Format::Html => Keep::EdgesOfFindings,
         _ => Keep::Nothing,
     };
     let mut run = read_run(&report.log, keep)?;

@@ -32,17 +32,15 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
         None => None,
     };
     let mut written = Ok(());
-    let mut write = |log: &mut Option<LogWriter<_>>, line: LogLine| {
-        if let (Some(log), Ok(())) = (log, &written) {
-            written = log.write(&line);
+    let mut write = |write: &mut dyn FnMut(&mut LogWriter<_>) -> io::Result<()>| {
+        if let (Some(log), Ok(())) = (&mut log, &written) {
+            written = write(log);
         }
     };
-    write(&mut log, LogLine::Run(header));
+    write(&mut |log| log.write(&LogLine::Run(header.clone())));
     let tap = tap_program()?;
     let mut signals = StopSignals::catch()?;
-    let mut sink = |event: &Event| {
-        write(&mut log, LogLine::Event { scenario: result::NAME.into(), event: event.clone() });
-    };
+    let mut sink = |event: &Event| write(&mut |log| log.event(result::NAME, event));
     let session = session::run(&command, &tap, session::Mode::Transparent, &mut signals, &mut sink)?;
     let path =
         args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
@@ -50,8 +48,8 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
         shell_words::join(["pmi-conform".to_owned(), "record".into(), "--".into()].iter().chain(&command));
     let judged = result::result(&suite, &session, path, replay);
     let code = result::exit_code(&judged);
-    write(&mut log, LogLine::Result(judged.clone()));
-    write(&mut log, LogLine::End(result::end(&session, &judged)));
+    write(&mut |log| log.write(&LogLine::Result(judged.clone())));
+    write(&mut |log| log.write(&LogLine::End(result::end(&session, &judged))));
     written.context("writing the log")?;
     if let Some(folder) = &args.output {
         write_scripts(folder, &session, &command)?;

@@ -10,8 +10,8 @@ use super::run::Run;
 use super::text;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 /// Writes a log as things happen.
 #[derive(Debug)]
@@ -36,14 +36,24 @@ impl<W: Write> LogWriter<W> {
         Self { out }
     }
 
-    /// Appends a line. All but events are flushed, so that a crash costs no result.
+    /// Appends the line of an event, which is not copied for that as one of [`LogLine`] would be.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub(crate) fn event(&mut self, scenario: &str, event: &Event) -> io::Result<()> {
+        let line = EventWritten { kind: "event", scenario, event };
+        writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(&line)?))
+    }
+
+    /// Appends another line, and flushes what was written, so that a crash costs no result.
     ///
     /// # Errors
     ///
     /// Those of writing.
     pub(crate) fn write(&mut self, line: &LogLine) -> io::Result<()> {
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(line)?))?;
-        if matches!(line, LogLine::Event { .. }) { Ok(()) } else { self.out.flush() }
+        self.out.flush()
     }
 }
 
@@ -93,6 +103,8 @@ pub(crate) enum Keep {
     All,
     /// Of each scenario the first and the last, as many as anybody looks at.
     Edges,
+    /// The same of those scenarios in which something was found.
+    EdgesOfFindings,
 }
 
 /// The first of a scenario that [`Keep::Edges`] keeps.
@@ -103,7 +115,7 @@ const LAST: usize = 4000;
 impl Keep {
     /// Leaves out of a scenario's events what is too much; returns how many.
     fn cut(self, events: &mut Vec<Event>) -> usize {
-        if self != Self::Edges || events.len() < FIRST + 2 * LAST {
+        if self == Self::All || events.len() < FIRST + 2 * LAST {
             return 0;
         }
         events.drain(FIRST..FIRST + LAST).count()
@@ -118,8 +130,8 @@ impl Keep {
 /// If it cannot be read, is empty or of another format, or a line does not belong there.
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
-    let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| {
-        if let LogPart::Event(scenario, event) = part {
+    let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| match part {
+        LogPart::Event(scenario, event) => {
             let events = events.entry(scenario.to_owned()).or_default();
             events.push(event);
             match keep.cut(events) {
@@ -127,6 +139,12 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run
                 dropped => *left_out.entry(scenario.to_owned()).or_default() += dropped,
             }
         }
+        // Behind its events, so that those of a run of any length are not all kept at once.
+        LogPart::Result(result) if keep == Keep::EdgesOfFindings && result.findings.is_empty() => {
+            events.remove(&result.scenario);
+            left_out.remove(&result.scenario);
+        }
+        LogPart::Header(_) | LogPart::Result(_) => {}
     })?;
     (run.events, run.left_out) = (events, left_out);
     Ok(run)
@@ -144,6 +162,15 @@ pub(crate) enum LogPart<'a> {
 
 /// How our own logs begin the line of an event.
 const EVENT: &[u8] = br#"{"type":"event","#;
+
+/// What [`LogLine::Event`] is written as.
+#[derive(Serialize)]
+struct EventWritten<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    scenario: &'a str,
+    event: &'a Event,
+}
 
 /// The line of an event, read without looking for its type first: most of a log are such lines.
 #[derive(Deserialize)]

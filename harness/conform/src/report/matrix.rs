@@ -154,7 +154,7 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
         written.push(badge);
     }
     let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::other)?;
-    fs::write(folder.join(JSON), text::safe_json(&json) + "\n")?;
+    fs::write(folder.join(JSON), text::safe_json(&json).into_owned() + "\n")?;
     fs::write(folder.join(MARKDOWN), in_markdown(&matrix))?;
     fs::write(folder.join(INDEX), page::render("matrix.html", &matrix)?)?;
     Ok(written)

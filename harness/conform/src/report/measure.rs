@@ -1,25 +1,99 @@
-//! The table of `measure`.
+//! What `measure` found: as a table, and as a page with a plot of each thing.
 
-use pmi_runner::measure::{Measured, Phase, growth};
+use std::fmt::Write as _;
+use std::io;
 
-use super::text::clean;
+use pmi_runner::measure::{Measured, Phase, growth, memory_per_rank};
+use serde::Serialize;
 
-/// What came of one process manager. `times` says how often the same takes of the first one that was measured.
-pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[Measured]>) -> String {
-    let mut rows = vec![head(measured)];
-    for (name, phase) in Phase::NAMES {
-        let of = |measured: &Measured| measured.seconds.get(&phase).copied();
-        let shown = |seconds: f64| match seconds {
-            s if s < 0.001 => format!("{:.0} us", s * 1e6),
-            s if s < 1.0 => format!("{:.2} ms", s * 1e3),
-            s => format!("{s:.2} s"),
-        };
-        rows.push(row(name, measured, first, &of, &shown));
+use super::{page, text};
+
+/// What is shown of a number of ranks: a phase, or something else that was counted.
+#[derive(Clone, Copy)]
+enum Row {
+    Phase(&'static str, Phase),
+    Requests,
+    Memory,
+}
+
+impl Row {
+    /// All of which something is known.
+    fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
+        let phases = Phase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
+        let rows = phases.chain([Self::Requests, Self::Memory]);
+        rows.filter(|row| measured.clone().flatten().any(|of| row.of(of).is_some())).collect()
     }
-    let bytes = |measured: &Measured| Some(measured.memory as f64).filter(|bytes| *bytes > 0.0);
-    rows.push(row("memory", measured, first, &bytes, &|bytes| {
-        format!("{:.1} MiB", bytes / f64::from(1 << 20))
-    }));
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Phase(name, _) => name,
+            Self::Requests => "requests",
+            Self::Memory => "memory",
+        }
+    }
+
+    fn of(self, measured: &Measured) -> Option<f64> {
+        match self {
+            Self::Phase(_, phase) => measured.seconds.get(&phase).copied(),
+            Self::Requests => Some(measured.requests_per_second),
+            Self::Memory => Some(measured.memory as f64).filter(|bytes| *bytes > 0.0),
+        }
+    }
+
+    fn shown(self, value: f64) -> String {
+        match self {
+            Self::Phase(..) if value < 0.001 => format!("{:.0} us", value * 1e6),
+            Self::Phase(..) if value < 1.0 => format!("{:.2} ms", value * 1e3),
+            Self::Phase(..) => format!("{value:.2} s"),
+            Self::Requests => format!("{value:.0}/s"),
+            Self::Memory => format!("{:.1} MiB", value / f64::from(1 << 20)),
+        }
+    }
+
+    /// As which power of the number of ranks it grows.
+    fn grows(self, measured: &[Measured]) -> String {
+        let points: Vec<_> = measured.iter().filter_map(|here| Some((here.ranks, self.of(here)?))).collect();
+        // Nobody wants to read -0.0.
+        let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
+        power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}"))
+    }
+
+    /// Its cells: for each number of ranks, and how it grows. `first` is what it is compared with.
+    fn cells(self, measured: &[Measured], first: Option<&[Measured]>) -> Vec<String> {
+        let cell = |(at, here): (usize, &Measured)| {
+            let Some(value) = self.of(here) else { return "-".to_owned() };
+            let times = first.and_then(|first| Some(value / self.of(first.get(at)?)?));
+            times.map_or(self.shown(value), |times| format!("{} ({times:.2}x)", self.shown(value)))
+        };
+        measured.iter().enumerate().map(cell).chain([self.grows(measured)]).collect()
+    }
+}
+
+/// The cells above.
+fn head(measured: &[Measured]) -> Vec<String> {
+    let counts = measured.iter().map(|of| text::count(of.ranks as usize, "rank"));
+    counts.chain(["grows as".to_owned()]).collect()
+}
+
+/// What memory is taken for.
+fn memory(measured: &[Measured]) -> Option<String> {
+    let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
+    let mut told = format!("memory: {per_key:.0} bytes for each further key");
+    if let Some(per_rank) = memory_per_rank(measured) {
+        // What falls with their number is noise.
+        let _ = write!(told, ", {:.1} KiB for each further rank", per_rank.max(0.0) / 1024.0);
+    }
+    Some(told)
+}
+
+/// What came of one process manager. `first` is what came of the one that it is compared with.
+pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[Measured]>) -> String {
+    let with = |name: &str, cells: Vec<String>| -> Vec<String> {
+        std::iter::once(name.to_owned()).chain(cells).collect()
+    };
+    let mut rows = vec![with("median", head(measured))];
+    let all = Row::all(std::iter::once(measured));
+    rows.extend(all.into_iter().map(|row| with(row.name(), row.cells(measured, first))));
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
@@ -30,38 +104,188 @@ pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[M
     };
     let rule: Vec<String> =
         widths.iter().map(|width| format!("{}:", "-".repeat(width.saturating_sub(1)))).collect();
-    let mut text = format!("{}\n\n{}{}", clean(label), line(&rows[0]), line(&rule));
-    rows[1..].iter().for_each(|row| text.push_str(&line(row)));
-    text
-}
-
-fn head(measured: &[Measured]) -> Vec<String> {
-    let counts = measured.iter().map(|of| match of.ranks {
-        1 => "1 rank".to_owned(),
-        n => format!("{n} ranks"),
-    });
-    ["median".to_owned()].into_iter().chain(counts).chain(["grows as".to_owned()]).collect()
-}
-
-fn row(
-    name: &str,
-    measured: &[Measured],
-    first: Option<&[Measured]>,
-    of: &dyn Fn(&Measured) -> Option<f64>,
-    shown: &dyn Fn(f64) -> String,
-) -> Vec<String> {
-    let mut cells = vec![name.to_owned()];
-    for (at, here) in measured.iter().enumerate() {
-        let times = first.and_then(|first| Some(of(here)? / of(first.get(at)?)?));
-        cells.push(match (of(here), times) {
-            (None, _) => "-".to_owned(),
-            (Some(value), None) => shown(value),
-            (Some(value), Some(times)) => format!("{} ({times:.2}x)", shown(value)),
-        });
+    let mut shown = format!("{}\n\n{}{}", text::clean(label), line(&rows[0]), line(&rule));
+    rows[1..].iter().for_each(|row| shown.push_str(&line(row)));
+    if let Some(told) = memory(measured) {
+        let _ = write!(shown, "\n{told}\n");
     }
-    let points: Vec<(u32, f64)> = measured.iter().filter_map(|here| Some((here.ranks, of(here)?))).collect();
-    // Nobody wants to read -0.0.
-    let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
-    cells.push(power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}")));
-    cells
+    shown
+}
+
+/// The size of a plot, and the room beside and below it.
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 220.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 22.0;
+
+/// Lines that can be told from each other by their colours.
+const COLOURS: usize = 6;
+
+#[derive(Serialize)]
+struct Page {
+    version: &'static str,
+    protocol: &'static str,
+    rounds: u32,
+    nodes: u32,
+    width: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+    floor: f64,
+    managers: Vec<Manager>,
+    plots: Vec<Plot>,
+}
+
+#[derive(Serialize)]
+struct Manager {
+    label: String,
+    colour: usize,
+    head: Vec<String>,
+    rows: Vec<Cells>,
+    memory: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Cells {
+    name: &'static str,
+    cells: Vec<String>,
+}
+
+/// Something by the number of ranks, both as powers: what grows as a power is a straight line.
+#[derive(Serialize)]
+struct Plot {
+    name: &'static str,
+    across: Vec<Tick>,
+    up: Vec<Tick>,
+    lines: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct Tick {
+    at: String,
+    label: String,
+}
+
+#[derive(Serialize)]
+struct Line {
+    colour: usize,
+    /// The way of the line, in the words of SVG.
+    path: String,
+    points: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    x: String,
+    y: String,
+    what: String,
+}
+
+/// A page of what was measured: each manager with what came of it.
+///
+/// # Errors
+///
+/// See [`page::render`].
+pub(crate) fn measure_page(
+    managers: &[(&str, &[Measured])],
+    protocol: &'static str,
+    rounds: u32,
+    nodes: u32,
+) -> io::Result<String> {
+    let rows = Row::all(managers.iter().map(|(_, measured)| *measured));
+    let manager = |(at, (label, measured)): (usize, &(&str, &[Measured]))| {
+        let first = (at > 0).then_some(managers[0].1);
+        Manager {
+            label: text::clip(&text::clean(label), 300),
+            colour: at % COLOURS,
+            head: head(measured),
+            rows: rows
+                .iter()
+                .map(|row| Cells { name: row.name(), cells: row.cells(measured, first) })
+                .collect(),
+            memory: memory(measured),
+        }
+    };
+    let data = Page {
+        version: env!("CARGO_PKG_VERSION"),
+        protocol,
+        rounds,
+        nodes,
+        width: WIDTH,
+        height: HEIGHT,
+        left: LEFT,
+        right: WIDTH - RIGHT,
+        floor: HEIGHT - BOTTOM,
+        managers: managers.iter().enumerate().map(manager).collect(),
+        plots: rows.iter().map(|row| plot(*row, managers)).collect(),
+    };
+    page::render("measure.html", data)
+}
+
+/// Where a value is on an axis of powers, from 0 to 1.
+fn place(value: f64, least: f64, most: f64) -> f64 {
+    if most > least { (value / least).ln() / (most / least).ln() } else { 0.5 }
+}
+
+fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
+    let all = || managers.iter().flat_map(|(_, measured)| measured.iter());
+    let values: Vec<f64> = all().filter_map(|of| row.of(of)).filter(|value| *value > 0.0).collect();
+    // Whole powers of ten, and at least one of them from end to end.
+    let least = 10f64.powf(values.iter().copied().fold(f64::INFINITY, f64::min).log10().floor());
+    let most = 10f64.powf(values.iter().copied().fold(0.0, f64::max).log10().ceil()).max(least * 10.0);
+    let ranks: Vec<u32> = managers[0].1.iter().map(|of| of.ranks).collect();
+    let (first, last) = (ranks.first().copied().unwrap_or(1), ranks.last().copied().unwrap_or(1));
+    let x = |n: u32| LEFT + place(n.into(), first.into(), last.into()) * (WIDTH - RIGHT - LEFT);
+    let y = |value: f64| HEIGHT - BOTTOM - place(value, least, most) * (HEIGHT - BOTTOM - TOP);
+    let at = |place: f64| format!("{place:.1}");
+    let line = |(colour, (label, measured)): (usize, &(&str, &[Measured]))| {
+        let mut line = Line { colour: colour % COLOURS, path: String::new(), points: Vec::new() };
+        for of in *measured {
+            let Some(value) = row.of(of).filter(|value| *value > 0.0) else { continue };
+            let order = if line.path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(line.path, "{order}{:.1} {:.1}", x(of.ranks), y(value));
+            line.points.push(Point {
+                x: at(x(of.ranks)),
+                y: at(y(value)),
+                what: format!(
+                    "{}: {} at {}",
+                    text::clip(&text::clean(label), 80),
+                    row.shown(value),
+                    text::count(of.ranks as usize, "rank")
+                ),
+            });
+        }
+        line
+    };
+    let decades = (least.log10().round() as i32)..=(most.log10().round() as i32);
+    // Labels that would stand in each other are left out.
+    let step = ranks.len().div_ceil(8).max(1);
+    Plot {
+        name: row.name(),
+        across: ranks
+            .iter()
+            .rev()
+            .step_by(step)
+            .map(|n| Tick { at: at(x(*n)), label: n.to_string() })
+            .collect(),
+        up: decades
+            .map(|power| Tick { at: at(y(10f64.powi(power))), label: tick(row, 10f64.powi(power)) })
+            .collect(),
+        lines: managers.iter().enumerate().map(line).collect(),
+    }
+}
+
+/// A power of ten in few characters.
+fn tick(row: Row, value: f64) -> String {
+    match row {
+        Row::Phase(..) if value < 0.00099 => format!("{:.0} us", value * 1e6),
+        Row::Phase(..) if value < 0.99 => format!("{:.0} ms", value * 1e3),
+        Row::Phase(..) => format!("{value:.0} s"),
+        Row::Requests => format!("{value:.0}"),
+        Row::Memory if value < 0.99e6 => format!("{:.0} kB", value / 1e3),
+        Row::Memory if value < 0.99e9 => format!("{:.0} MB", value / 1e6),
+        Row::Memory => format!("{:.0} GB", value / 1e9),
+    }
 }

@@ -48,7 +48,7 @@ pub(crate) use doctor::doctor_text;
 pub(crate) use history::History;
 pub(crate) use log::{Keep, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{Extra, write_matrix};
-pub(crate) use measure::measure_text;
+pub(crate) use measure::{measure_page, measure_text};
 pub(crate) use run::{Entry, RELAYED, Run};
 pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Look, Terminal, Verbosity};
@@ -175,7 +175,7 @@ fn ndjson(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     log.write(&LogLine::Run(run.header.clone()))?;
     let events = |log: &mut LogWriter<_>, scenario: &String| {
         for event in run.events.get(scenario).into_iter().flatten() {
-            log.write(&LogLine::Event { scenario: scenario.clone(), event: event.clone() })?;
+            log.event(scenario, event)?;
         }
         io::Result::Ok(())
     };

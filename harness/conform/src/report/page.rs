@@ -7,8 +7,9 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use serde::Serialize;
 
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 8] = [
     ("campaign.html", include_str!("page/campaign.html")),
+    ("measure.html", include_str!("page/measure.html")),
     ("run.html", include_str!("page/run.html")),
     ("matrix.html", include_str!("page/matrix.html")),
     ("badge.svg", include_str!("page/badge.svg")),

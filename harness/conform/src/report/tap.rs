@@ -84,5 +84,5 @@ fn escape(text: &str) -> String {
 
 /// A JSON string is a YAML string.
 fn yaml(text: &str) -> String {
-    text::safe_json(&serde_json::Value::from(text).to_string())
+    text::safe_json(&serde_json::Value::from(text).to_string()).into_owned()
 }

@@ -390,6 +390,20 @@ fn of_a_flood_the_edges_are_kept() {
 }
 
 #[test]
+fn of_a_scenario_without_findings_a_page_keeps_no_event() {
+    let (mut run, mut left) = (run(), 0);
+    for result in &run.results {
+        let event = Event::new(0, What::Reached { proc: proc(0, 0) });
+        run.events.insert(result.scenario.clone(), vec![event]);
+        left += usize::from(!result.findings.is_empty());
+    }
+    let log = rendered(&run, Format::Ndjson);
+    let read = read_log("run.ndjson", log.as_bytes(), Keep::EdgesOfFindings).unwrap();
+    assert!(left > 0 && left < run.results.len());
+    assert_eq!(read.events.len(), left);
+}
+
+#[test]
 fn a_torn_log_counts_what_is_missing() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
@@ -443,7 +457,7 @@ fn results_reach_the_disk_at_once() {
     let mut flushed = 0;
     let mut log = LogWriter::new(Counted(&mut flushed));
     for event in events() {
-        log.write(&LogLine::Event { scenario: "a".to_owned(), event }).unwrap();
+        log.event("a", &event).unwrap();
     }
     log.write(&LogLine::Result(result("a", Verdict::Pass))).unwrap();
     assert_eq!(flushed, 1);

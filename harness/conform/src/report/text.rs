@@ -1,5 +1,6 @@
 //! Foreign text made harmless.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Characters shown before the first difference, when the beginning must go.
@@ -26,7 +27,11 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// Finished JSON, with the harmful characters in its strings escaped that JSON would let through.
-pub(super) fn safe_json(json: &str) -> String {
+pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
+    // Most of a log is plain.
+    if json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+        return json.into();
+    }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         // JSON's own line breaks and indentation stand outside of strings; in strings they are escaped already.
@@ -38,7 +43,7 @@ pub(super) fn safe_json(json: &str) -> String {
             }
         }
     }
-    out
+    out.into()
 }
 
 /// The first `limit` characters, with what is left out said.

@@ -333,8 +333,8 @@ impl Monitor {
     }
 
     fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
-        let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
-        if known.is_some_and(|known| known != kvsname) {
+        let maxes = self.rank(p).maxes;
+        if self.group(p.group).kvsname.as_ref().is_some_and(|known| known != kvsname) {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
         }

@@ -5,7 +5,7 @@ use pmi_wire::{
     ResponseError, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, Monitor, Pending, Rank, Singinit, request_rule};
+use super::state::{COMPLETE, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
@@ -390,39 +390,42 @@ impl Monitor {
         let left =
             self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
         let what = self.group(p.group).kvs.expected(key, left, value);
-        let full = self.group(p.group).full_keys.contains(key);
-        let raw = key;
-        let key = show(key);
+        let values = |monitor: &mut Self| {
+            format!("the value of {}, {}", show(key), monitor.group(p.group).kvs.shown(key))
+        };
         match what {
-            ExpectedValue::Missing if ok && !key.starts_with("\"PMI_") => {
-                let expected = format!("an error, since nobody has put the key {key}");
+            ExpectedValue::Missing if ok && !key.starts_with(RESERVED) => {
+                let expected = format!("an error, since nobody has put the key {}", show(key));
                 self.server_error(p, "rfc13.error.rc-nonzero", expected, Seen::message(line));
             }
             ExpectedValue::Missing => {}
             ExpectedValue::OneOf { must: false, .. }
-                if !ok && self.knows_key(p, raw) && !self.may_abort(p) =>
+                if !ok && self.knows_key(p, key) && !self.may_abort(p) =>
             {
-                self.group_value_missing(p, raw, line);
+                self.group_value_missing(p, key, line);
             }
-            ExpectedValue::OneOf { must, shown, .. } if !ok => {
+            ExpectedValue::OneOf { must, .. } if !ok => {
                 if must && !self.may_abort(p) {
                     let id = if p.group != 0 && self.rank(p).left == 0 {
                         "rfc13.spawn.preput"
-                    } else if full {
+                    } else if self.group(p.group).full_keys.contains(key) {
                         FULL
                     } else {
                         "rfc13.put.visible-after-barrier"
                     };
-                    self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
+                    let expected = values(self);
+                    self.server_error(p, id, expected, Seen::message(line));
                 }
             }
-            ExpectedValue::OneOf { shown, .. } if value.is_none() => {
-                self.server_error(p, COMPLETE, format!("the value of {key}, {shown}"), Seen::message(line));
+            ExpectedValue::OneOf { .. } if value.is_none() => {
+                let expected = values(self);
+                self.server_error(p, COMPLETE, expected, Seen::message(line));
             }
-            ExpectedValue::OneOf { fits, shown, ambiguous, .. } => {
+            ExpectedValue::OneOf { fits, ambiguous, .. } => {
                 if !fits {
                     let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
-                    self.server_error(p, id, format!("the value of {key}, {shown}"), Seen::message(line));
+                    let expected = values(self);
+                    self.server_error(p, id, expected, Seen::message(line));
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! A connection between the runner and a program of ours that others have started: lines of JSON, both ways. A descriptor may
-//! come along with the first.
+//! A connection between the runner and a program of ours that others have started: lines of JSON, both ways. Descriptors may
+//! come along.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
@@ -28,6 +29,8 @@ const HELLO_MAX: usize = 1 << 20;
 const PASS_MAX: usize = 1024;
 /// Most bytes that wait on a connection over which an agent carries what others write.
 const RELAY_MAX: usize = 64 << 20;
+/// Most descriptors that come along with a message, and that are kept until somebody takes them.
+const DESCRIPTORS: usize = 2;
 /// So much is taken of such a connection at once: whoever writes without end is to be answered all the same.
 const AT_ONCE: usize = 1 << 20;
 
@@ -43,7 +46,7 @@ pub(crate) struct Channel {
     buffer: Vec<u8>,
     /// So many bytes of the buffer are known to hold no end of a line.
     searched: usize,
-    descriptor: Option<OwnedFd>,
+    descriptors: VecDeque<OwnedFd>,
     /// Most bytes that are kept, received or to be written.
     limit: usize,
     /// Nothing more will come.
@@ -53,7 +56,14 @@ pub(crate) struct Channel {
 impl Channel {
     pub(crate) fn new(socket: impl Into<OwnedFd>) -> Self {
         let connection = Connection::new(socket.into());
-        Self { connection, buffer: Vec::new(), searched: 0, descriptor: None, limit: LINE_MAX, ended: false }
+        Self {
+            connection,
+            buffer: Vec::new(),
+            searched: 0,
+            descriptors: VecDeque::new(),
+            limit: LINE_MAX,
+            ended: false,
+        }
     }
 
     /// With somebody of whom nothing is known: before it is [`trust`](Self::trust)ed, it has to be brief.
@@ -126,9 +136,9 @@ impl Channel {
         self.buffer.is_empty()
     }
 
-    /// The descriptor that has come, if one has.
+    /// The first descriptor that has come and was not taken, if there is one.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        self.descriptor.take()
+        self.descriptors.pop_front()
     }
 
     /// Receives what is there, for [`next`](Self::next).
@@ -148,14 +158,15 @@ impl Channel {
                 return true;
             }
             let mut chunk = [0; CHUNK];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let mut slices = [IoSliceMut::new(&mut chunk)];
             let received = rustix::net::recvmsg(&self.connection, &mut slices, &mut ancillary, flags);
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(fds) = message {
-                    self.descriptor = self.descriptor.take().or(fds.into_iter().next());
+                    let room = DESCRIPTORS.saturating_sub(self.descriptors.len());
+                    self.descriptors.extend(fds.take(room));
                 }
             }
             let n = received.as_ref().map_or(0, |message| message.bytes);
@@ -219,19 +230,28 @@ impl Channel {
         if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// The same with a descriptor, as the first message that way.
+    /// The same with a descriptor.
     pub(crate) fn send_with_descriptor(
         &mut self,
         message: &impl Serialize,
         descriptor: Option<&impl AsFd>,
     ) -> io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
+        self.send_with_descriptors(message, &fds)
+    }
+
+    /// The same with as many as can come along.
+    pub(crate) fn send_with_descriptors(
+        &mut self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        let fds: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
         }
         let mut sent = rustix::net::sendmsg(
             &self.connection,

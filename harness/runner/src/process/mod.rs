@@ -2,6 +2,7 @@
 //!
 //! - `child`: how processes of ours are started, reaped, and ended with all that they have started,
 //! - `connection`: a connection, and what could not be written to it yet,
+//! - `descriptors`: how many of them we may have open,
 //! - [`edges`]: which edges of its program what we start goes along, where it was built to tell,
 //! - `foreign`: how processes ended that are not our children,
 //! - `idle`: whether processes wait for something that only we can do,
@@ -17,6 +18,7 @@
 
 pub(crate) mod child;
 pub(crate) mod connection;
+pub(crate) mod descriptors;
 pub mod edges;
 pub(crate) mod foreign;
 pub(crate) mod idle;

@@ -1,4 +1,4 @@
-//! What a tap tells the recorder: a line of JSON and, behind it, the bytes it is about.
+//! What a tap and the recorder say to each other, over a channel of their own.
 
 use std::collections::BTreeMap;
 
@@ -6,81 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::{Bytes, Exit};
 
-/// Most bytes that a tap reads, and tells of, at once. A datagram must hold them.
-pub(super) const PIECE: usize = 32 * 1024;
-
-/// Longest datagram.
-pub(super) const DATAGRAM: usize = 256 * 1024;
-
-/// A datagram's first line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Head {
-    /// Process id of the program.
-    pub(super) pid: i32,
-    /// What happened.
-    pub(super) what: Notice,
-}
-
-/// What happened at a tap.
+/// What a tap tells the recorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// The program is about to start.
-    Started {
-        /// The folder of the tap's path, which tells the process group.
-        folder: String,
-        /// The `PMI_*` variables.
-        env: BTreeMap<String, String>,
-        /// Arguments without the program.
-        args: Vec<Bytes>,
-        /// What is wrong with PMI_FD.
-        bad_fd: Option<String>,
-    },
-    /// A block of a spawn request goes on with this folder's tap as its program.
-    Spawns {
-        /// The folder.
-        folder: String,
-    },
-    /// The bytes behind go to the server.
-    ToServer,
-    /// The bytes behind go to the client.
-    FromServer,
-    /// The client has closed its connection.
-    ClosedByClient,
-    /// The server has closed it.
-    ClosedByServer,
-    /// The program has ended.
+    Started(Start),
+    /// It has a connection, of which the two ends come along that are to be carried between: that to the program, and that to the
+    /// process manager.
+    Connected,
+    /// It has started, and has this process id.
+    Runs(i32),
+    /// The program has ended. The tap ends when it hears that everything was carried.
     Ended(Exit),
 }
 
-impl Head {
-    /// The datagram.
-    pub(super) fn datagram(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut all = serde_json::to_vec(self).unwrap_or_default();
-        all.push(b'\n');
-        all.extend_from_slice(bytes);
-        all
-    }
-
-    /// Reads a datagram; `None` if it is none of ours.
-    pub(super) fn read(datagram: &[u8]) -> Option<(Self, &[u8])> {
-        let end = memchr::memchr(b'\n', datagram)?;
-        let head = serde_json::from_slice(&datagram[..end]).ok()?;
-        Some((head, &datagram[end + 1..]))
-    }
+/// What a process is started with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Start {
+    /// Of the tap, which the process manager takes for that of the process.
+    pub(super) pid: i32,
+    /// The folder of the tap's path, which tells the process group.
+    pub(super) folder: String,
+    /// The `PMI_*` variables.
+    pub(super) env: BTreeMap<String, String>,
+    /// Arguments without the program.
+    pub(super) args: Vec<Bytes>,
+    /// What is wrong with PMI_FD.
+    pub(super) bad_fd: Option<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_datagram_carries_any_bytes() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        for what in [Notice::ToServer, Notice::Ended(Exit::Signal(9))] {
-            let head = Head { pid: 7, what };
-            assert_eq!(Head::read(&head.datagram(&bytes)), Some((head, &bytes[..])));
-        }
-        assert_eq!(Head::read(b"junk\n"), None);
-        assert_eq!(Head::read(b"{}"), None);
-    }
+/// What the recorder tells a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Word {
+    /// The connection has ended, and so the tap gives up what it holds of it.
+    Close,
+    /// All that the program has written was carried, and nobody else here holds the connection.
+    Done,
 }

@@ -1,15 +1,19 @@
 //! Carries bytes between two connections, both ways, unchanged but for what the owner does with a piece.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
-use super::notice::PIECE;
 use crate::process::connection::{Connection, Received};
 use crate::process::reactor::{Key, Reactor, Wanted};
+
+/// Most bytes that are read, and told of, at once.
+pub(super) const PIECE: usize = 32 * 1024;
+
+/// Reads from a side whose process has ended.
+const LAST_ROUNDS: usize = 64;
 
 /// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +74,6 @@ pub(super) enum State {
 pub(super) struct Pump {
     client: End,
     server: End,
-    buffer: Vec<u8>,
 }
 
 impl Pump {
@@ -87,12 +90,7 @@ impl Pump {
             io::Result::Ok(End { connection, key, over: false, told: false })
         };
         let (client, server) = (end(client, Side::Client)?, end(server, Side::Server)?);
-        Ok(Self { client, server, buffer: vec![0; PIECE] })
-    }
-
-    /// Those that it holds.
-    pub(super) fn descriptors(&self) -> [RawFd; 2] {
-        [self.client.connection.as_raw_fd(), self.server.connection.as_raw_fd()]
+        Ok(Self { client, server })
     }
 
     fn end(&mut self, side: Side) -> &mut End {
@@ -114,35 +112,47 @@ impl Pump {
         side: Side,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
+        buffer: &mut [u8],
     ) -> io::Result<State> {
         if self.end(side).connection.is_blocked() {
             self.write(side, reactor)?;
         }
         if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
-            self.read(side, owner, reactor)?;
+            self.read(side, owner, reactor, buffer)?;
         }
         Ok(if self.pass_closes(owner) || self.is_done() { State::Over } else { State::Open })
     }
 
-    /// Carries until nothing is there that can be carried now, and nothing of the client's waits to be written.
+    /// Carries what is there, as much as the system can hold of one that has ended: what it has left running could write without end.
     pub(super) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
-        side: impl Fn(S) -> Option<Side>,
+        buffer: &mut [u8],
     ) -> io::Result<State> {
-        loop {
-            let limit = (self.server.connection.unwritten() == 0).then_some(Duration::ZERO);
-            let ready = reactor.wait(limit)?;
-            if ready.is_empty() && limit.is_some() {
-                return Ok(State::Open);
-            }
-            for side in ready.into_iter().filter_map(|ready| side(ready.source)) {
-                if self.carry(side, owner, reactor)? == State::Over {
-                    return Ok(State::Over);
+        for _ in 0..LAST_ROUNDS {
+            let mut carried = false;
+            for side in [Side::Client, Side::Server] {
+                if self.end(side).connection.is_blocked() {
+                    self.write(side, reactor)?;
+                }
+                if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
+                    carried |= self.read(side, owner, reactor, buffer)?;
                 }
             }
+            if self.pass_closes(owner) || self.is_done() {
+                return Ok(State::Over);
+            }
+            if !carried {
+                break;
+            }
         }
+        Ok(State::Open)
+    }
+
+    /// Whether something of the client's waits for the server to read.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.server.connection.unwritten() > 0
     }
 
     fn is_done(&self) -> bool {
@@ -172,31 +182,31 @@ impl Pump {
         }
     }
 
+    /// Whether there was anything.
     fn read<S: Copy>(
         &mut self,
         from: Side,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
-    ) -> io::Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer: &mut [u8],
+    ) -> io::Result<bool> {
         let end = self.end(from);
-        let piece = match end.connection.receive(&mut buffer) {
-            Received::Nothing => None,
+        let piece = match end.connection.receive(buffer) {
+            Received::Nothing => return Ok(false),
             Received::Bytes(n) => {
                 reactor.after_read(end.key, n, buffer.len());
-                Some(owner.piece(from, &buffer[..n]))
+                owner.piece(from, &buffer[..n])
             }
             Received::End => {
                 end.over = true;
-                Some(owner.closed(from))
+                owner.closed(from)
             }
         };
-        self.buffer = buffer;
-        if let Some(piece) = piece.filter(|piece| !piece.is_empty()) {
+        if !piece.is_empty() {
             self.end(from.other()).connection.push(piece);
             self.write(from.other(), reactor)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
@@ -224,6 +234,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     struct Log(mpsc::Sender<(Side, Option<Vec<u8>>)>);
 
@@ -251,10 +262,10 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
         let pump = std::thread::spawn(move || {
-            let mut log = Log(sender);
+            let (mut log, mut buffer) = (Log(sender), vec![0; PIECE]);
             loop {
                 for ready in reactor.wait(None)? {
-                    if pump.carry(ready.source, &mut log, &mut reactor)? == State::Over {
+                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == State::Over {
                         return Ok(State::Over);
                     }
                 }

@@ -1,9 +1,10 @@
 //! Makes events of what the taps tell, and shows them to the judge: who is who, and which spawn request a process comes from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Instant;
+use std::time::Duration;
 
-use super::notice::{Head, Notice};
+use super::carrier::{Fact, Told};
+use super::notice::Start;
 use super::tap::FIRST;
 use pmi_judge::event::{Abandoned, Bytes, Event, Exit, HangProof, What};
 use pmi_judge::session::SessionJudge;
@@ -19,17 +20,8 @@ const EVENT: usize = 128;
 /// Groups of processes that no spawn request that was read has asked for.
 const UNKNOWN_GROUPS: u32 = 1_000_000;
 
-/// A process of the session.
-#[derive(Debug, Default)]
-struct Process {
-    /// Of its tap, and so for the process manager.
-    pid: i32,
-    ended: bool,
-}
-
 /// The record of a session.
 pub struct Recording {
-    start: Instant,
     command: Vec<String>,
     judge: SessionJudge,
     seq: u64,
@@ -37,23 +29,14 @@ pub struct Recording {
     room: usize,
     whole: bool,
     procs: HashMap<i32, Proc>,
-    processes: BTreeMap<Proc, Process>,
+    /// All processes, and whether they have ended.
+    processes: BTreeMap<Proc, bool>,
     /// The group that each folder of taps stands for.
     groups: HashMap<String, u32>,
     /// Folders whose spawn request is not complete.
     folders: HashMap<Proc, Vec<String>>,
     /// Processes that are at their initack.
     greetings: HashMap<i32, Greeted>,
-}
-
-/// What a process tells of itself before it starts.
-#[derive(Debug)]
-struct Start {
-    /// Of its tap, which stands for its process group.
-    folder: String,
-    env: BTreeMap<String, String>,
-    args: Vec<Bytes>,
-    bad_fd: Option<String>,
 }
 
 impl Start {
@@ -102,7 +85,6 @@ impl Recording {
     /// For a session that this command starts.
     pub fn new(command: Vec<String>) -> Self {
         Self {
-            start: Instant::now(),
             command,
             judge: SessionJudge::default(),
             seq: 0,
@@ -117,42 +99,46 @@ impl Recording {
         }
     }
 
-    /// Takes a datagram of a tap; the new events. What is none is ignored.
-    pub fn datagram(&mut self, datagram: &[u8]) -> Vec<Event> {
-        let mut new = Vec::new();
-        if let Some((head, bytes)) = Head::read(datagram) {
-            self.take(head, bytes, &mut new);
+    /// Takes what has happened to a process, and shows the new events.
+    pub(super) fn take(&mut self, told: Told, sink: &mut dyn FnMut(&Event)) {
+        let Told { at, pid, fact } = told;
+        let mut book = Book { at, sink };
+        match fact {
+            Fact::Started(start) if start.is_by_port() => {
+                let greeted = Greeted { start, said: Vec::new(), told: Vec::new(), ahead: Vec::new() };
+                self.greetings.insert(pid, greeted);
+            }
+            Fact::Started(start) => self.started(start, None, &mut book),
+            fact => self.happened(pid, fact, &mut book),
         }
-        new
     }
 
-    /// The launcher has ended, and these processes have not.
-    pub fn job_exited(&mut self, exit: Exit, outlived: Vec<Proc>) -> Vec<Event> {
-        let mut new = Vec::new();
-        self.event(What::JobExited { exit }, &mut new);
-        if !outlived.is_empty() {
-            self.event(What::Outlived { procs: outlived }, &mut new);
+    /// The launcher has ended, and these processes have not, by their numbers.
+    pub(super) fn job_exited(
+        &mut self,
+        at: Duration,
+        exit: Exit,
+        left: &[i32],
+        sink: &mut dyn FnMut(&Event),
+    ) {
+        let mut book = Book { at, sink };
+        self.event(What::JobExited { exit }, &mut book);
+        let mut procs: Vec<Proc> = left.iter().filter_map(|pid| self.procs.get(pid).copied()).collect();
+        procs.sort_unstable();
+        if !procs.is_empty() {
+            self.event(What::Outlived { procs }, &mut book);
         }
-        new
     }
 
     /// The user wants the session to end.
-    pub fn interrupted(&mut self) -> Vec<Event> {
-        let mut new = Vec::new();
-        self.event(What::Abandoned(Abandoned::Interrupted), &mut new);
-        new
+    pub(super) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+        self.event(What::Abandoned(Abandoned::Interrupted), &mut Book { at, sink });
     }
 
     /// The time is up.
-    pub fn hung(&mut self) -> Vec<Event> {
-        let (mut new, procs) = (Vec::new(), self.running().into_iter().map(|(p, _)| p).collect());
-        self.event(What::StillRunning { procs, proof: HangProof::Endless }, &mut new);
-        new
-    }
-
-    /// The processes that have started and have not said that they end, with their process ids.
-    pub fn running(&self) -> Vec<(Proc, i32)> {
-        self.processes.iter().filter(|(_, p)| !p.ended).map(|(p, process)| (*p, process.pid)).collect()
+    pub(super) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
+        let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
+        self.event(What::StillRunning { procs, proof: HangProof::Endless }, &mut Book { at, sink });
     }
 
     /// Number of processes, of process groups, and of messages from and to them.
@@ -176,75 +162,67 @@ impl Recording {
         self.whole.then_some(&self.events)
     }
 
-    fn take(&mut self, head: Head, bytes: &[u8], new: &mut Vec<Event>) {
-        if let Notice::Started { folder, env, args, bad_fd } = head.what {
-            let start = Start { folder, env, args, bad_fd };
-            if start.is_by_port() {
-                self.greetings.insert(
-                    head.pid,
-                    Greeted { start, said: Vec::new(), told: Vec::new(), ahead: Vec::new() },
-                );
-                return;
-            }
-            return self.started(head.pid, start, None, new);
-        }
-        let bytes = self.greeted(head.pid, &head.what, bytes, new);
-        if bytes.is_empty() && matches!(head.what, Notice::ToServer | Notice::FromServer) {
-            return;
-        }
-        let Some(proc) = self.procs.get(&head.pid).copied() else { return };
-        match head.what {
-            Notice::Started { .. } => {}
-            Notice::Spawns { folder } => self.folders.entry(proc).or_default().push(folder),
-            Notice::ToServer => {
+    fn happened(&mut self, pid: i32, fact: Fact, book: &mut Book<'_>) {
+        let Some(fact) = self.greeted(pid, fact, book) else { return };
+        let Some(proc) = self.procs.get(&pid).copied() else { return };
+        match fact {
+            Fact::Started(_) => {}
+            Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
+            Fact::Carried(Direction::ToServer, bytes) => {
                 let before = self.judge.spawned();
-                self.event(What::ToServer { proc, bytes: Bytes(bytes.to_vec()) }, new);
+                self.event(What::ToServer { proc, bytes: Bytes(bytes) }, book);
                 if self.judge.spawned() > before {
                     let group = self.judge.spawned();
                     let folders = self.folders.remove(&proc).unwrap_or_default();
                     self.groups.extend(folders.into_iter().map(|folder| (folder, group)));
                 }
             }
-            Notice::FromServer => self.event(What::FromServer { proc, bytes: Bytes(bytes.to_vec()) }, new),
-            Notice::ClosedByClient => self.event(What::ClosedByClient { proc }, new),
-            Notice::ClosedByServer => self.event(What::ClosedByServer { proc }, new),
-            Notice::Ended(exit) => {
-                self.processes.entry(proc).or_default().ended = true;
-                self.event(What::Exited { proc, exit }, new);
+            Fact::Carried(Direction::FromServer, bytes) => {
+                self.event(What::FromServer { proc, bytes: Bytes(bytes) }, book);
+            }
+            Fact::ClosedByClient => self.event(What::ClosedByClient { proc }, book),
+            Fact::ClosedByServer => self.event(What::ClosedByServer { proc }, book),
+            Fact::Ended(exit) => {
+                self.processes.insert(proc, true);
+                self.event(What::Exited { proc, exit }, book);
             }
         }
     }
 
-    /// What of this comes behind the initack and its answer. Once they are over, the process has started as any other.
-    fn greeted<'a>(&mut self, pid: i32, what: &Notice, bytes: &'a [u8], new: &mut Vec<Event>) -> &'a [u8] {
-        let Some(greeted) = self.greetings.get_mut(&pid) else { return bytes };
-        let rest = match what {
-            Notice::ToServer => greeted.take(Direction::ToServer, bytes),
-            Notice::FromServer => greeted.take(Direction::FromServer, bytes),
-            _ => bytes,
+    /// What of this comes behind the initack and its answer, if anything. Once they are over, the process has started as any other.
+    fn greeted(&mut self, pid: i32, fact: Fact, book: &mut Book<'_>) -> Option<Fact> {
+        let Some(greeted) = self.greetings.get_mut(&pid) else { return Some(fact) };
+        let (direction, bytes) = match &fact {
+            Fact::Carried(direction, bytes) => (Some(*direction), bytes.as_slice()),
+            _ => (None, &[][..]),
         };
+        let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
         // Who offers a version in a message of its own does without an answer.
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
-        match what {
-            Notice::ToServer if waits && greeted.ahead.len() + rest.len() <= LONGEST => {
+        match direction {
+            Some(Direction::ToServer) if waits && greeted.ahead.len() + rest.len() <= LONGEST => {
                 greeted.ahead.extend_from_slice(rest);
-                return &[];
+                return None;
             }
-            Notice::FromServer if waits && rest.is_empty() => return &[],
+            Some(Direction::FromServer) if waits && rest.is_empty() => return None,
             _ => {}
         }
+        let rest = rest.to_vec();
         if let Some(Greeted { start, said, told, ahead }) = self.greetings.remove(&pid) {
-            self.started(pid, start, Some((said, told)), new);
+            self.started(start, Some((said, told)), book);
             if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
-                self.event(What::ToServer { proc, bytes: Bytes(ahead) }, new);
+                self.event(What::ToServer { proc, bytes: Bytes(ahead) }, book);
             }
         }
-        rest
+        match direction {
+            Some(direction) => (!rest.is_empty()).then_some(Fact::Carried(direction, rest)),
+            None => Some(fact),
+        }
     }
 
-    fn started(&mut self, pid: i32, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, new: &mut Vec<Event>) {
-        let Start { folder, env, args, bad_fd } = start;
+    fn started(&mut self, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, book: &mut Book<'_>) {
+        let Start { pid, folder, env, args, bad_fd } = start;
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
         let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
@@ -260,25 +238,26 @@ impl Recording {
         if self.seq == 0 {
             // What was asked for is in the launcher's own words; that all are told the same is judged.
             let ranks = size.unwrap_or(0);
-            self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, new);
+            self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, book);
         }
         self.procs.insert(pid, p);
-        self.processes.insert(p, Process { pid, ended: false });
+        self.processes.insert(p, false);
         if let Some((said, told)) = greeted.filter(|(said, _)| !said.is_empty()) {
-            self.event(What::Greeted { proc: p, said: Bytes(said), told: Bytes(told) }, new);
+            self.event(What::Greeted { proc: p, said: Bytes(said), told: Bytes(told) }, book);
         }
-        self.event(What::Started { proc: p, env, args, bad_fd }, new);
+        self.event(What::Started { proc: p, env, args, bad_fd }, book);
     }
 
-    /// Books an event and shows it to the judge.
-    fn event(&mut self, what: What, new: &mut Vec<Event>) {
-        let event = Event { time_us: self.start.elapsed().as_micros() as u64, ..Event::new(self.seq, what) };
+    /// Books an event and shows it to the judge and to whoever else wants to see it.
+    fn event(&mut self, what: What, book: &mut Book<'_>) {
+        let event = Event { time_us: book.at.as_micros() as u64, ..Event::new(self.seq, what) };
         self.seq += 1;
-        self.judge.observe(&event);
         let bytes = match &event.what {
             What::ToServer { bytes, .. } | What::FromServer { bytes, .. } => bytes.0.len(),
             _ => 0,
         };
+        let event = self.judge.observe(event);
+        (book.sink)(event);
         match self.room.checked_sub(bytes + EVENT) {
             Some(room) if self.whole => {
                 self.room = room;
@@ -286,8 +265,13 @@ impl Recording {
             }
             _ => self.whole = false,
         }
-        new.push(event);
     }
+}
+
+/// When something happened, and who wants to see the events.
+struct Book<'a> {
+    at: Duration,
+    sink: &'a mut dyn FnMut(&Event),
 }
 
 #[cfg(test)]
@@ -295,35 +279,41 @@ mod tests {
     use super::*;
     use pmi_judge::Side;
 
+    fn tell(recording: &mut Recording, pid: i32, fact: Fact) {
+        recording.take(Told { at: Duration::ZERO, pid, fact }, &mut |_| {});
+    }
+
+    fn start(pid: i32, folder: &str, env: &[(&str, &str)]) -> Fact {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Fact::Started(Start { pid, folder: folder.into(), env, args: Vec::new(), bad_fd: None })
+    }
+
+    fn carried(direction: Direction, text: &str) -> Fact {
+        Fact::Carried(direction, text.as_bytes().to_vec())
+    }
+
     /// Two processes of a group and what happens to them: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
     fn recording(steps: &[&str]) -> Recording {
         let mut recording = Recording::new(vec!["pm".into()]);
-        let start = |rank: &str, size: &str| {
-            let pairs = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", size)];
-            let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-            Notice::Started { folder: FIRST.into(), env, args: Vec::new(), bad_fd: None }
-        };
-        let tell = |recording: &mut Recording, pid, what, bytes: &[u8]| {
-            recording.datagram(&Head { pid, what }.datagram(bytes));
-        };
         for rank in ["0", "1"] {
-            tell(&mut recording, rank.parse().unwrap(), start(rank, "2"), b"");
+            let env = [("PMI_FD", "3"), ("PMI_RANK", rank), ("PMI_SIZE", "2")];
+            tell(&mut recording, rank.parse().unwrap(), start(rank.parse().unwrap(), FIRST, &env));
         }
         for step in steps {
             let (rank, what) = step.split_once(' ').unwrap();
             let pid = rank.parse().unwrap();
             if let Some(line) = what.strip_prefix("C: ") {
-                tell(&mut recording, pid, Notice::ToServer, format!("{line}\n").as_bytes());
+                tell(&mut recording, pid, carried(Direction::ToServer, &format!("{line}\n")));
             } else if let Some(line) = what.strip_prefix("S: ") {
-                tell(&mut recording, pid, Notice::FromServer, format!("{line}\n").as_bytes());
+                tell(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
             } else if what == "closed" {
-                tell(&mut recording, pid, Notice::ClosedByClient, b"");
+                tell(&mut recording, pid, Fact::ClosedByClient);
             } else {
                 let exit = match what.split_once(' ').unwrap() {
                     ("killed", signal) => Exit::Signal(signal.parse().unwrap()),
                     (_, status) => Exit::Code(status.parse().unwrap()),
                 };
-                tell(&mut recording, pid, Notice::Ended(exit), b"");
+                tell(&mut recording, pid, Fact::Ended(exit));
             }
         }
         recording
@@ -358,15 +348,10 @@ mod tests {
     /// What becomes of a process with PMI_PORT that is told these pieces: the kinds of its events, and what is found.
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
-        let pairs = [("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")];
-        let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let start = Notice::Started { folder: FIRST.into(), env, args: Vec::new(), bad_fd: None };
-        let told = pieces.iter().map(|(asks, text)| match asks {
-            true => (Notice::ToServer, *text),
-            false => (Notice::FromServer, *text),
-        });
-        for (what, text) in std::iter::once((start, "")).chain(told) {
-            recording.datagram(&Head { pid: 1, what }.datagram(text.as_bytes()));
+        tell(&mut recording, 1, start(1, FIRST, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
+        for (asks, text) in pieces {
+            let direction = if *asks { Direction::ToServer } else { Direction::FromServer };
+            tell(&mut recording, 1, carried(direction, text));
         }
         let kind = |event: &Event| match &event.what {
             What::Greeted { told, .. } => format!("greeted in {} bytes", told.0.len()),
@@ -417,19 +402,15 @@ mod tests {
     #[test]
     fn a_group_is_the_spawn_request_that_named_its_tap() {
         let mut recording = recording(&INIT);
-        let mut tell = |pid, what, bytes: &[u8]| recording.datagram(&Head { pid, what }.datagram(bytes));
-        let block = b"mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+        let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {
-            tell(1, Notice::Spawns { folder: folder.into() }, b"");
-            tell(1, Notice::ToServer, block);
+            tell(&mut recording, 1, Fact::Spawns(folder.into()));
+            tell(&mut recording, 1, carried(Direction::ToServer, block));
         }
         for (pid, folder) in [(7, "by-1-2"), (8, "by-1-1")] {
-            let env = [("PMI_RANK".to_owned(), "0".to_owned())].into();
-            let start = Notice::Started { folder: folder.into(), env, args: Vec::new(), bad_fd: None };
-            tell(pid, start, b"");
+            tell(&mut recording, pid, start(pid, folder, &[("PMI_RANK", "0")]));
         }
-        let groups: Vec<u32> = recording.running().iter().map(|(p, _)| p.group).collect();
-        assert_eq!(groups, [0, 0, 1, 2]);
-        assert_eq!(recording.running()[3].1, 7);
+        let of = |pid| recording.procs[&pid].group;
+        assert_eq!([of(0), of(1), of(8), of(7)], [0, 0, 1, 2]);
     }
 }

@@ -51,7 +51,19 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
         attempts: None,
     };
     let judge = session.recording.judge();
-    judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must)
+    let result = judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must);
+    if !session.lost {
+        return result;
+    }
+    // What was not heard may explain all that seems wrong.
+    let reason = "some of its processes were not recorded, since too few file descriptors are allowed, of which each process takes three \
+                  (ulimit -Hn)";
+    ScenarioResult {
+        verdict: Verdict::Unjudged,
+        reason: Some(reason.to_owned()),
+        findings: Vec::new(),
+        ..result
+    }
 }
 
 /// The last line of a session's log.

@@ -1,29 +1,33 @@
 //! Runs a session: starts the launcher with taps in it, reads what they tell, and waits for the end.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, test_kill_process};
+use rustix::process::{Pid, Signal};
 
-use super::notice::DATAGRAM;
+use super::carrier::{Carrier, Told};
 use super::place;
 use super::recording::Recording;
 use super::tap::{self, FIRST};
 use crate::process::child::Child;
 use crate::process::context;
+use crate::process::descriptors::Room;
 use crate::process::procfs::Stat;
-use crate::process::reactor::{Reactor, Wanted};
 use crate::process::scratch::scratch_folder;
 use crate::process::stop::StopSignals;
 use crate::process::tree::{become_subreaper, end_descendants};
 use pmi_judge::event::{Event, Exit};
-use pmi_wire::Proc;
+
+/// How many times as much as one wait brings may wait to be judged: who judges more slowly than is said holds up the session then, and does
+/// not make us grow.
+const AHEAD: usize = 64;
+
+/// How often it is looked whether the session is over, at least.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long programs may outlive their launcher and still be heard.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,6 +40,8 @@ pub struct Session {
     pub exit: Exit,
     /// The user ended it.
     pub interrupted: bool,
+    /// There were processes that were not recorded, since too few file descriptors are allowed.
+    pub lost: bool,
     /// Wall time.
     pub time: Duration,
 }
@@ -59,10 +65,11 @@ pub fn run(
     binary: &Path,
     mode: Mode,
     signals: &mut StopSignals,
-    sink: &mut dyn FnMut(&Event),
+    sink: &mut (dyn FnMut(&Event) + Send),
 ) -> io::Result<Session> {
     let scratch = scratch_folder()?;
-    let socket = UnixDatagram::bind(scratch.path().join(tap::SOCKET))?;
+    let start = Instant::now();
+    let mut carrier = Carrier::new(scratch.path(), binary, start)?;
     let tap = tap::make(binary, &scratch.path().join(FIRST))?;
     let command = place::filled(command, &tap);
     let mut launcher = Command::new(&command[0]);
@@ -71,66 +78,95 @@ pub fn run(
         become_subreaper();
         launcher.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     }
-    let start = Instant::now();
     let launcher =
         Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
-    let mut reactor = Reactor::new()?;
-    reactor.add(&socket, (), Wanted::Read)?;
-    reactor.add(launcher.pidfd(), (), Wanted::Read)?;
-    reactor.add(&*signals, (), Wanted::Read)?;
-    let mut running = Running {
-        socket,
-        launcher,
-        reactor,
-        recording: Recording::new(command),
-        sink,
-        exit: None,
-        buffer: vec![0; DATAGRAM],
-    };
-    let interrupted = running.until_over(mode, signals, pid, start)?;
-    let left = running.left();
-    if matches!(mode, Mode::Bounded(_)) {
-        end_descendants(pid.as_raw_nonzero().get());
-    }
-    let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
-    let events = running.recording.job_exited(exit, left);
-    running.show(events);
-    Ok(Session { recording: running.recording, exit, interrupted, time: start.elapsed() })
+    // As many as we may: how many processes there will be is not known.
+    let _room = Room::most()?;
+    carrier.watch(launcher.pidfd())?;
+    carrier.watch(&*signals)?;
+    let mut recording = Recording::new(command);
+    // To judge takes longer than to carry, and nobody has to wait for it.
+    let (ended, recording) = std::thread::scope(|scope| {
+        let (news, heard) = sync_channel::<Vec<News>>(AHEAD);
+        let judge = scope.spawn(move || {
+            heard.into_iter().flatten().for_each(|news| news.book(&mut recording, sink));
+            recording
+        });
+        let mut running = Running { carrier, launcher, news, start, exit: None };
+        let interrupted = running.until_over(mode, signals, pid);
+        let left = running.carrier.left();
+        if matches!(mode, Mode::Bounded(_)) {
+            end_descendants(pid.as_raw_nonzero().get());
+        }
+        let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
+        running.tell(vec![News::Over { at: start.elapsed(), exit, left }]);
+        let lost = running.carrier.lost();
+        drop(running);
+        let recording = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ((interrupted, exit, lost), recording)
+    });
+    let (interrupted, exit, lost) = ended;
+    Ok(Session { recording, exit, interrupted, lost, time: start.elapsed() })
 }
 
-struct Running<'a> {
-    socket: UnixDatagram,
+/// What the judge is told.
+enum News {
+    Told(Told),
+    /// The user wants the session to end.
+    Interrupted(Duration),
+    /// The time is up.
+    Hung(Duration),
+    /// The launcher has ended, and these have not.
+    Over {
+        at: Duration,
+        exit: Exit,
+        left: Vec<i32>,
+    },
+}
+
+impl News {
+    fn book(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
+        match self {
+            Self::Told(told) => recording.take(told, sink),
+            Self::Interrupted(at) => recording.interrupted(at, sink),
+            Self::Hung(at) => recording.hung(at, sink),
+            Self::Over { at, exit, left } => recording.job_exited(at, exit, &left, sink),
+        }
+    }
+}
+
+struct Running {
+    carrier: Carrier,
     launcher: Child,
-    reactor: Reactor<()>,
-    recording: Recording,
-    sink: &'a mut dyn FnMut(&Event),
+    news: SyncSender<Vec<News>>,
+    start: Instant,
     exit: Option<Exit>,
-    buffer: Vec<u8>,
 }
 
-impl Running<'_> {
-    fn show(&mut self, events: Vec<Event>) {
-        events.iter().for_each(|event| (self.sink)(event));
+impl Running {
+    fn tell(&self, news: Vec<News>) {
+        if !news.is_empty() {
+            // It listens until we have gone.
+            let _ = self.news.send(news);
+        }
     }
 
-    /// Reads until the launcher has ended, and its programs with it. Whether it was interrupted.
-    fn until_over(
-        &mut self,
-        mode: Mode,
-        signals: &mut StopSignals,
-        pid: Pid,
-        start: Instant,
-    ) -> io::Result<bool> {
-        let (mut interrupts, mut hung, mut ended) = (0, false, None);
+    /// Carries until the launcher has ended, and its programs with it. Whether it was interrupted.
+    fn until_over(&mut self, mode: Mode, signals: &mut StopSignals, pid: Pid) -> bool {
+        let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
-            // Interrupted or not, whatever is there is looked at.
-            let _ = self.reactor.wait(Some(Duration::from_millis(50)));
-            self.read();
+            let (told, other) = self.carrier.carry(LOOK);
+            let quiet = told.is_empty();
+            self.tell(told.into_iter().map(News::Told).collect());
+            // Not behind each message, which would take as long as the message.
+            if !other && !quiet && looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
-                let events = self.recording.interrupted();
-                self.show(events);
+                self.tell(vec![News::Interrupted(self.start.elapsed())]);
                 // What the terminal sends, the launcher has got as well.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
@@ -139,14 +175,13 @@ impl Running<'_> {
                 }
             }
             if let Mode::Bounded(time) = mode {
-                if start.elapsed() > time && !hung && self.exit.is_none() {
+                if self.start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
-                    let events = self.recording.hung();
-                    self.show(events);
+                    self.tell(vec![News::Hung(self.start.elapsed())]);
                     // First the gentle way, by which launchers end what they have started.
                     self.launcher.signal(Signal::TERM);
                 }
-                if start.elapsed() > time + GRACE || interrupts > 2 {
+                if self.start.elapsed() > time + GRACE || interrupts > 2 {
                     end_descendants(pid.as_raw_nonzero().get());
                 }
             }
@@ -155,27 +190,13 @@ impl Running<'_> {
             }
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
-                if self.left().is_empty() || since.elapsed() > GRACE {
-                    // What was sent before the last look.
-                    self.read();
-                    return Ok(interrupts > 0);
+                if self.carrier.left().is_empty() || since.elapsed() > GRACE {
+                    // What was said before the last look.
+                    let (told, _) = self.carrier.carry(Duration::ZERO);
+                    self.tell(told.into_iter().map(News::Told).collect());
+                    return interrupts > 0;
                 }
             }
-        }
-    }
-
-    /// Processes that are still there. One that was killed together with its tap has not told of its end.
-    fn left(&self) -> Vec<Proc> {
-        let lives = |pid: i32| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
-        self.recording.running().into_iter().filter(|(_, pid)| lives(*pid)).map(|(p, _)| p).collect()
-    }
-
-    fn read(&mut self) {
-        while let Ok((_, size)) =
-            rustix::net::recv(self.socket.as_fd(), self.buffer.as_mut_slice(), RecvFlags::DONTWAIT)
-        {
-            let events = self.recording.datagram(&self.buffer[..size.min(DATAGRAM)]);
-            self.show(events);
         }
     }
 }

@@ -1,30 +1,29 @@
-//! The tap: stands where the program was to be started, starts it, carries its connection, and ends as it does.
+//! The tap: stands where the program was to be started, starts it, hands its connection over to the recorder, and ends as it does.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
-use super::notice::{Head, Notice};
-use super::pump::{Owner, Pump, Side, State};
-use super::rewrite::Rewriter;
+use super::notice::{Notice, Start, Word};
+use super::pump::{Owner, PIECE, Pump, Side, State};
 use crate::agent;
+use crate::agent::channel::Channel;
 use crate::process::child::Child;
 use crate::process::connection::pair;
 use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Reactor, Wanted};
+use crate::process::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::{Bytes, Exit};
 
 /// File name by which the binary knows that it is to be a tap.
@@ -42,7 +41,7 @@ const PROGRAM: &str = "program";
 /// Holds HOST:PORT where the process manager connects no descriptor before.
 const PORT: &str = "PMI_PORT";
 
-/// How long a recorder may keep the session waiting. After that it goes on unrecorded.
+/// How long a recorder may keep a tap waiting whose program has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Most bytes of the arguments that are told.
@@ -99,6 +98,13 @@ pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Makes one for a program of this name.
+pub(super) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
+    let path = make(binary, folder)?;
+    std::fs::write(folder.join(PROGRAM), program)?;
+    Ok(path)
+}
+
 fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
     let path = argv.first().and_then(own_path).ok_or_else(|| wrong("started without a name"))?;
@@ -121,16 +127,17 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     // Those that come are read from a descriptor.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
-    let Some(mut reporter) = Reporter::connect(scratch) else {
-        return Err(cannot(command.exec()));
-    };
     let connection = agent::pmi_fd();
     // Who has a port in place of a descriptor lacks nothing.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
-    reporter.started(place, &argv[1..], bad_fd);
+    let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
+        // It inherits the descriptor as we did.
+        connection.into_iter().for_each(std::mem::forget);
+        return Err(cannot(command.exec()));
+    };
     let signals = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let mut between = Between::new(&signals)?;
+    let mut between = Between::new(&signals, recorder)?;
     let mut inherited = None;
     match (connection, std::env::var(PORT)) {
         (Ok(mut fd), _) => {
@@ -139,7 +146,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
             // The program finds its end under the number that it was told.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
-            between.carry(client, server)?;
+            between.hand_over(client, server)?;
         }
         (Err(_), Ok(port)) => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -150,15 +157,8 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     }
     let program = Child::start(command).map_err(cannot)?;
     drop(inherited);
-    let pid = program.pid();
-    let tap = Tap {
-        reporter,
-        rewriter: Rewriter::default(),
-        scratch: scratch.to_owned(),
-        spawned: 0,
-        program: pid,
-    };
-    stand_in(between, tap, program, &signals)
+    between.tell(&Notice::Runs(program.pid().as_raw_nonzero().get()));
+    stand_in(between, program, &signals)
 }
 
 /// What the tap waits for.
@@ -166,26 +166,51 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
 enum Source {
     Signals,
     Listener,
+    Recorder,
     Pump(Side),
 }
 
 /// What is between the program and the process manager.
 struct Between {
     reactor: Reactor<Source>,
+    /// Who carries, and by which key the reactor knows it; `None` once it has gone.
+    recorder: Option<(Channel, Key)>,
+    /// Both ends, that to the program first, as long as the recorder carries.
+    held: Option<(OwnedFd, OwnedFd)>,
+    /// The same once it has gone.
     pump: Option<Pump>,
     /// Where the program connects to, and what the process manager's PMI_PORT was.
     listens: Option<(TcpListener, String)>,
+    buffer: Vec<u8>,
 }
 
 impl Between {
-    fn new(signals: &SignalFd) -> io::Result<Self> {
+    fn new(signals: &SignalFd, recorder: Channel) -> io::Result<Self> {
         let mut reactor = Reactor::new()?;
         reactor.add(signals, Source::Signals, Wanted::Read)?;
-        Ok(Self { reactor, pump: None, listens: None })
+        let key = reactor.add(&recorder, Source::Recorder, Wanted::Read)?;
+        let recorder = Some((recorder, key));
+        Ok(Self { reactor, recorder, held: None, pump: None, listens: None, buffer: Vec::new() })
     }
 
-    fn carry(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+    fn tell(&mut self, notice: &Notice) {
+        if let Some((recorder, _)) = &mut self.recorder {
+            recorder.send(notice);
+        }
+    }
+
+    /// Has the recorder carry between these.
+    fn hand_over(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
+        let Some((recorder, _)) = &mut self.recorder else { return self.carry_alone(client, server) };
+        // That it has gone is noticed by the end of the channel.
+        let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
+        self.held = Some((client, server));
+        Ok(())
+    }
+
+    fn carry_alone(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+        self.buffer.resize(PIECE, 0);
         self.pump = Some(Pump::new(client, server, &mut self.reactor, Source::Pump)?);
         Ok(())
     }
@@ -197,17 +222,41 @@ impl Between {
         Ok(())
     }
 
+    /// Those that it holds, before anything has gone wrong.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let held = self.held.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
+        let recorder = self.recorder.iter().map(|(recorder, _)| recorder.as_fd().as_raw_fd());
+        let listener = self.listens.iter().map(|(listener, _)| listener.as_raw_fd());
+        held.chain(recorder).chain(listener).chain([self.reactor.descriptor()]).collect()
+    }
+
     fn close(&mut self) {
+        self.held = None;
         if let Some(pump) = self.pump.take() {
             pump.close(&mut self.reactor);
         }
     }
 
-    fn descriptors(&self) -> Vec<RawFd> {
-        let mut all: Vec<RawFd> = self.pump.iter().flat_map(Pump::descriptors).collect();
-        all.extend(self.listens.iter().map(|(listener, _)| listener.as_raw_fd()));
-        all.push(self.reactor.descriptor());
-        all
+    /// Hears what the recorder says; whether it lets us go.
+    fn hear(&mut self) -> bool {
+        let Some((recorder, key)) = &mut self.recorder else { return true };
+        let words = recorder.messages::<Word>();
+        if words.contains(&Word::Done) {
+            return true;
+        }
+        let is_over = recorder.is_over();
+        if is_over {
+            self.reactor.remove(*key);
+            self.recorder = None;
+        }
+        if words.contains(&Word::Close) {
+            self.close();
+        }
+        if is_over && let Some((client, server)) = self.held.take() {
+            // The program sees the end of its connection if it cannot go on.
+            let _ = self.carry_alone(client, server);
+        }
+        false
     }
 
     /// Takes the program's connection on to the process manager. Where that does not listen, it ends.
@@ -218,7 +267,54 @@ impl Between {
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
         }
-        self.carry(client.into(), server.into())
+        self.hand_over(client.into(), server.into())
+    }
+
+    /// Carries for a recorder that has gone.
+    fn carry(&mut self, side: Side, alone: &mut Alone) -> State {
+        let Some(pump) = &mut self.pump else { return State::Over };
+        pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(State::Over)
+    }
+
+    /// The program has ended, in this way: what it wrote before is carried to its end. Whether somebody else has its connection, who is
+    /// ours to serve.
+    fn finish(&mut self, exit: Exit, alone: &mut Alone) -> io::Result<bool> {
+        self.tell(&Notice::Ended(exit));
+        let deadline = Instant::now() + PATIENCE;
+        while self.recorder.is_some() && !self.hear() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.recorder.is_some() {
+                self.reactor.wait(Some(left))?;
+            }
+        }
+        loop {
+            let Some(pump) = &mut self.pump else { return Ok(false) };
+            match pump.drain(alone, &mut self.reactor, &mut self.buffer) {
+                Ok(State::Open) if pump.is_held_up() => _ = self.reactor.wait(None)?,
+                Ok(State::Open) => return Ok(true),
+                Ok(State::Over) | Err(_) => return Ok(false),
+            }
+        }
+    }
+}
+
+/// Carries bytes as they are.
+struct Alone {
+    program: Pid,
+}
+
+impl Owner for Alone {
+    fn piece(&mut self, _: Side, bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
+    }
+    fn closed(&mut self, _: Side) -> Vec<u8> {
+        Vec::new()
+    }
+    fn client_is_ending(&mut self) -> bool {
+        is_exiting(self.program)
     }
 }
 
@@ -238,15 +334,16 @@ fn prepare(command: &mut Command, mask: SigSet) {
     }
 }
 
-/// Carries the bytes while the program runs, passes signals on, and ends as it has ended.
+/// Passes signals on while the program runs, and ends as it has ended.
 ///
 /// A connection that ends with its program must end with us, closed by the kernel when our own status is settled: Hydra
 /// kills the processes of a group of which one has closed its connection, and would find us alive. Nor may it come later,
-/// since Hydra takes no notice of it once it has reaped the process.
-fn stand_in(mut between: Between, mut tap: Tap, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
+/// since Hydra takes no notice of it once it has reaped the process. So we hold both ends until then, whoever carries.
+fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
-    let mut kept = vec![tap.reporter.socket.as_raw_fd(), signals.as_raw_fd(), program.pidfd().as_raw_fd()];
-    kept.extend(between.descriptors());
+    let mut alone = Alone { program: program.pid() };
+    let mut kept = between.descriptors();
+    kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
     // Who waits for the end of the program's output must not wait for ours.
     close_all_but(&kept);
     let mut exit = None;
@@ -254,48 +351,38 @@ fn stand_in(mut between: Between, mut tap: Tap, mut program: Child, signals: &Si
         for ready in between.reactor.wait(None)? {
             match ready.source {
                 Source::Signals => {
-                    pass_on(signals, tap.program, forwards);
+                    pass_on(signals, alone.program, forwards);
                     // One SIGCHLD may stand for several, so it is asked in any case.
                     exit = program.try_wait();
                 }
                 // If it fails, the program sees the end of its connection.
                 Source::Listener => _ = between.accept(),
-                Source::Pump(side) => {
-                    let Some(pump) = &mut between.pump else { continue };
-                    match pump.carry(side, &mut tap, &mut between.reactor) {
-                        Ok(State::Open) => {}
-                        Ok(State::Over) if is_exiting(tap.program) => std::mem::forget(between.pump.take()),
-                        Ok(State::Over) | Err(_) => between.close(),
-                    }
-                }
+                Source::Recorder => _ = between.hear(),
+                Source::Pump(side) => match between.carry(side, &mut alone) {
+                    State::Open => {}
+                    State::Over if is_exiting(alone.program) => std::mem::forget(between.pump.take()),
+                    State::Over => between.close(),
+                },
             }
         }
     }
     let exit = program.wait();
     // All that it wrote is there by now, and its end of the connection is closed.
-    if let Some(mut pump) = between.pump {
-        let side = |source| match source {
-            Source::Pump(side) => Some(side),
-            Source::Signals | Source::Listener => None,
-        };
-        if let Ok(State::Open) = pump.drain(&mut tap, &mut between.reactor, side) {
-            // Somebody else has the connection, a child of the program's: it goes on without us.
-            // SAFETY: there is one thread, so that the child may do anything.
-            #[expect(unsafe_code, reason = "a process that goes on without exec")]
-            if unsafe { libc::fork() } == 0 {
-                let _ = rustix::process::setsid();
-                loop {
-                    for side in between.reactor.wait(None)?.into_iter().filter_map(|r| side(r.source)) {
-                        if pump.carry(side, &mut tap, &mut between.reactor)? == State::Over {
-                            return Ok(0);
-                        }
-                    }
+    // SAFETY: there is one thread, so that the child may do anything.
+    #[expect(unsafe_code, reason = "a process that goes on without exec")]
+    if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
+        let _ = rustix::process::setsid();
+        loop {
+            for ready in between.reactor.wait(None)? {
+                if let Source::Pump(side) = ready.source
+                    && between.carry(side, &mut alone) == State::Over
+                {
+                    return Ok(0);
                 }
             }
         }
-        std::mem::forget(pump);
     }
-    tap.reporter.tell(Notice::Ended(exit), &[]);
+    std::mem::forget(between);
     Ok(end_like(exit))
 }
 
@@ -378,68 +465,16 @@ fn close_all_but(kept: &[RawFd]) {
     }
 }
 
-struct Tap {
-    reporter: Reporter,
-    rewriter: Rewriter,
-    scratch: PathBuf,
-    spawned: u32,
-    program: Pid,
+/// Tells the recorder what is started; `None` if there is none any more.
+fn connect(scratch: &Path, start: Start) -> Option<Channel> {
+    let mut recorder = Channel::new(UnixStream::connect(scratch.join(SOCKET)).ok()?);
+    recorder.send_whole(&Notice::Started(start)).ok()?;
+    Some(recorder)
 }
 
-impl Owner for Tap {
-    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
-        let Self { reporter, rewriter, scratch, spawned, .. } = self;
-        if from == Side::Server {
-            reporter.tell(Notice::FromServer, bytes);
-            rewriter.hear(bytes);
-            return bytes.to_vec();
-        }
-        let out = rewriter.pass(bytes, |name| {
-            *spawned += 1;
-            let place = format!("by-{}-{spawned}", reporter.pid);
-            let folder = scratch.join(&place);
-            // Without a tap the program is started all the same, and not heard.
-            let path = make(&std::env::current_exe().ok()?, &folder).ok()?;
-            std::fs::write(folder.join(PROGRAM), name).ok()?;
-            reporter.tell(Notice::Spawns { folder: place }, &[]);
-            Some(path.into_os_string().into_vec())
-        });
-        reporter.tell(Notice::ToServer, bytes);
-        out
-    }
-
-    fn closed(&mut self, by: Side) -> Vec<u8> {
-        let (what, rest) = match by {
-            Side::Client => (Notice::ClosedByClient, self.rewriter.finish()),
-            Side::Server => (Notice::ClosedByServer, Vec::new()),
-        };
-        self.reporter.tell(what, &[]);
-        rest
-    }
-
-    fn client_is_ending(&mut self) -> bool {
-        is_exiting(self.program)
-    }
-}
-
-/// The way to the recorder.
-struct Reporter {
-    socket: UnixDatagram,
-    pid: i32,
-    lost: bool,
-}
-
-impl Reporter {
-    /// `None` if there is no recorder any more.
-    fn connect(scratch: &Path) -> Option<Self> {
-        let socket = UnixDatagram::unbound().ok()?;
-        socket.connect(scratch.join(SOCKET)).ok()?;
-        socket.set_write_timeout(Some(PATIENCE)).ok()?;
-        Some(Self { socket, pid: std::process::id() as i32, lost: false })
-    }
-
-    fn started(&mut self, place: &str, args: &[OsString], bad_fd: Option<String>) {
-        let env: BTreeMap<String, String> = agent::protocol_environment();
+impl Start {
+    /// What the program of this tap is started with.
+    fn of_ours(place: &str, args: &[OsString], bad_fd: Option<String>) -> Self {
         let mut room = ARGS;
         let args = args
             .iter()
@@ -448,17 +483,7 @@ impl Reporter {
                 Some(Bytes(arg.as_bytes().to_vec()))
             })
             .collect();
-        self.tell(Notice::Started { folder: place.to_owned(), env, args, bad_fd }, &[]);
-    }
-
-    /// Tells the recorder before anything else happens. Once it does not listen, the session goes on without it.
-    fn tell(&mut self, what: Notice, bytes: &[u8]) {
-        let datagram = Head { pid: self.pid, what }.datagram(bytes);
-        while !self.lost {
-            match self.socket.send(&datagram) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                sent => return self.lost = sent.is_err(),
-            }
-        }
+        let pid = std::process::id() as i32;
+        Self { pid, folder: place.to_owned(), env: agent::protocol_environment(), args, bad_fd }
     }
 }

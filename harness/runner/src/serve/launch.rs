@@ -24,6 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::process;
 use crate::process::child::{Child, spawn};
 use crate::process::connection::pair;
+use crate::process::descriptors;
 
 /// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the slot; and what we may
 /// have inherited.
@@ -63,17 +64,9 @@ impl Launcher {
     /// Makes sure that `processes` can be served at the same time.
     pub(super) fn reserve(&mut self, processes: u64) -> io::Result<()> {
         let needed = processes * PER_PROCESS + SPARE;
-        let limit = getrlimit(Resource::Nofile);
-        if limit.current.is_none_or(|current| current >= needed) {
-            return Ok(());
+        if let Some(before) = descriptors::raise(needed, format_args!("{processes} processes"))? {
+            self.limit.get_or_insert(before);
         }
-        if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
-            return Err(io::Error::other(format!(
-                "{processes} processes take {needed} file descriptors, but only {maximum} are allowed (ulimit -Hn)"
-            )));
-        }
-        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
-        self.limit.get_or_insert(limit);
         Ok(())
     }
 

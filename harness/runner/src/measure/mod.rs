@@ -1,0 +1,300 @@
+//! How long a process manager takes for what its processes ask of it, by their number: start-up times are what users of MPI meet first,
+//! and this shows the part of them that is neither the library's nor the network's.
+//!
+//! All ranks ask at once, and the time is that until the last of them has its answer. We are one process that speaks for all of them,
+//! which takes some microseconds for each message: what is measured is an upper bound, the same for everybody.
+
+mod request;
+mod session;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pmi_scenario::ast::{Dialect, Need};
+use serde::Serialize;
+
+use crate::party::server::{Environment, Implementation};
+use request::Ask;
+use session::Session;
+
+/// How many barriers are measured behind the first.
+const BARRIERS: usize = 5;
+/// How many values each rank gets, one behind the other, where requests are counted.
+const GETS: u32 = 10;
+/// How many keys are put, by all ranks together, to see what a key takes.
+const KEYS: u32 = 2000;
+/// How long their values are.
+const VALUE: usize = 64;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// From the launch until every process has reported.
+    Start,
+    /// Every rank offers its version and is answered; in PMI-2 fullinit as well.
+    Init,
+    /// Every rank enters a barrier and is let out, for the first time.
+    FirstBarrier,
+    /// The same again.
+    Barrier,
+    /// The same of a fence, which is what PMI-2 has.
+    FirstFence,
+    /// The same again.
+    Fence,
+    /// Every rank puts a value.
+    Put,
+    /// Every rank gets its own, behind a barrier.
+    GetOwn,
+    /// Every rank gets that of the next rank.
+    GetOther,
+    /// Every rank gets one that nobody has put.
+    GetMissing,
+    /// Every rank publishes a name.
+    Publish,
+    /// Every rank looks up that of the next rank.
+    Lookup,
+    /// A rank spawns one process, until it has its answer and the process has reported.
+    Spawn,
+    /// Every rank finalizes and exits, until the job has ended.
+    End,
+}
+
+impl Phase {
+    /// All, in the order in which they are measured, by their names.
+    pub const NAMES: [(&str, Self); 14] = [
+        ("start", Self::Start),
+        ("init", Self::Init),
+        ("first-barrier", Self::FirstBarrier),
+        ("barrier", Self::Barrier),
+        ("first-fence", Self::FirstFence),
+        ("fence", Self::Fence),
+        ("put", Self::Put),
+        ("get-own", Self::GetOwn),
+        ("get-other", Self::GetOther),
+        ("get-missing", Self::GetMissing),
+        ("publish", Self::Publish),
+        ("lookup", Self::Lookup),
+        ("spawn", Self::Spawn),
+        ("end", Self::End),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(_, phase)| *phase == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What came of a number of ranks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Seconds, the median of all rounds. What it does not offer is left out.
+    pub seconds: BTreeMap<Phase, f64>,
+    /// Requests that are answered in a second while every rank gets one value after the other; the median of all rounds.
+    pub requests_per_second: f64,
+    /// Bytes that the launcher and the processes of the manager that serve the ranks hold when all have put a value; the most of all
+    /// rounds, 0 where they cannot be looked at.
+    pub memory: u64,
+    /// Bytes by which that grows with each further key, whose values have 64 bytes; the median of all rounds.
+    pub memory_per_key: f64,
+}
+
+/// Why a number of ranks could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmeasured {
+    /// It could not be started.
+    #[error(transparent)]
+    Launch(#[from] std::io::Error),
+    /// It did something else.
+    #[error("{phase} of {ranks} {}: {what}", if *ranks == 1 { "rank" } else { "ranks" })]
+    Wrong {
+        /// What was measured.
+        phase: &'static str,
+        /// How many ranks there were to be.
+        ranks: u32,
+        /// What came instead.
+        what: String,
+    },
+    /// The user wants the run to end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// How it is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Which protocol is spoken.
+    pub dialect: Dialect,
+    /// Over how many nodes the ranks are spread.
+    pub nodes: u32,
+    /// No answer may take longer.
+    pub longest: Duration,
+}
+
+/// What the rounds of one number of ranks came to, while they are played.
+#[derive(Default)]
+pub struct Rounds {
+    seconds: BTreeMap<Phase, Vec<f64>>,
+    requests_per_second: Vec<f64>,
+    memory: u64,
+    memory_per_key: Vec<f64>,
+}
+
+impl Rounds {
+    /// Plays one more.
+    ///
+    /// # Errors
+    ///
+    /// The server did not do what any program needs.
+    pub fn play(
+        &mut self,
+        implementation: &Implementation,
+        ranks: u32,
+        plan: Plan,
+        environment: &Environment,
+    ) -> Result<(), Unmeasured> {
+        if environment.interrupted.load(Ordering::Relaxed) {
+            return Err(Unmeasured::Interrupted);
+        }
+        let (first_barrier, barrier) = match plan.dialect {
+            Dialect::Pmi1 => (Phase::FirstBarrier, Phase::Barrier),
+            Dialect::Pmi2 => (Phase::FirstFence, Phase::Fence),
+        };
+        let offered = |need| implementation.claims.get(&need) != Some(&false);
+        let start = Instant::now();
+        let mut session = Session::start(implementation, ranks, plan, environment)?;
+        self.note(Phase::Start, start.elapsed());
+        let init = session.join()?;
+        self.note(Phase::Init, init);
+        self.ask(&mut session, first_barrier, &|_| Ask::Barrier)?;
+        for _ in 0..BARRIERS {
+            self.ask(&mut session, barrier, &|_| Ask::Barrier)?;
+        }
+        let key = |rank: u32| format!("measured-{rank}");
+        self.ask(&mut session, Phase::Put, &|rank| Ask::Put { key: key(rank), value: format!("of-{rank}") })?;
+        session.must(barrier, 1, &|_, _| Ask::Barrier)?;
+        let memory = session.memory();
+        self.memory = self.memory.max(memory);
+        let get = |of: u32| Ask::Get { key: key(of) };
+        self.ask(&mut session, Phase::GetOwn, &get)?;
+        self.ask(&mut session, Phase::GetOther, &|rank| get((rank + 1) % ranks))?;
+        let missing = session.each(Phase::GetMissing, 1, &|rank, _| get(rank + ranks))?;
+        self.note(Phase::GetMissing, missing.time);
+        let gets = session.must(Phase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
+        self.requests_per_second.push(f64::from(ranks * GETS) / gets.time.as_secs_f64());
+        // As many for each rank.
+        let keys = KEYS.div_ceil(ranks);
+        let value = "v".repeat(VALUE);
+        session.must(Phase::Put, keys, &|rank, n| Ask::Put {
+            key: format!("more-{rank}-{n}"),
+            value: value.clone(),
+        })?;
+        session.must(barrier, 1, &|_, _| Ask::Barrier)?;
+        let grown = session.memory() as f64 - memory as f64;
+        self.memory_per_key.push((grown / f64::from(keys * ranks)).max(0.0));
+        if offered(Need::Names) {
+            self.names(&mut session)?;
+        }
+        if offered(Need::Spawn)
+            && let Some(time) = session.spawn()?
+        {
+            self.note(Phase::Spawn, time);
+        }
+        let end = session.end()?;
+        self.note(Phase::End, end);
+        Ok(())
+    }
+
+    /// Every rank asks, and none is refused.
+    fn ask(
+        &mut self,
+        session: &mut Session,
+        phase: Phase,
+        ask: &dyn Fn(u32) -> Ask,
+    ) -> Result<(), Unmeasured> {
+        let told = session.must(phase, 1, &|rank, _| ask(rank))?;
+        self.note(phase, told.time);
+        Ok(())
+    }
+
+    /// Names, where there are any: who refuses the first does not offer them.
+    fn names(&mut self, session: &mut Session) -> Result<(), Unmeasured> {
+        let ranks = session.ranks();
+        let name = |rank: u32| format!("measured-{rank}");
+        let published = session.each(Phase::Publish, 1, &|rank, _| Ask::Publish(name(rank)))?;
+        if published.refused > 0 {
+            return Ok(());
+        }
+        self.note(Phase::Publish, published.time);
+        self.ask(session, Phase::Lookup, &|rank| Ask::Lookup(name((rank + 1) % ranks)))?;
+        session.must(Phase::Publish, 1, &|rank, _| Ask::Unpublish(name(rank))).map(drop)
+    }
+
+    fn note(&mut self, phase: Phase, time: Duration) {
+        self.seconds.entry(phase).or_default().push(time.as_secs_f64());
+    }
+
+    /// The medians.
+    pub fn finish(self, ranks: u32) -> Measured {
+        Measured {
+            ranks,
+            seconds: self.seconds.into_iter().map(|(phase, times)| (phase, median(times))).collect(),
+            requests_per_second: median(self.requests_per_second),
+            memory: self.memory,
+            memory_per_key: median(self.memory_per_key),
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Bytes of memory that each further rank takes: by the line that fits best. `None` of a single number of ranks, or where memory cannot be
+/// looked at.
+pub fn memory_per_rank(measured: &[Measured]) -> Option<f64> {
+    let known = measured.iter().filter(|of| of.memory > 0);
+    slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
+}
+
+/// The exponent of the power of the number of ranks by which something grows: 0 where it stays, 1 where it is twice as much for twice
+/// the ranks. `None` of fewer than three numbers of ranks.
+pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
+    let logs: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|(n, t)| *n > 0 && *t > 0.0)
+        .map(|(n, t)| (f64::from(*n).ln(), t.ln()))
+        .collect();
+    slope(&logs).filter(|_| logs.len() >= 3)
+}
+
+/// The slope of the line that fits best, by least squares; `None` where all stand above one place.
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    let together: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    (spread > 0.0).then(|| together / spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+
+    #[test]
+    fn growth_is_the_exponent_of_a_power() {
+        let of = |power: f64| -> Vec<(u32, f64)> {
+            [1, 2, 4, 8].into_iter().map(|n| (n, 0.003 * f64::from(n).powf(power))).collect()
+        };
+        for power in [0.0, 1.0, 2.0] {
+            assert!((growth(&of(power)).unwrap() - power).abs() < 1e-9, "{power}");
+        }
+        assert_eq!(growth(&of(1.0)[..2]), None);
+        assert_eq!(growth(&[(2, 1.0); 5]), None);
+    }
+}

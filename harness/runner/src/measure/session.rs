@@ -1,0 +1,326 @@
+//! A job in which we speak for all ranks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::{SilenceProof, What};
+use pmi_scenario::ast::Dialect;
+use pmi_wire::{Body, Connection, Direction, Framing, Proc, Response, ValueReading};
+
+use super::request::{Ask, succeeds};
+use super::{Phase, Plan, Unmeasured};
+use crate::party::server::{Environment, Implementation, ServerParty};
+use crate::party::{Incoming, Party, Silence};
+use crate::process::descriptors::Room;
+
+/// Longest message that is read.
+const LONGEST: usize = 64 * 1024;
+/// Descriptors for each rank: the connection to its process, and its own.
+const PER_RANK: u64 = 2;
+/// What else is open.
+const SPARE: u64 = 128;
+/// The process group that is spawned.
+const SPAWNED: u32 = 1;
+
+/// What came of asking.
+pub(super) struct Told {
+    /// Until the last answer.
+    pub(super) time: Duration,
+    /// How many answers say that it was not done.
+    pub(super) refused: usize,
+    /// The last answer.
+    last: Vec<u8>,
+}
+
+/// See the module's documentation.
+pub(super) struct Session {
+    party: ServerParty,
+    ranks: u32,
+    plan: Plan,
+    phase: Phase,
+    connections: HashMap<Proc, Connection>,
+    kvsname: Vec<u8>,
+    /// The last line that it has written to standard error.
+    complaint: Option<String>,
+    /// Behind the party, whose descriptors it is for.
+    _room: Room,
+}
+
+impl Session {
+    /// Starts the job, and waits until each of its processes has reported.
+    pub(super) fn start(
+        implementation: &Implementation,
+        ranks: u32,
+        plan: Plan,
+        environment: &Environment,
+    ) -> Result<Self, Unmeasured> {
+        let (mut party, _) = ServerParty::launch(implementation, ranks, plan.nodes, environment)?;
+        party.set_in_turn(false);
+        // Behind the launch, since the limit is ours and not the manager's.
+        let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;
+        let mut session = Self {
+            party,
+            ranks,
+            plan,
+            phase: Phase::Start,
+            connections: HashMap::new(),
+            kvsname: Vec::new(),
+            complaint: None,
+            _room: room,
+        };
+        session.until_started()?;
+        Ok(session)
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Bytes that the manager holds.
+    pub(super) fn memory(&self) -> u64 {
+        self.party.memory().iter().map(|memory| memory.bytes).sum()
+    }
+
+    fn wrong(&self, what: String) -> Unmeasured {
+        let said = self.complaint.as_ref().map(|line| format!(" (it wrote: {line})"));
+        let what = what + &said.unwrap_or_default();
+        Unmeasured::Wrong { phase: self.phase.name(), ranks: self.ranks, what }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Result<What, Unmeasured> {
+        match self.party.next(deadline, Silence::Wrong) {
+            Incoming::Event(What::JobExited { exit }) if self.phase != Phase::End => {
+                Err(self.wrong(format!("the job has ended: {exit}")))
+            }
+            Incoming::Event(What::Crashed { name, signal }) => {
+                Err(self.wrong(format!("{name} died of signal {signal}")))
+            }
+            Incoming::Event(what) => {
+                if let What::Output { stderr: true, line, .. } = &what
+                    && !line.0.trim_ascii().is_empty()
+                {
+                    self.complaint = Some(line.to_string());
+                }
+                Ok(what)
+            }
+            Incoming::Interrupted => Err(Unmeasured::Interrupted),
+            Incoming::Nothing(SilenceProof::Idle) => {
+                Err(self.wrong("no answer, and its processes wait".to_owned()))
+            }
+            Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
+                Err(self.wrong(format!("no answer within {} s", self.plan.longest.as_secs_f64())))
+            }
+        }
+    }
+
+    /// Takes in a process that has reported.
+    fn reported(&mut self, what: &What) -> Result<(), Unmeasured> {
+        match what {
+            What::Started { proc, bad_fd: None, .. } => {
+                self.connections.insert(*proc, Connection::new(LONGEST));
+                Ok(())
+            }
+            What::Started { proc, bad_fd: Some(why), .. } => {
+                Err(self.wrong(format!("rank {} has no connection: {why}", proc.rank)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn until_started(&mut self) -> Result<(), Unmeasured> {
+        let deadline = Instant::now() + self.plan.longest;
+        let mut places = HashSet::new();
+        while self.connections.len() < self.ranks as usize {
+            let what = self.next(deadline)?;
+            if let What::Started { env, .. } = &what {
+                self.has_its_place(env, &mut places)?;
+            }
+            self.reported(&what)?;
+        }
+        Ok(())
+    }
+
+    /// So many processes are so many ranks: of many jobs of one process, nothing would be measured that grows.
+    fn has_its_place(
+        &self,
+        env: &BTreeMap<String, String>,
+        places: &mut HashSet<String>,
+    ) -> Result<(), Unmeasured> {
+        let size = env.get("PMI_SIZE").filter(|size| **size != self.ranks.to_string());
+        let twice = env.get("PMI_RANK").filter(|rank| !places.insert((*rank).clone()));
+        let seen = size.map(|size| format!("PMI_SIZE={size}"));
+        match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
+            Some(seen) => {
+                Err(self.wrong(format!("its processes find {seen}, and are not the ranks of one job")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Every rank joins: how long that takes until it can ask for other things.
+    pub(super) fn join(&mut self) -> Result<Duration, Unmeasured> {
+        let offered = self.join_ranks(0)?;
+        if self.plan.dialect == Dialect::Pmi1 {
+            let told = self.must(Phase::Init, 1, &|_, _| Ask::Kvsname)?;
+            match Response::parse(&told.last, ValueReading::ToEndOfLine).map(|response| response.body) {
+                Ok(Body::Kvsname(Some(name))) => self.kvsname = name.to_vec(),
+                _ => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
+            }
+        }
+        Ok(offered)
+    }
+
+    /// The processes of a group say what comes first.
+    fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
+        let procs = self.procs(group);
+        let mut time = self.all(Phase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
+        if self.plan.dialect == Dialect::Pmi2 {
+            let framed =
+                |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
+            if !procs.iter().all(framed) {
+                return Err(self.wrong("it does not take the offer of PMI-2".to_owned()));
+            }
+            let joined = self.all(Phase::Init, &procs, 1, &|rank, _| Ask::Fullinit(rank))?;
+            self.none_refused(&joined)?;
+            time += joined.time;
+        }
+        Ok(time)
+    }
+
+    fn procs(&self, group: u32) -> Vec<Proc> {
+        let mut procs: Vec<Proc> = self.connections.keys().filter(|p| p.group == group).copied().collect();
+        procs.sort_unstable();
+        procs
+    }
+
+    fn none_refused(&self, told: &Told) -> Result<(), Unmeasured> {
+        match told.refused {
+            0 => Ok(()),
+            _ => Err(self.wrong(format!("refused, as in \"{}\"", told.last.escape_ascii()))),
+        }
+    }
+
+    /// The same as [`each`](Self::each), where a refusal is wrong.
+    pub(super) fn must(
+        &mut self,
+        phase: Phase,
+        times: u32,
+        ask: &dyn Fn(u32, u32) -> Ask,
+    ) -> Result<Told, Unmeasured> {
+        let told = self.each(phase, times, ask)?;
+        self.none_refused(&told)?;
+        Ok(told)
+    }
+
+    /// Every rank asks so often, the next thing when the one before is answered.
+    pub(super) fn each(
+        &mut self,
+        phase: Phase,
+        times: u32,
+        ask: &dyn Fn(u32, u32) -> Ask,
+    ) -> Result<Told, Unmeasured> {
+        let procs = self.procs(0);
+        self.all(phase, &procs, times, ask)
+    }
+
+    fn say(&mut self, proc: Proc, ask: &Ask) {
+        let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
+        if let Some(connection) = self.connections.get_mut(&proc) {
+            connection.push(Direction::ToServer, &bytes);
+            while connection.next(Direction::ToServer).is_some() {}
+        }
+        self.party.send(proc, &bytes);
+    }
+
+    /// See [`each`](Self::each).
+    fn all(
+        &mut self,
+        phase: Phase,
+        procs: &[Proc],
+        times: u32,
+        ask: &dyn Fn(u32, u32) -> Ask,
+    ) -> Result<Told, Unmeasured> {
+        self.phase = phase;
+        let start = Instant::now();
+        for proc in procs {
+            self.say(*proc, &ask(proc.rank, 0));
+        }
+        let mut open: HashMap<Proc, u32> = procs.iter().map(|proc| (*proc, 1)).collect();
+        let (mut refused, mut last) = (0, Vec::new());
+        while !open.is_empty() {
+            // Whoever is asked for much has as much more time.
+            match self.next(start + self.plan.longest * times)? {
+                What::FromServer { proc, bytes } => {
+                    for answer in self.heard(proc, &bytes.0) {
+                        let done = succeeds(&answer, self.plan.dialect);
+                        refused += usize::from(!done);
+                        if !done || refused == 0 {
+                            last = answer;
+                        }
+                        match open.get_mut(&proc) {
+                            Some(asked) if *asked < times => {
+                                *asked += 1;
+                                let next = ask(proc.rank, *asked - 1);
+                                self.say(proc, &next);
+                            }
+                            _ => drop(open.remove(&proc)),
+                        }
+                    }
+                }
+                What::ClosedByServer { proc } if open.contains_key(&proc) => {
+                    return Err(self.wrong(format!("the connection of rank {} has ended", proc.rank)));
+                }
+                what => self.reported(&what)?,
+            }
+        }
+        Ok(Told { time: start.elapsed(), refused, last })
+    }
+
+    /// The messages that these bytes complete.
+    fn heard(&mut self, proc: Proc, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let Some(connection) = self.connections.get_mut(&proc) else { return Vec::new() };
+        connection.push(Direction::FromServer, bytes);
+        let next = || {
+            let message = connection.next(Direction::FromServer)?;
+            Some(message.map(|message| message.text.to_vec()).unwrap_or_default())
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// Spawns a process, which joins and leaves again, so that nothing waits for it: how long it took until it was there; `None` where
+    /// that is refused.
+    pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
+        let agent = self.party.agent(SPAWNED);
+        let start = Instant::now();
+        let told =
+            self.all(Phase::Spawn, &[Proc { group: 0, rank: 0 }], 1, &|_, _| Ask::Spawn(agent.clone()))?;
+        if told.refused > 0 {
+            return Ok(None);
+        }
+        let child = Proc { group: SPAWNED, rank: 0 };
+        while !self.connections.contains_key(&child) {
+            let what = self.next(start + self.plan.longest)?;
+            self.reported(&what)?;
+        }
+        let time = start.elapsed();
+        self.join_ranks(SPAWNED)?;
+        self.all(Phase::Spawn, &[child], 1, &|_, _| Ask::Finalize)?;
+        self.party.exit(child, 0);
+        Ok(Some(time))
+    }
+
+    /// Every rank leaves: how long it takes until the job has ended.
+    pub(super) fn end(&mut self) -> Result<Duration, Unmeasured> {
+        let start = Instant::now();
+        self.each(Phase::End, 1, &|_, _| Ask::Finalize)?;
+        for rank in 0..self.ranks {
+            self.party.exit(Proc { group: 0, rank }, 0);
+        }
+        let deadline = Instant::now() + self.plan.longest;
+        loop {
+            if let What::JobExited { .. } = self.next(deadline)? {
+                return Ok(start.elapsed());
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Carries what the processes of a session and their process manager say to each other, and tells of it in the order in which it
+//! happened.
+//!
+//! The connections of all processes come together here, each handed over by its tap: so there is one order, and a cause is told
+//! before its effect because it is told before it is passed on. A tap keeps copies of both ends, by which the connection ends with it
+//! and by which it goes on alone if we end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pmi_judge::event::Exit;
+use pmi_wire::Direction;
+use rustix::process::{Pid, test_kill_process};
+
+use super::notice::{Notice, Start, Word};
+use super::pump::{Owner, PIECE, Pump, Side, State};
+use super::rewrite::Rewriter;
+use super::tap;
+use crate::agent::channel::Channel;
+use crate::process::nonblocking;
+use crate::process::procfs::is_exiting;
+use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+
+/// Something that has happened to a process of the session.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// When, since the session began.
+    pub(super) at: Duration,
+    /// The process, by the number that the process manager knows.
+    pub(super) pid: i32,
+    pub(super) fact: Fact,
+}
+
+/// What.
+#[derive(Debug)]
+pub(super) enum Fact {
+    /// It is about to start.
+    Started(Start),
+    /// A block of its spawn request goes on with the tap in this folder as its program.
+    Spawns(String),
+    /// These bytes are about to be passed on.
+    Carried(Direction, Vec<u8>),
+    /// It has closed its connection.
+    ClosedByClient,
+    /// The process manager has closed it.
+    ClosedByServer,
+    /// It has ended.
+    Ended(Exit),
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    /// What the owner of this waits for.
+    Other,
+    Listener,
+    /// The channel of a tap.
+    Tap(u64),
+    /// One end of what is carried for it.
+    Carried(u64, Side),
+}
+
+/// A tap, and what is carried for it.
+struct Tapped {
+    control: Channel,
+    /// `None` once it is gone.
+    key: Option<Key>,
+    pump: Option<Pump>,
+    ear: Ear,
+}
+
+/// Where a connection is listened to.
+struct Ear {
+    /// Unknown until the tap has said it.
+    pid: Option<i32>,
+    program: Option<Pid>,
+    rewriter: Rewriter,
+    spawned: u32,
+    /// The program has closed its end because it was coming to its own, which is told with that: one that is killed together with its tap
+    /// has closed nothing.
+    closes: bool,
+    /// How the program has ended, if that is not told yet.
+    ended: Option<Exit>,
+    /// That has been told.
+    over: bool,
+}
+
+impl Ear {
+    /// Whether the program is coming to its end, or has come there: its tap may have waited for it and not said so yet. Of one that has
+    /// only just started we may not know which it is.
+    fn is_ending(&self) -> bool {
+        let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
+        self.ended.is_some() || self.over || self.program.is_none_or(ends)
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Carrier {
+    reactor: Reactor<Source>,
+    /// `None` once descriptors have run out: who comes then, or waits to be let in, goes on alone.
+    listener: Option<UnixListener>,
+    listens: Key,
+    taps: BTreeMap<u64, Tapped>,
+    count: u64,
+    book: Book,
+    buffer: Vec<u8>,
+    /// There are processes whose connections could not be taken over.
+    lost: bool,
+}
+
+/// What was told and nobody has taken yet, and what it takes to tell.
+struct Book {
+    start: Instant,
+    told: Vec<Told>,
+    scratch: PathBuf,
+    binary: PathBuf,
+}
+
+impl Book {
+    fn tell(&mut self, pid: i32, fact: Fact) {
+        self.told.push(Told { at: self.start.elapsed(), pid, fact });
+    }
+}
+
+/// Tells what is heard of a process.
+struct Listening<'a> {
+    ear: &'a mut Ear,
+    book: &'a mut Book,
+}
+
+impl Listening<'_> {
+    fn tell(&mut self, fact: Fact) {
+        if let Some(pid) = self.ear.pid {
+            self.book.tell(pid, fact);
+        }
+    }
+}
+
+impl Owner for Listening<'_> {
+    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
+        if from == Side::Server {
+            self.tell(Fact::Carried(Direction::FromServer, bytes.to_vec()));
+            self.ear.rewriter.hear(bytes);
+            return bytes.to_vec();
+        }
+        let Self { ear, book } = self;
+        let Some(pid) = ear.pid else { return bytes.to_vec() };
+        let out = ear.rewriter.pass(bytes, |name| {
+            ear.spawned += 1;
+            let place = format!("by-{pid}-{}", ear.spawned);
+            // Without a tap the program is started all the same, and not heard.
+            let path = tap::make_for(name, &book.binary, &book.scratch.join(&place)).ok()?;
+            book.tell(pid, Fact::Spawns(place));
+            Some(path.into_os_string().into_vec())
+        });
+        book.tell(pid, Fact::Carried(Direction::ToServer, bytes.to_vec()));
+        out
+    }
+
+    fn closed(&mut self, by: Side) -> Vec<u8> {
+        if by == Side::Server {
+            self.tell(Fact::ClosedByServer);
+            return Vec::new();
+        }
+        match self.ear.is_ending() && !self.ear.over {
+            true => self.ear.closes = true,
+            false => self.tell(Fact::ClosedByClient),
+        }
+        self.ear.rewriter.finish()
+    }
+
+    fn client_is_ending(&mut self) -> bool {
+        self.ear.is_ending()
+    }
+}
+
+impl Carrier {
+    /// For a session that begins at `start`, whose taps are `binary` and find us in this folder.
+    pub(super) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
+        let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
+        nonblocking(&listener)?;
+        let mut reactor = Reactor::new()?;
+        let listens = reactor.add(&listener, Source::Listener, Wanted::Read)?;
+        let book = Book { start, told: Vec::new(), scratch: scratch.to_owned(), binary: binary.to_owned() };
+        Ok(Self {
+            reactor,
+            listener: Some(listener),
+            listens,
+            taps: BTreeMap::new(),
+            count: 0,
+            book,
+            buffer: vec![0; PIECE],
+            lost: false,
+        })
+    }
+
+    /// Waits for something else as well.
+    pub(super) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
+        self.reactor.add(other, Source::Other, Wanted::Read).map(drop)
+    }
+
+    /// Waits, at most so long, and carries what there is: what was told, and whether anything else
+    /// that is watched has something.
+    pub(super) fn carry(&mut self, wait: Duration) -> (Vec<Told>, bool) {
+        let mut other = false;
+        // Interrupted or not, whatever is there is looked at.
+        for Ready { source, .. } in self.reactor.wait(Some(wait)).unwrap_or_default() {
+            match source {
+                Source::Other => other = true,
+                Source::Listener => self.accept(),
+                Source::Tap(id) => self.hear(id),
+                Source::Carried(id, side) => self.carry_for(id, side),
+            }
+        }
+        (std::mem::take(&mut self.book.told), other)
+    }
+
+    /// Processes that have started, whose end was not told, and whose taps are still there.
+    pub(super) fn left(&self) -> Vec<i32> {
+        let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.ear.over);
+        open.filter_map(|tap| tap.ear.pid).filter(lives).collect()
+    }
+
+    /// Whether there are processes that are not recorded, since descriptors have run out.
+    pub(super) fn lost(&self) -> bool {
+        self.lost
+    }
+
+    fn accept(&mut self) {
+        while let Some(listener) = &self.listener {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if [libc::EMFILE, libc::ENFILE].map(Some).contains(&error.raw_os_error()) => {
+                    self.lost = true;
+                    self.reactor.remove(self.listens);
+                    self.listener = None;
+                    return;
+                }
+                Err(_) => return,
+            };
+            let control = Channel::new(stream);
+            self.count += 1;
+            let Ok(key) = self.reactor.add(&control, Source::Tap(self.count), Wanted::Read) else { continue };
+            let ear = Ear {
+                pid: None,
+                program: None,
+                rewriter: Rewriter::default(),
+                spawned: 0,
+                closes: false,
+                ended: None,
+                over: false,
+            };
+            self.taps.insert(self.count, Tapped { control, key: Some(key), pump: None, ear });
+        }
+    }
+
+    /// Hears what a tap says.
+    fn hear(&mut self, id: u64) {
+        let Some(tap) = self.taps.get_mut(&id) else { return };
+        for notice in tap.control.messages::<Notice>() {
+            match notice {
+                Notice::Started(start) => {
+                    tap.ear.pid = Some(start.pid);
+                    self.book.tell(start.pid, Fact::Started(start));
+                }
+                Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
+                Notice::Connected => {
+                    // It has to go on alone, which it does when it hears no more of us.
+                    self.lost = true;
+                    tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
+                    self.taps.remove(&id);
+                    return;
+                }
+                Notice::Runs(pid) => {
+                    tap.ear.program = Pid::from_raw(pid);
+                    if tap.ear.closes && !tap.ear.is_ending() {
+                        tap.ear.closes = false;
+                        Listening { ear: &mut tap.ear, book: &mut self.book }.tell(Fact::ClosedByClient);
+                        tap.control.send(&Word::Close);
+                        tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
+                    }
+                }
+                Notice::Ended(exit) => tap.ear.ended = Some(exit),
+            }
+        }
+        if tap.control.is_over() {
+            // Killed with its program, unless we have let it go.
+            tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
+        }
+        self.settle(id);
+    }
+
+    fn carry_for(&mut self, id: u64, side: Side) {
+        let Some(Tapped { pump: Some(pump), ear, control, .. }) = self.taps.get_mut(&id) else { return };
+        let mut owner = Listening { ear, book: &mut self.book };
+        let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
+        // With a program that is ending it ends when its tap does.
+        if !matches!(state, Ok(State::Open)) && (ear.over || !ear.is_ending()) {
+            control.send(&Word::Close);
+            self.close(id);
+        }
+        self.settle(id);
+    }
+
+    fn close(&mut self, id: u64) {
+        let pump = self.taps.get_mut(&id).and_then(|tap| tap.pump.take());
+        pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
+    }
+
+    /// Lets a tap go whose program has ended, once all that it wrote was carried, and forgets one that is gone.
+    fn settle(&mut self, id: u64) {
+        let Some(tap) = self.taps.get_mut(&id) else { return };
+        let is_gone = tap.key.is_none();
+        if let (Some(exit), Some(pid)) = (tap.ear.ended, tap.ear.pid) {
+            let mut state = Ok(State::Over);
+            if let Some(pump) = &mut tap.pump {
+                let mut owner = Listening { ear: &mut tap.ear, book: &mut self.book };
+                state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
+                if pump.is_held_up() && !is_gone {
+                    // The process manager reads what was written before.
+                    return;
+                }
+            }
+            if std::mem::take(&mut tap.ear.closes) {
+                self.book.tell(pid, Fact::ClosedByClient);
+            }
+            self.book.tell(pid, Fact::Ended(exit));
+            (tap.ear.ended, tap.ear.over) = (None, true);
+            // Where somebody else has the connection, a child of the program's, it goes on.
+            if !matches!(state, Ok(State::Open)) {
+                tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
+            }
+            tap.control.send(&Word::Done);
+        }
+        let Some(tap) = self.taps.get(&id) else { return };
+        if tap.key.is_none() && (tap.pump.is_none() || !tap.ear.over) {
+            self.close(id);
+            self.taps.remove(&id);
+        }
+    }
+}
+
+impl Tapped {
+    /// Takes over the connection that has come along. Where descriptors have run out it has not.
+    fn take_over(&mut self, id: u64, reactor: &mut Reactor<Source>) -> bool {
+        let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
+        else {
+            return false;
+        };
+        self.pump.take().into_iter().for_each(|pump| pump.close(reactor));
+        self.pump = Pump::new(client, server, reactor, |side| Source::Carried(id, side)).ok();
+        self.pump.is_some()
+    }
+}

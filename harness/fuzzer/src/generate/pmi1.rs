@@ -4,14 +4,13 @@ use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 
-use super::server::{Key, Model};
-use crate::case::{
-    Limit, agent, child_kvsname, children, kvsname, letters, letters_to, literal, own_rank, template,
-};
+use super::model::{Key, Model};
 use crate::decisions::percent;
 use crate::fields::{Field, Message, end_of_command, field, line, text};
 use crate::op::Op;
-use crate::plan::{Planned, must_answer, request};
+use crate::pieces::{Limit, agent, child_kvsname, kvsname, letters, letters_to, literal, own_rank, template};
+use crate::plan::{Planned, ask, must_answer, plain, request};
+use crate::statement::children;
 
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.
@@ -192,16 +191,4 @@ impl Model<'_, '_> {
     pub(super) fn pmi1_abort(rank: u32) -> Planned {
         request(rank, Operation::Abort, vec![field("cmd", "abort"), field("exitcode", "7")])
     }
-}
-
-/// A request of one message and the wait for its answer.
-pub(super) fn ask(rank: u32, op: impl Into<Op>, fields: Message) -> Vec<Planned> {
-    let op = op.into();
-    vec![request(rank, op, fields), must_answer(rank, op)]
-}
-
-/// A request without arguments.
-pub(super) fn plain(rank: u32, op: impl Into<Op>) -> Vec<Planned> {
-    let op = op.into();
-    ask(rank, op, vec![field("cmd", op.name())])
 }

@@ -5,45 +5,19 @@ use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
-use super::pmi1::{ask, plain};
-use super::server::{DraftOnly, Key, Model};
-use crate::case::{agent, children, jobid, letters, own_rank, template};
+use super::model::{Key, Model};
+use super::scope::DraftOnly;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Field, Message, body, field, text};
 use crate::op::Op;
-use crate::plan::{Planned, may_answer, must_answer, request};
+use crate::pieces::{agent, jobid, letters, own_rank, template};
+use crate::plan::{Planned, ask, may_answer, must_answer, plain, request};
+use crate::statement::children;
 
 /// The limit that the draft has for values, in bytes.
 const VALUE_MAX: i64 = 1024;
 /// Most pairs that are waited for one by one.
 const MOST_PAIRS: usize = 30;
-
-/// What processes have beside what they have in PMI-1.
-pub(super) struct Threads {
-    /// Ranks that have several requests under way at once.
-    several: Vec<bool>,
-    /// Number of the last request that has a `thrid`.
-    last: u32,
-    /// Number of the last command in several messages.
-    concat: u32,
-    /// The id of the job has been asked for.
-    jobid: bool,
-    /// Attributes that processes have put.
-    attributes: Vec<String>,
-}
-
-impl Threads {
-    /// Of so many ranks.
-    pub(super) fn of(ranks: u32) -> Self {
-        Self {
-            several: vec![false; ranks as usize],
-            last: 0,
-            concat: 0,
-            jobid: false,
-            attributes: Vec::new(),
-        }
-    }
-}
 
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.

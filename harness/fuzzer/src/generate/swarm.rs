@@ -4,9 +4,9 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Template};
 
-use crate::case::{letters, template};
 use crate::decisions::{percent, pick};
 use crate::fields::text;
+use crate::pieces::{letters, template};
 use crate::texts::{self, Use};
 
 /// See the module's documentation. All are off where decisions have come to their end.

@@ -18,7 +18,7 @@ use pmi_fuzzer::case::Case;
 use pmi_fuzzer::confirm::Examiner;
 use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::decided;
-use pmi_fuzzer::generate::server::Scope;
+use pmi_fuzzer::generate::scope::Scope;
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::store::{Origin, TRIES, store};
 use pmi_fuzzer::target::server::{Access, Server};

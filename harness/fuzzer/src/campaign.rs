@@ -579,7 +579,7 @@ impl Campaign<'_> {
 mod tests {
     use super::*;
     use crate::corpus::{Corpus, Evolving};
-    use crate::generate::server::Scope;
+    use crate::generate::scope::Scope;
     use crate::observation::Observation;
 
     /// Looks at the first bytes of keys that are put one by one, as nobody can tell who only sees its answers.

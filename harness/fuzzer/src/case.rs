@@ -1,21 +1,21 @@
-//! A case of a campaign: a scenario, and what went into it. The statements that generators and mutations need are made and
-//! read here, so that everything else works on the syntax tree.
+//! A case of a campaign: a scenario, and what went into it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Action, Alternative, Arg, BinOp, Dialect, Encoding, Expr, Grade, Kind, Need, Piece, ProcessAction,
-    RankSet, Role, Scenario, Span, Spanned, Step, Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
+    Action, Arg, Dialect, Expr, Need, Piece, RankSet, Role, Scenario, Step, Stmt, Template, UnderTest, Who,
 };
-use pmi_wire::pmi2::Command;
-use pmi_wire::{HEADER, Message, Operation, Proc, Request, ValueReading, frame_header};
+use pmi_wire::Proc;
 
-use super::op::Op;
-use super::plan::Joined;
-use super::said::{Reader, Said};
-use super::spawn_guard;
+use super::bound::Bound;
+use super::framing::as_bodies;
+use super::pieces::{agent, bytes_of, bytes_said, letters, tidy, unplaced};
+use super::statement::{
+    Answer, ServerStep, command, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,
+};
+use super::{spawn_guard, waits};
 
 /// Cited where the judge knows no requirement: what a server has to do about what is no message.
 const SERVER_CITES: &str = "rfc13.error.close";
@@ -32,503 +32,6 @@ pub struct Case {
     /// Each mutation with the kind of message that it struck, `token:put`.
     pub ingredients: BTreeSet<String>,
 }
-
-// ----- making statements -------------------------------------------------------------------------------------------
-
-/// A thing that stands nowhere in a file.
-pub(crate) fn unplaced<T>(value: T) -> Spanned<T> {
-    Spanned { value, span: Span::default() }
-}
-
-/// Bytes as they are.
-pub(crate) fn literal(bytes: impl Into<Vec<u8>>) -> Piece {
-    Piece::Literal { bytes: bytes.into(), quoted: false }
-}
-
-/// The name of the keyval space of the group that was spawned last.
-pub(crate) fn child_kvsname() -> Piece {
-    Piece::Var("child_kvs".to_owned())
-}
-
-/// The name of the keyval space.
-pub(crate) fn kvsname() -> Piece {
-    Piece::Var("kvs".to_owned())
-}
-
-/// The id of the job.
-pub(crate) fn jobid() -> Piece {
-    Piece::Var("jobid".to_owned())
-}
-
-/// The rank that speaks.
-pub(crate) fn own_rank() -> Piece {
-    Piece::Var("rank".to_owned())
-}
-
-/// A program that reports to us.
-pub(crate) fn agent() -> Piece {
-    Piece::Var("agent".to_owned())
-}
-
-/// So many letters and digits.
-pub(crate) fn letters(count: i64) -> Piece {
-    Piece::Fill(Expr::Number(count))
-}
-
-/// A limit that get_maxes tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
-    Kvsname,
-    Key,
-    Value,
-}
-
-impl Limit {
-    pub(crate) const ALL: [Self; 3] = [Self::Kvsname, Self::Key, Self::Value];
-
-    /// As get_maxes and scenarios name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kvsname => "kvsname_max",
-            Self::Key => "keylen_max",
-            Self::Value => "vallen_max",
-        }
-    }
-
-    /// Of a name in a scenario.
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|limit| limit.name() == name)
-    }
-}
-
-/// As many letters and digits as a limit allows, and `plus` more.
-pub(crate) fn letters_to(limit: Limit, plus: i64) -> Piece {
-    let name = Expr::Var(unplaced(limit.name().to_owned()));
-    let number = Box::new(Expr::Number(plus.abs()));
-    Piece::Fill(match plus {
-        0 => name,
-        1.. => Expr::Binary(Box::new(name), BinOp::Add, number),
-        _ => Expr::Binary(Box::new(name), BinOp::Sub, number),
-    })
-}
-
-/// What a `fill` is relative to, if to anything, and what is added; `None` for other calculations.
-pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
-    let limit = |expr: &Expr| match expr {
-        Expr::Var(name) => Limit::of_name(&name.value),
-        _ => None,
-    };
-    Some(match expr {
-        Expr::Number(n) => (None, *n),
-        Expr::Var(_) => (Some(limit(expr)?), 0),
-        Expr::Binary(a, op, b) => match (op, &**b) {
-            (BinOp::Add, Expr::Number(n)) => (Some(limit(a)?), *n),
-            (BinOp::Sub, Expr::Number(n)) => (Some(limit(a)?), -n),
-            _ => return None,
-        },
-    })
-}
-
-/// A template of these pieces.
-pub(crate) fn template(pieces: Vec<Piece>) -> Template {
-    let mut template = Template::default();
-    pieces.into_iter().for_each(|piece| push(&mut template, piece));
-    template
-}
-
-/// Appends a piece; bytes join the bytes before them, and what stands for nothing is left out.
-pub(crate) fn push(template: &mut Template, piece: Piece) {
-    match (template.pieces.last_mut(), piece) {
-        (_, Piece::Literal { bytes, .. }) if bytes.is_empty() => {}
-        (_, Piece::Fill(Expr::Number(0))) => {}
-        (Some(Piece::Literal { bytes: last, .. }), Piece::Literal { bytes, .. }) => last.extend(bytes),
-        (_, Piece::Literal { bytes, .. }) => template.pieces.push(literal(bytes)),
-        (_, piece) => template.pieces.push(piece),
-    }
-}
-
-/// Joins bytes that stand side by side.
-pub(crate) fn tidy(template: &mut Template) {
-    for piece in std::mem::take(&mut template.pieces) {
-        push(template, piece);
-    }
-}
-
-pub(crate) fn one(rank: u32) -> Who {
-    Who::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
-}
-
-/// One rank, or all.
-pub(crate) fn whom(rank: Option<u32>) -> Who {
-    rank.map_or(Who::Ranks { group: 0, set: RankSet::All }, one)
-}
-
-fn the_proxy() -> Who {
-    Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(vec![(0, 0)]) }
-}
-
-pub(crate) fn step(who: Who, role: Role, action: Action) -> Stmt {
-    Stmt::Step(Step { who, role, cites: None, action, span: Span::default() })
-}
-
-/// One write of messages of PMI-1 by us; `partial` leaves out the last newline.
-#[cfg(test)]
-pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
-    write_as(rank, Encoding::Dialect, lines, partial)
-}
-
-/// One write by us; `partial` leaves out the last byte.
-pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
-    let mode = WriteMode { partial, encoding, ..WriteMode::default() };
-    step(one(rank), Role::Client, Action::Message { mode, lines })
-}
-
-/// Every rank begins: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
-pub(crate) fn join(dialect: Dialect) -> Stmt {
-    let name = match dialect {
-        Dialect::Pmi1 => "joined",
-        Dialect::Pmi2 => "pmi2-joined",
-    };
-    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
-}
-
-/// Every rank says finalize and is acknowledged.
-pub(crate) fn leave(dialect: Dialect) -> Stmt {
-    let name = match dialect {
-        Dialect::Pmi1 => "finalized",
-        Dialect::Pmi2 => "pmi2-finalized",
-    };
-    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
-}
-
-/// What a spawned group does, by its number, all of its processes alike: they start and begin, ask for these things, and leave.
-pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
-    let who = || Who::Ranks { group, set: RankSet::All };
-    let (name, encoding) = match dialect {
-        Dialect::Pmi1 => (CHILDREN_JOIN[0], Encoding::Dialect),
-        Dialect::Pmi2 => (CHILDREN_JOIN[1], Encoding::Body),
-    };
-    let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
-    let with = number.map(|number| (unplaced("group".to_owned()), number)).into_iter().collect();
-    let begin = Stmt::Use { name: unplaced(name.to_owned()), with };
-    let mut all = vec![step(who(), Role::Process, Action::Process(ProcessAction::Started)), begin];
-    for (op, line) in requests {
-        let mode = WriteMode { encoding, ..WriteMode::default() };
-        all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![line] }));
-        all.push(step(who(), Role::Server, expected(Answer::Due(op))));
-    }
-    all
-}
-
-/// The fragments by which the processes of a spawned group begin.
-const CHILDREN_JOIN: [&str; 2] = ["child-joined", "pmi2-child-joined"];
-
-/// Most groups of a case that are spawned and do something.
-pub(crate) const MOST_GROUPS: u32 = 4;
-
-/// The number of the spawned group that a statement is about.
-fn spawned_group(stmt: &Stmt) -> Option<u32> {
-    let number = match stmt {
-        Stmt::Use { name, with } if CHILDREN_JOIN.contains(&name.value.as_str()) => match &with[..] {
-            [] => 1,
-            [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
-            _ => return None,
-        },
-        Stmt::Step(Step { who: Who::Ranks { group, set: RankSet::All }, .. }) => *group,
-        _ => return None,
-    };
-    (1..=MOST_GROUPS).contains(&number).then_some(number)
-}
-
-pub(crate) fn close(rank: u32) -> Stmt {
-    step(one(rank), Role::Client, Action::Close)
-}
-
-pub(crate) fn exit(rank: u32, status: u8) -> Stmt {
-    step(one(rank), Role::Process, Action::Process(ProcessAction::Exit(status)))
-}
-
-pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
-    step(one(rank), Role::Process, Action::Process(ProcessAction::Kill(signal)))
-}
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Nothing has been done that would allow the server to withhold the answer to this request.
-    Due(Op),
-    /// It is due, but the server may first wait for the rest of what another process has begun to say.
-    InTime(Op),
-    /// An answer, the end of the connection or nothing.
-    Optional,
-}
-
-pub(crate) fn wait(rank: u32, answer: Answer) -> Stmt {
-    step(one(rank), Role::Server, expected(answer))
-}
-
-fn expected(answer: Answer) -> Action {
-    match answer {
-        Answer::Due(op) => message(response(op)),
-        Answer::InTime(op) => one_of(&[(Grade::Pass, message(response(op))), (Grade::Note, Action::Silence)]),
-        Answer::Optional => {
-            let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
-            let pass = [message(any), Action::Close, Action::Empty, Action::Silence];
-            one_of(&pass.map(|action| (Grade::Pass, action)))
-        }
-    }
-}
-
-fn message(line: Template) -> Action {
-    Action::Message { mode: WriteMode::default(), lines: vec![line] }
-}
-
-fn one_of(all: &[(Grade, Action)]) -> Action {
-    let alternative = |(grade, action): &(Grade, Action)| Alternative {
-        grade: *grade,
-        cites: None,
-        action: action.clone(),
-        span: Span::default(),
-    };
-    Action::OneOf(all.iter().map(alternative).collect())
-}
-
-/// What answers a request, with the names that it binds.
-fn response(op: Op) -> Template {
-    let mut line = template(vec![literal("cmd=")]);
-    match op.response_name() {
-        Some(cmd) => push(&mut line, literal(cmd)),
-        None => push(&mut line, Piece::Typed(Kind::Any)),
-    }
-    let mut bind = |key: &str, name: &str, kind: Kind| {
-        push(&mut line, literal(format!(" {key}=")));
-        push(&mut line, Piece::Capture(name.to_owned(), kind));
-    };
-    match op {
-        Op::Pmi1(Operation::Kvsname) => bind("kvsname", "kvs", Kind::Word),
-        Op::Pmi2(Command::JobGetid) => bind("jobid", "jobid", Kind::Any),
-        Op::Pmi1(Operation::Maxes) => {
-            Limit::ALL.iter().for_each(|limit| bind(limit.name(), limit.name(), Kind::Uint(None, None)))
-        }
-        _ => {}
-    }
-    line
-}
-
-/// The proxy may pass a request on to its upstream, which we play. Requests of this kind are ours to answer all through the
-/// case. Whatever else comes first is taken as well: it is what the next answer is about.
-pub(crate) fn passed_on(op: Operation) -> Stmt {
-    let key = if op == Operation::Spawn { "mcmd" } else { "cmd" };
-    let wanted = template(vec![literal(format!("{key}={}", op.request_cmd()))]);
-    let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
-    let pass = [message(wanted), message(any), Action::Close, Action::Silence];
-    step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
-}
-
-/// We do something in the upstream's place.
-pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
-    step(the_proxy(), Role::Upstream, Action::Upstream(action))
-}
-
-// ----- reading statements ------------------------------------------------------------------------------------------
-
-/// What a statement of a case against a server does.
-#[derive(Debug)]
-pub(crate) enum ServerStep<'a> {
-    Join,
-    Leave,
-    Write {
-        rank: u32,
-        encoding: Encoding,
-        lines: &'a [Template],
-        partial: bool,
-    },
-    Wait {
-        rank: u32,
-        answer: Answer,
-    },
-    Close {
-        rank: u32,
-    },
-    Exit {
-        rank: u32,
-        status: u8,
-    },
-    Kill {
-        rank: u32,
-        signal: u8,
-    },
-    PassedOn,
-    Upstream(&'a UpstreamAction),
-    /// Something that the processes of a spawned group do, or are told.
-    OfChildren {
-        group: u32,
-    },
-}
-
-impl<'a> ServerStep<'a> {
-    /// `None` for what a campaign does not do.
-    pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
-        let step = match stmt {
-            Stmt::Use { name, with } => {
-                return match name.value.as_str() {
-                    "joined" | "pmi2-joined" if with.is_empty() => Some(Self::Join),
-                    "finalized" | "pmi2-finalized" if with.is_empty() => Some(Self::Leave),
-                    _ => spawned_group(stmt).map(|group| Self::OfChildren { group }),
-                };
-            }
-            Stmt::Step(step) => step,
-            _ => return None,
-        };
-        if let Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
-            return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
-        }
-        if let Some(group) = spawned_group(stmt) {
-            let is_sent = match &step.action {
-                Action::Message { mode, lines } if step.role == Role::Client => {
-                    !mode.bytewise && are_sent(lines)
-                }
-                action => {
-                    step.role == Role::Server && answers(action).is_some()
-                        || *action == Action::Process(ProcessAction::Started)
-                }
-            };
-            return is_sent.then_some(Self::OfChildren { group });
-        }
-        let rank = rank_of(stmt)?;
-        Some(match (&step.action, step.role) {
-            (Action::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
-                Self::Write { rank, encoding: mode.encoding, lines, partial: mode.partial }
-            }
-            (Action::Close, Role::Client) => Self::Close { rank },
-            (Action::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
-            (Action::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
-            (Action::OneOf(all), Role::Server) => match &all[..] {
-                [answer, Alternative { grade: Grade::Note, action: Action::Silence, .. }] => {
-                    Self::Wait { rank, answer: Answer::InTime(answers(&answer.action)?) }
-                }
-                _ => Self::Wait { rank, answer: Answer::Optional },
-            },
-            (action, Role::Server) => Self::Wait { rank, answer: Answer::Due(answers(action)?) },
-            _ => return None,
-        })
-    }
-
-    fn of_proxy(action: &'a Action) -> Option<Self> {
-        match action {
-            Action::OneOf(all) => {
-                let request = command(&all.first()?.action)?;
-                Operation::from_request_cmd(request.as_bytes()).map(|_| Self::PassedOn)
-            }
-            Action::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
-            Action::Upstream(action) => Some(Self::Upstream(action)),
-            _ => None,
-        }
-    }
-}
-
-/// The command word of a message.
-fn command(action: &Action) -> Option<String> {
-    let Action::Message { lines, .. } = action else { return None };
-    let line = lines.first()?;
-    // Nearly always it comes first, and nothing has to be split.
-    if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
-        && let Some(rest) = bytes.strip_prefix(b"cmd=").or(bytes.strip_prefix(b"mcmd="))
-        && let Some(word) = rest.split(|b| matches!(b, b' ' | b';')).next().filter(|word| !word.is_empty())
-    {
-        return String::from_utf8(word.to_vec()).ok();
-    }
-    line.message_fields().iter().find(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?.value.literal()
-}
-
-/// Which request a message answers.
-fn answers(action: &Action) -> Option<Op> {
-    Op::of_response(command(action)?.as_bytes())
-}
-
-/// Whether lines have only what campaigns send.
-fn are_sent(lines: &[Template]) -> bool {
-    lines.iter().flat_map(|line| &line.pieces).all(|piece| match piece {
-        Piece::Literal { .. } | Piece::Cut => true,
-        Piece::Var(name) => matches!(name.as_str(), "kvs" | "child_kvs" | "jobid" | "rank" | "agent"),
-        Piece::Fill(expr) => length(expr).is_some(),
-        _ => false,
-    })
-}
-
-/// The one rank of the first group that a statement is about.
-pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
-    let Stmt::Step(Step { who: Who::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt else {
-        return None;
-    };
-    match ranges[..] {
-        [(rank, last)] if rank == last => Some(rank),
-        _ => None,
-    }
-}
-
-/// Makes a statement about one rank one about another.
-pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
-    if rank_of(stmt).is_some()
-        && let Stmt::Step(step) = stmt
-    {
-        step.who = one(rank);
-    }
-}
-
-/// The lines that a statement has us send: to a server as a client or as the upstream, to others as their server.
-pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
-    let Stmt::Step(step) = stmt else { return None };
-    match (&step.action, step.role, to) {
-        (Action::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (Action::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (Action::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
-        _ => None,
-    }
-}
-
-/// The same, to be changed.
-pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
-    let Stmt::Step(step) = stmt else { return None };
-    match (&mut step.action, step.role, to) {
-        (Action::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (Action::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (Action::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
-        _ => None,
-    }
-}
-
-/// What becomes of what a statement has us send.
-pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
-    match stmt {
-        Stmt::Step(Step { action: Action::Message { mode, .. }, .. }) => mode.encoding,
-        _ => Encoding::Dialect,
-    }
-}
-
-/// Takes the newline of what a statement sends away, or gives it back.
-pub(crate) fn toggle_partial(stmt: &mut Stmt) {
-    if let Stmt::Step(Step {
-        action:
-            Action::Message { mode: WriteMode { partial, .. }, .. }
-            | Action::Upstream(UpstreamAction::Answer { partial, .. }),
-        ..
-    }) = stmt
-    {
-        *partial ^= true;
-    }
-}
-
-/// What is said to a program at the end of each of its cases: it ends, somehow.
-pub(crate) fn ends() -> Stmt {
-    step(whom(None), Role::Process, Action::Process(ProcessAction::Over))
-}
-
-fn is_end(stmt: &Stmt) -> bool {
-    matches!(stmt, Stmt::Step(Step { action: Action::Process(ProcessAction::Over), .. }))
-}
-
-// ----- cases -------------------------------------------------------------------------------------------------------
 
 impl Case {
     /// A case of so many processes, in which these statements are played.
@@ -739,7 +242,7 @@ impl Case {
         let ranks = self.ranks();
         self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
         if self.tests() == UnderTest::Server {
-            self.realign();
+            waits::realign(&mut self.scenario);
             return self.is_sound() && self.is_bounded();
         }
         self.scenario.body.iter().all(|stmt| rank_of(stmt).is_none_or(|rank| rank < ranks))
@@ -748,11 +251,11 @@ impl Case {
     /// Whether every name is bound before it is used, and every rank and request that is spoken of exists. Only of a case
     /// against a server.
     pub(crate) fn is_sound(&self) -> bool {
-        let mut known = Known::default();
+        let mut bound = Bound::default();
         self.scenario.body.iter().all(|stmt| {
-            known.take(stmt)
+            bound.take(stmt)
                 && rank_of(stmt).is_none_or(|rank| rank < self.ranks())
-                && sent(stmt, UnderTest::Server).into_iter().flatten().all(|line| known.binds(line))
+                && sent(stmt, UnderTest::Server).into_iter().flatten().all(|line| bound.binds(line))
         })
     }
 
@@ -785,55 +288,6 @@ impl Case {
             && said.iter().all(|said| spawn_guard::is_bounded(said, in_series))
     }
 
-    /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
-    /// and others' do. A wait for an answer that nobody has asked for is left out.
-    pub(crate) fn realign(&mut self) {
-        self.refit(|_, answer, asked| match (answer, asked) {
-            (Answer::Optional, _) => Some(answer),
-            (_, None) => None,
-            (Answer::Due(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::Due(op)),
-            (Answer::InTime(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::InTime(op)),
-            (_, Some(_)) => Some(Answer::Optional),
-        });
-    }
-
-    /// Notes at which statements an answer was due that did not come, by their numbers; `held_up` if half a request may be why.
-    pub(crate) fn tighten(&mut self, unanswered: &[usize], held_up: bool) {
-        self.refit(|number, answer, asked| match asked {
-            Some(Asked { op: Some(op), .. }) if unanswered.contains(&number) => {
-                Some(if held_up { Answer::InTime(op) } else { Answer::Due(op) })
-            }
-            _ => Some(answer),
-        });
-    }
-
-    /// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
-    /// answer yet, if one has none.
-    fn refit(&mut self, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
-        let dialect = self.scenario.dialect;
-        let mut open = vec![Open::default(); self.ranks() as usize];
-        let mut number = 0;
-        self.scenario.body.retain_mut(|stmt| {
-            number += 1;
-            let (rank, answer) = match ServerStep::of(stmt) {
-                Some(ServerStep::Write { rank, encoding, lines, partial }) => {
-                    if let Some(open) = open.get_mut(rank as usize) {
-                        open.write(dialect, encoding, lines, partial);
-                    }
-                    return true;
-                }
-                Some(ServerStep::Wait { rank, answer }) => (rank, answer),
-                _ => return true,
-            };
-            let front = open.get_mut(rank as usize).and_then(|open| open.asked.pop_front());
-            let fits = fit(number, answer, front);
-            if let Some(fits) = fits.filter(|fits| *fits != answer) {
-                *stmt = wait(rank, fits);
-            }
-            fits.is_some()
-        });
-    }
-
     /// The same behind a start in good order, if it has none and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Join));
@@ -859,7 +313,7 @@ impl Case {
         };
         let mut joined = self.joined()?;
         joined.scenario.body.retain(|stmt| !starts(stmt));
-        joined.realign();
+        waits::realign(&mut joined.scenario);
         Some(joined)
     }
 
@@ -961,268 +415,16 @@ fn line_weight(line: &Template) -> usize {
     line.pieces.iter().map(weigh).sum()
 }
 
-/// Whether lines have all that a spawn of PMI-1 cannot do without, if they are one: else nobody starts, and who waits for that waits
-/// long.
-fn is_whole_if_spawn(lines: &[Template]) -> bool {
-    let lines: Vec<Vec<u8>> = lines.iter().map(bytes_of).collect();
-    if lines.first().is_none_or(|first| first != b"mcmd=spawn") {
-        return true;
-    }
-    let programs = lines.iter().filter(|line| *line == b"endcmd").count();
-    let says =
-        |begin: &str| lines.iter().filter(|line| line.starts_with(begin.as_bytes())).count() == programs;
-    let total = format!("totspawns={programs}").into_bytes();
-    let all = ["mcmd=spawn", "nprocs=", "execname=", "spawnssofar=", "argcnt=", "preput_num=", "info_num="];
-    programs > 0
-        && all.into_iter().all(says)
-        && lines.iter().filter(|line| **line == total).count() == programs
-        && lines.last().is_some_and(|last| last == b"endcmd")
-}
-
-/// What has been bound and taken before a step.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    kvs: bool,
-    jobid: bool,
-    limits: bool,
-    passed_on: u32,
-    spawned: u32,
-    child_kvs: bool,
-}
-
-impl Known {
-    /// Notes a statement; false if it answers a request that nobody has passed on, or is no step of a case.
-    pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
-        match ServerStep::of(stmt) {
-            Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
-            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => match op {
-                Op::Pmi1(Operation::Kvsname) => self.kvs = true,
-                Op::Pmi1(Operation::Maxes) => self.limits = true,
-                Op::Pmi2(Command::JobGetid) => self.jobid = true,
-                _ => {}
-            },
-            Some(ServerStep::PassedOn) => self.passed_on += 1,
-            Some(ServerStep::Write { lines, .. }) => {
-                let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                self.spawned += u32::from(spawns && is_whole_if_spawn(lines));
-            }
-            Some(ServerStep::OfChildren { group }) => {
-                self.child_kvs |= matches!(stmt, Stmt::Use { .. });
-                return self.has_spawned(group);
-            }
-            Some(ServerStep::Upstream(action)) => {
-                let least = match action {
-                    UpstreamAction::Answer { to, .. } => to.unwrap_or(0),
-                    UpstreamAction::Usual { to } => to.unwrap_or(1),
-                    UpstreamAction::Close => 0,
-                };
-                return least <= self.passed_on;
-            }
-            Some(_) => {}
-            None => return false,
-        }
-        true
-    }
-
-    /// Whether so many groups were spawned.
-    pub(crate) fn has_spawned(&self, groups: u32) -> bool {
-        groups <= self.spawned
-    }
-
-    /// Whether every name in a line has a value.
-    fn binds(&self, line: &Template) -> bool {
-        line.pieces.iter().all(|piece| match piece {
-            Piece::Var(name) if name == "kvs" => self.kvs,
-            Piece::Var(name) if name == "jobid" => self.jobid,
-            Piece::Var(name) if name == "child_kvs" => self.child_kvs,
-            Piece::Fill(Expr::Number(_)) => true,
-            Piece::Fill(_) => self.limits,
-            _ => true,
-        })
-    }
-
-    /// Something stands in for names that have no value, where the start went wrong.
-    pub(crate) fn stand_in(&self, lines: &mut [Template]) {
-        for line in lines {
-            for piece in &mut line.pieces {
-                match piece {
-                    Piece::Var(name) if name == "kvs" && !self.kvs => *piece = literal("kvs_0"),
-                    Piece::Var(name) if name == "jobid" && !self.jobid => *piece = literal("job_0"),
-                    Piece::Fill(expr) if !self.limits => {
-                        if let Some((Some(_), plus)) = length(expr) {
-                            *piece = letters(64 + plus.max(-60));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            tidy(line);
-        }
-    }
-}
-
-/// A message that an answer may come to.
-#[derive(Clone, Copy)]
-struct Asked {
-    /// By its command, whatever else it says; `None` for what is no request of the protocol.
-    op: Option<Op>,
-    /// It says what such a request has to say.
-    is_proper: bool,
-}
-
-/// What a rank has asked for and not been answered.
-#[derive(Clone, Default)]
-struct Open {
-    asked: VecDeque<Asked>,
-    /// A line of PMI-1 that is not complete.
-    partial: Vec<u8>,
-    spawning: bool,
-    /// What is said in PMI-2.
-    reader: Reader,
-    joined: Joined,
-}
-
-impl Open {
-    fn write(&mut self, dialect: Dialect, encoding: Encoding, lines: &[Template], partial: bool) {
-        let said = bytes_said(encoding, lines, partial);
-        match dialect {
-            Dialect::Pmi1 => {
-                self.partial.extend(said);
-                while let Some(end) = memchr::memchr(b'\n', &self.partial) {
-                    let line: Vec<u8> = self.partial.drain(..=end).collect();
-                    self.line(&line[..end]);
-                }
-                self.spawning &= partial;
-            }
-            Dialect::Pmi2 => {
-                for said in self.reader.push(&said) {
-                    match said {
-                        Said::Line(line) => self.line(&line),
-                        Said::Body(body) => self.body(&body),
-                        Said::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
-                    }
-                }
-            }
-        }
-    }
-
-    fn line(&mut self, line: &[u8]) {
-        if line.starts_with(b"mcmd=spawn") {
-            if !std::mem::replace(&mut self.spawning, true) {
-                self.asked.push_back(Asked { op: Some(Operation::Spawn.into()), is_proper: true });
-            }
-        } else if !self.spawning || line.starts_with(b"cmd=") {
-            let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
-            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd)).map(Op::from);
-            let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
-            self.asked.push_back(Asked { op, is_proper });
-        }
-    }
-
-    fn body(&mut self, body: &[u8]) {
-        if let Some((command, is_proper)) = self.joined.push(body) {
-            self.asked.push_back(Asked { op: command.map(Op::from), is_proper });
-        }
-    }
-}
-
-/// What is written, with something in the place of what is only known when it is played.
-pub(crate) fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
-    let mut all = Vec::new();
-    for line in lines {
-        let text = bytes_of(line);
-        match encoding {
-            Encoding::Body => {
-                all.extend_from_slice(&frame_header(text.len()).unwrap_or([b'9'; HEADER]));
-                all.extend(text);
-            }
-            Encoding::Bytes => all.extend(text),
-            Encoding::Line | Encoding::Dialect => {
-                all.extend(text);
-                all.push(b'\n');
-            }
-        }
-    }
-    if partial {
-        all.pop();
-    }
-    all
-}
-
-/// A text, with something in the place of what is only known when it is played.
-pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
-    let mut text = Vec::new();
-    for piece in &line.pieces {
-        match piece {
-            Piece::Literal { bytes, .. } => text.extend_from_slice(bytes),
-            Piece::Fill(Expr::Number(count)) => {
-                text.resize(text.len() + usize::try_from(*count).unwrap_or(0), b'x');
-            }
-            Piece::Var(name) if name == "rank" => text.push(b'0'),
-            Piece::Cut => {}
-            _ => text.push(b'x'),
-        }
-    }
-    text
-}
-
-/// Writes the tuples of a message of PMI-2 as the body that they become, so that mutations and shrinking reach each byte of it.
-fn as_bodies(stmt: &mut Stmt, to: UnderTest) {
-    let ours = if to == UnderTest::Server { Role::Client } else { Role::Server };
-    let Stmt::Step(Step { role, action: Action::Message { mode, lines }, .. }) = stmt else {
-        return;
-    };
-    if *role != ours {
-        return;
-    }
-    if mode.encoding != Encoding::Dialect {
-        return;
-    }
-    let words: [&[u8]; 2] = [b"cmd=init", b"cmd=response_to_init"];
-    let is_init = |line: &Template| words.iter().any(|word| bytes_of(line).starts_with(word));
-    if lines.iter().all(is_init) {
-        mode.encoding = Encoding::Line;
-    } else if !lines.iter().any(is_init) {
-        mode.encoding = Encoding::Body;
-        lines.iter_mut().for_each(|line| *line = tuples_as_body(line));
-    }
-}
-
-fn tuples_as_body(line: &Template) -> Template {
-    let (mut body, mut between) = (Template::default(), false);
-    for piece in &line.pieces {
-        let Piece::Literal { bytes, quoted } = piece else {
-            if std::mem::take(&mut between) {
-                push(&mut body, literal(*b";"));
-            }
-            push(&mut body, piece.clone());
-            continue;
-        };
-        for byte in bytes {
-            if !quoted && *byte == b' ' {
-                between = true;
-                continue;
-            }
-            if std::mem::take(&mut between) {
-                push(&mut body, literal(*b";"));
-            }
-            push(&mut body, literal(if *byte == b';' { b";;".to_vec() } else { vec![*byte] }));
-        }
-    }
-    push(&mut body, literal(*b";"));
-    body
-}
-
-/// The length of a body, where it is known before it is played.
-pub(crate) fn known_length(body: &Template) -> Option<usize> {
-    let known = |piece: &Piece| matches!(piece, Piece::Literal { .. } | Piece::Fill(Expr::Number(_)));
-    body.pieces.iter().all(known).then(|| bytes_of(body).len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmi_scenario::ast::{Encoding, UpstreamAction};
+    use pmi_wire::Operation;
+    use pmi_wire::pmi2::Command;
+
     use crate::fields::text;
+    use crate::pieces::{Limit, jobid, kvsname, letters_to, literal, own_rank, template};
+    use crate::statement::{close, exit, kill, leave, passed_on, upstream, write, write_as};
     use crate::testing::read_again;
 
     fn server(ranks: u32, body: Vec<Stmt>) -> Case {
@@ -1334,7 +536,7 @@ mod tests {
             body("cmd=kvs-fence;"),
             due(Command::JobGetid),
         ]);
-        case.realign();
+        waits::realign(&mut case.scenario);
         let expected = [
             bytes("    1"),
             bytes("4cmd=job-getid;"),
@@ -1365,7 +567,7 @@ mod tests {
                 optional(),
             ],
         );
-        case.realign();
+        waits::realign(&mut case.scenario);
         let expected = [
             write("cmd=get_", true),
             write("appnum", false),

@@ -4,10 +4,11 @@ use pmi_scenario::ast::{Action, Kind, Piece, ProcessAction, Role, Stmt, Template
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
-use super::case::{push, step, whom};
 use super::fields::text;
 use super::mutate::Said;
 use super::op::Op;
+use super::pieces::{literal, push};
+use super::statement::{step, whom};
 
 /// The key of the process mapping, in either protocol.
 pub(crate) const MAPPING: &str = "PMI_process_mapping";
@@ -25,7 +26,7 @@ pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
 
 /// The same of a thread, whose number an answer may have as `$thrid`.
 pub(crate) fn of_thread(mut pattern: Template) -> Template {
-    push(&mut pattern, super::case::literal(" thrid="));
+    push(&mut pattern, literal(" thrid="));
     push(&mut pattern, Piece::Capture("thrid".to_owned(), Kind::Any));
     pattern
 }

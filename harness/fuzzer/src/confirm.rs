@@ -13,6 +13,7 @@ use super::lawful::is_lawful;
 use super::shrink::{leave_out, shrink};
 use super::store::{Found, TRIES};
 use super::target::{Pace, Run, Target, Tracing};
+use super::waits;
 
 /// Most cases that shrinking one finding plays.
 const SHRINKING: usize = 200;
@@ -194,7 +195,11 @@ impl Examiner<'_> {
         let (run, told) = (0..TRIES).find_map(again_shown)?;
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
-            best.case.tighten(&run.seen.unanswered(), *key == FailureKey::HangBehindHalf);
+            waits::tighten(
+                &mut best.case.scenario,
+                &run.seen.unanswered(),
+                *key == FailureKey::HangBehindHalf,
+            );
         }
         let found = Found {
             bucket: key.to_string(),

@@ -13,13 +13,15 @@ use pmi_runner::suite::FilesError;
 use pmi_scenario::ast::{Expr, Piece, UnderTest};
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, agent, bytes_of, sent};
+use super::case::Case;
 use super::decisions::percent;
 use super::edges::Edges;
 use super::frontier::Frontier;
 use super::generate::Generator;
-use super::generate::server::Scope;
+use super::generate::scope::Scope;
 use super::mutate::{explore, vary};
+use super::pieces::{agent, bytes_of};
+use super::statement::sent;
 use super::store::{self, ReadError, WriteError};
 
 /// The folder in the campaign's.
@@ -294,11 +296,11 @@ fn fits(case: &Case, scope: Scope) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::close;
     use crate::decisions::draw;
     use crate::generate::numbered;
-    use crate::generate::server::Spoken;
+    use crate::generate::scope::Spoken;
     use crate::mutate::Mutation;
+    use crate::statement::close;
     use crate::testing::read_again;
     use pmi_scenario::ast::Dialect;
 

@@ -11,8 +11,8 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::case::Case;
+use super::message_kind::Writes;
 use super::observation::{Growth, Observation};
-use super::said::Writes;
 use super::upstream_state::UpstreamState;
 
 struct Driver {

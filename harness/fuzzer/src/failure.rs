@@ -4,15 +4,9 @@
 use std::fmt;
 
 use pmi_judge::backtrace::{Backtrace, Place};
-use pmi_wire::pmi2::{self, Body, Semicolons};
-use pmi_wire::{Operation, Request, Response, ValueReading};
 use serde::{Deserialize, Serialize};
 
-use super::op::Op;
-use super::said::Said;
-
-/// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
-const MANY_KEYS: usize = 20;
+use super::message_kind::{MessageKind, UpstreamKind};
 
 /// Something that an implementation should not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,44 +151,6 @@ pub enum Asked {
     NothingMore,
 }
 
-/// What kind of message a write ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MessageKind {
-    /// Its newline has not been sent.
-    Partial,
-    /// No frame of PMI-2: its length is none.
-    NoFrame,
-    /// More keys than any message has.
-    ManyKeys,
-    /// No command.
-    NoCommand,
-    /// A command that the protocol does not know.
-    UnknownCommand,
-    /// A request of the protocol.
-    Request(Op),
-    /// One that is not as it should be.
-    Malformed(Op),
-}
-
-/// What kind of thing the upstream of a proxy says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum UpstreamKind {
-    /// Its newline has not been sent.
-    Partial,
-    /// No command.
-    NoCommand,
-    /// A command that RFC 13 does not know.
-    UnknownCommand,
-    /// Pairs for the cache.
-    Cache,
-    /// Pairs of which some are none.
-    MalformedCache,
-    /// A response of RFC 13.
-    Response(Operation),
-    /// One that is not as it should be.
-    Malformed(Operation),
-}
-
 /// How a program's request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerKind {
@@ -314,70 +270,6 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("signal")
 }
 
-impl MessageKind {
-    /// What kind of message of PMI-1 a write ends with.
-    pub fn of(bytes: &[u8]) -> Self {
-        let Some(text) = bytes.strip_suffix(b"\n") else { return Self::Partial };
-        let last = text.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-        let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
-        if spawning || last == b"endcmd" {
-            return Self::Request(Operation::Spawn.into());
-        }
-        if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
-            return Self::ManyKeys;
-        }
-        let Some(rest) = last.strip_prefix(b"cmd=") else { return Self::NoCommand };
-        let cmd = rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default();
-        let Some(op) = Operation::from_request_cmd(cmd) else { return Self::UnknownCommand };
-        match Request::parse(last, ValueReading::ToEndOfLine) {
-            Ok(_) => Self::Request(op.into()),
-            Err(_) => Self::Malformed(op.into()),
-        }
-    }
-
-    /// What kind of message this is on a connection of PMI-2.
-    pub(crate) fn of_said(said: &Said) -> Self {
-        let body = match said {
-            Said::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
-            Said::NoFrame => return Self::NoFrame,
-            Said::Body(body) => body,
-        };
-        let Some(rest) = body.strip_prefix(b"cmd=") else { return Self::NoCommand };
-        let name = rest.split(|b| *b == b';').next().unwrap_or_default();
-        let Some(command) = pmi2::Command::from_name(name) else { return Self::UnknownCommand };
-        let keys = |body: &[u8]| Body::parse(body, Semicolons::Doubled).map_or(0, |b| b.tuples().count());
-        if command != pmi2::Command::Spawn && keys(body) > MANY_KEYS {
-            return Self::ManyKeys;
-        }
-        match pmi2::Request::parse(body, Semicolons::Doubled) {
-            Ok(_) => Self::Request(command.into()),
-            Err(_) => Self::Malformed(command.into()),
-        }
-    }
-}
-
-impl UpstreamKind {
-    /// What kind of thing the upstream has said.
-    pub(crate) fn of(text: &[u8]) -> Self {
-        let Some(lines) = text.strip_suffix(b"\n") else { return Self::Partial };
-        let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
-        let mut words = first.split(|b| *b == b' ');
-        let cmd = match words.next().and_then(|word| word.strip_prefix(b"cmd=")) {
-            Some(b"keyval_cache") => {
-                let bare = words.any(|word| !word.is_empty() && !word.contains(&b'='));
-                return if bare { Self::MalformedCache } else { Self::Cache };
-            }
-            Some(cmd) => cmd,
-            None => return Self::NoCommand,
-        };
-        let Some(op) = Operation::from_response_cmd(cmd) else { return Self::UnknownCommand };
-        match Response::parse(first, ValueReading::ToEndOfLine) {
-            Ok(_) => Self::Response(op),
-            Err(_) => Self::Malformed(op),
-        }
-    }
-}
-
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -387,35 +279,6 @@ impl fmt::Display for Kind {
             Self::Rule => "broken requirement",
             Self::Difference => "difference",
         })
-    }
-}
-
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Partial => f.write_str("partial"),
-            Self::NoFrame => f.write_str("no-frame"),
-            Self::ManyKeys => f.write_str("many-keys"),
-            Self::NoCommand => f.write_str("no-command"),
-            Self::UnknownCommand => f.write_str("unknown-command"),
-            Self::Request(op) => f.write_str(op.name()),
-            Self::Malformed(op) => write!(f, "bad-{op}"),
-        }
-    }
-}
-
-impl fmt::Display for UpstreamKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |op: &Operation| op.response_cmd().unwrap_or("abort");
-        match self {
-            Self::Partial => f.write_str("upstream-partial"),
-            Self::NoCommand => f.write_str("upstream-no-command"),
-            Self::UnknownCommand => f.write_str("upstream-unknown-command"),
-            Self::Cache => f.write_str("upstream-keyval_cache"),
-            Self::MalformedCache => f.write_str("upstream-bad-keyval_cache"),
-            Self::Response(op) => write!(f, "upstream-{}", name(op)),
-            Self::Malformed(op) => write!(f, "upstream-bad-{}", name(op)),
-        }
     }
 }
 
@@ -532,39 +395,7 @@ fn cut_slug(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kinds_of_messages() {
-        for (bytes, expected) in [
-            ("cmd=put kvsname=k key=a value=b\n", "put"),
-            ("cmd=put kvsname=k\n", "bad-put"),
-            ("cmd=put kvsname=k", "partial"),
-            ("cmd=get kvsname=k key=a\ncmd=barrier_in\n", "barrier_in"),
-            ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
-            ("cmd=frob\n", "unknown-command"),
-            ("\n", "no-command"),
-            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MANY_KEYS)), "many-keys"),
-        ] {
-            assert_eq!(MessageKind::of(bytes.as_bytes()).to_string(), expected, "{bytes}");
-        }
-    }
-
-    #[test]
-    fn kinds_of_what_an_upstream_says() {
-        for (text, expected) in [
-            ("cmd=get_result rc=0 value=x\n", "upstream-get_result"),
-            ("cmd=get_result rc=0 value=x", "upstream-partial"),
-            ("rc=0 value=x\n", "upstream-no-command"),
-            ("\n", "upstream-no-command"),
-            ("\ncmd=barrier_out\n", "upstream-no-command"),
-            ("cmd=frob\n", "upstream-unknown-command"),
-            ("cmd=keyval_cache a=1 b=2\n", "upstream-keyval_cache"),
-            ("cmd=keyval_cache a=1 b\n", "upstream-bad-keyval_cache"),
-            ("cmd=get_result rc=x\n", "upstream-bad-get_result"),
-        ] {
-            assert_eq!(UpstreamKind::of(text.as_bytes()).to_string(), expected, "{text}");
-        }
-    }
+    use pmi_wire::Operation;
 
     #[test]
     fn a_key_is_shown_as_the_name_of_a_folder() {

@@ -4,7 +4,7 @@ use pmi_scenario::ast::{Encoding, Piece, Template};
 
 use pmi_wire::pmi2::{Body, Semicolons};
 
-use super::case::{literal, push, template};
+use super::pieces::{literal, push, template};
 
 /// A tuple.
 #[derive(Debug, Clone)]

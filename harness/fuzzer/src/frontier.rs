@@ -83,8 +83,8 @@ impl Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::close;
     use crate::decisions::draw;
+    use crate::statement::close;
     use pmi_scenario::ast::UnderTest;
 
     #[test]

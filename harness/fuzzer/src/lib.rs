@@ -6,6 +6,7 @@
 //! smaller ([`confirm`]) and stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and more are made of
 //! them. [`campaign`] does all this for some time, side by side.
 
+mod bound;
 pub mod campaign;
 pub mod case;
 mod client_steps;
@@ -17,14 +18,18 @@ mod drive;
 pub mod edges;
 pub mod failure;
 mod fields;
+mod framing;
 mod frontier;
 pub mod generate;
+mod joined;
 pub mod known;
 mod lawful;
+pub mod message_kind;
 mod mutate;
 pub mod observation;
 pub mod op;
 mod oracle;
+mod pieces;
 mod plan;
 mod proxy_status;
 mod replay;
@@ -32,6 +37,7 @@ mod said;
 mod shrink;
 mod spawn_guard;
 pub mod state;
+mod statement;
 pub mod store;
 pub mod stored;
 pub mod stream;
@@ -41,3 +47,4 @@ mod testing;
 mod texts;
 pub mod transition;
 mod upstream_state;
+mod waits;

@@ -2,11 +2,14 @@
 
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Stmt, Template, UnderTest};
 use pmi_wire::Operation;
-use pmi_wire::pmi2::{Command, Concat, Request, Semicolons, Series};
+use pmi_wire::pmi2::Command;
 
-use super::case::{Answer, Known, ServerStep, agent, bytes_of, rank_of, sent_mut, wait, write_as};
-use super::fields::{Draft, Field, Message, body};
+use super::bound::Bound;
+use super::fields::{Draft, Field, Message, body, field};
+use super::joined::Joined;
 use super::op::Op;
+use super::pieces::{agent, bytes_of};
+use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
 
 /// A statement to be.
 #[derive(Debug, Clone)]
@@ -51,6 +54,18 @@ pub(crate) fn request(rank: u32, op: impl Into<Op>, fields: Message) -> Planned 
     Planned::Request { rank, op: op.into(), messages: vec![fields] }
 }
 
+/// A request of one message and the wait for its answer.
+pub(crate) fn ask(rank: u32, op: impl Into<Op>, fields: Message) -> Vec<Planned> {
+    let op = op.into();
+    vec![request(rank, op, fields), must_answer(rank, op)]
+}
+
+/// A request without arguments.
+pub(crate) fn plain(rank: u32, op: impl Into<Op>) -> Vec<Planned> {
+    let op = op.into();
+    ask(rank, op, vec![field("cmd", op.name())])
+}
+
 /// What becomes of the text of a request.
 pub(crate) fn encoding(op: Op, dialect: Dialect) -> Encoding {
     match (op, dialect) {
@@ -77,7 +92,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
     let mut statements = Vec::with_capacity(plan.len());
     let mut lawful = true;
     let mut asked: Vec<Asked> = Vec::new();
-    let mut known = Known::default();
+    let mut bound = Bound::default();
     for item in plan {
         let mut stmt = match item {
             Planned::Request { rank, op, messages } => {
@@ -112,7 +127,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
                 }
                 Some(ServerStep::Join | ServerStep::Leave) => stmt,
                 // Once the program may be over, nobody may be there to wait for.
-                Some(ServerStep::OfChildren { group }) if !lawful || !known.has_spawned(group) => continue,
+                Some(ServerStep::OfChildren { group }) if !lawful || !bound.has_spawned(group) => continue,
                 Some(ServerStep::OfChildren { .. }) => stmt,
                 _ => {
                     lawful = false;
@@ -120,9 +135,9 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
                 }
             },
         };
-        known.take(&stmt);
+        bound.take(&stmt);
         if let Some(lines) = sent_mut(&mut stmt, UnderTest::Server) {
-            known.stand_in(lines);
+            bound.stand_in(lines);
         }
         statements.push(stmt);
     }
@@ -143,43 +158,6 @@ fn is_as_generated_in_frames(command: Command, messages: &[Message]) -> bool {
     let mut all = messages.iter().map(|message| joined.push(&bytes_of(&body(message)))).collect::<Vec<_>>();
     let last = all.pop().flatten();
     all.iter().all(Option::is_none) && last.is_some_and(|(is, whole)| is == Some(command) && whole)
-}
-
-/// Commands that come in several messages.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Joined {
-    concat: Concat,
-    series: Option<Series>,
-}
-
-impl Joined {
-    /// Takes in the body of a frame. `None` if more belongs to it; else the command that it completes, if there is such a one, and
-    /// whether it says all that it has to.
-    pub(crate) fn push(&mut self, body: &[u8]) -> Option<(Option<Command>, bool)> {
-        let whole = match self.concat.push(body, Semicolons::Doubled) {
-            Ok(whole) => whole?,
-            // It belongs to nothing.
-            Err(_) => return Some((Some(Command::Concat), false)),
-        };
-        let name = whole.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-        let command = name.and_then(Command::from_name);
-        let Ok(request) = Request::parse(&whole, Semicolons::Doubled) else { return Some((command, false)) };
-        let going_on = self.series.take().and_then(|mut series| {
-            let belongs = series.push(&request).is_ok();
-            belongs.then_some(series)
-        });
-        let Some(series) = going_on.or_else(|| Series::begun_by(&request)?.ok()) else {
-            return Some((command, !request.is_one_of_several()));
-        };
-        let of = if series.is_spawn() { Command::Spawn } else { Command::KvsPutall };
-        match series.finish() {
-            Ok(_) => Some((Some(of), true)),
-            Err(series) => {
-                self.series = Some(series);
-                None
-            }
-        }
-    }
 }
 
 fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {

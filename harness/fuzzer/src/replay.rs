@@ -6,8 +6,10 @@ use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, UnderTest};
 use pmi_wire::Proc;
 use serde_json::{Value, json};
 
-use super::case::{Case, ServerStep, length};
-use super::said::Writes;
+use super::case::Case;
+use super::message_kind::Writes;
+use super::pieces::length;
+use super::statement::ServerStep;
 
 /// Plays it.
 pub(crate) const SCRIPT: &str = include_str!("replay.py");

@@ -2,7 +2,8 @@
 
 use pmi_scenario::ast::{Dialect, Expr, Piece, Template};
 
-use super::case::{Case, length, letters, literal, template};
+use super::case::Case;
+use super::pieces::{length, letters, literal, template};
 
 /// Shrinks `case`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
 /// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
@@ -257,10 +258,11 @@ impl Shrinker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Answer, bytes_of, join, leave, rank_of, sent, wait, write};
     use crate::fields::text;
     use crate::generate::numbered;
-    use crate::generate::server::{Scope, Spoken};
+    use crate::generate::scope::{Scope, Spoken};
+    use crate::pieces::bytes_of;
+    use crate::statement::{Answer, join, leave, rank_of, sent, wait, write};
     use pmi_scenario::ast::{Stmt, UnderTest};
 
     fn server(ranks: u32, body: Vec<Stmt>) -> Case {

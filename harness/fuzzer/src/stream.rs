@@ -4,12 +4,14 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
 use pmi_wire::HEADER;
 
-use super::case::{Case, ServerStep, bytes_said};
+use super::case::Case;
 use super::decisions::{draw, percent, pick};
 use super::fields::{Draft, frame_tuples, text, tuples};
 use super::generate::decided;
-use super::generate::server::{Scope, Spoken};
+use super::generate::scope::{Scope, Spoken};
 use super::mutate::{Mutation, contents};
+use super::pieces::bytes_said;
+use super::statement::ServerStep;
 
 /// Commands that stand in the place of others.
 const COMMANDS: [&str; 12] = [

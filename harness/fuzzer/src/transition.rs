@@ -8,9 +8,10 @@ use pmi_scenario::ast::Dialect;
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Proc, Response, ValueReading};
 
-use super::failure::MessageKind;
+use super::message_kind::MessageKind;
+use super::message_kind::Writes;
 use super::observation::Observation;
-use super::said::{Reader, Said, Writes};
+use super::said::{Reader, Said};
 
 /// What a process was answered to a request, and what had come before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

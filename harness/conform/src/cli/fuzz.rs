@@ -16,7 +16,7 @@ use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library::Libraries;
 use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::server::{DraftOnly, Scope, Spoken};
+use pmi_fuzzer::generate::scope::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, Root, TRIES};

@@ -6,12 +6,12 @@ use pmi_scenario::ast::{Arg, Dialect, Expr, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
-use super::library::{Planned, Request, call, negative, out, quoted, to};
+use super::library_call::{Planned, Request, call, negative, out, quoted, to};
 use super::swarm::CallSwarm;
-use crate::case::{literal, own_rank, template};
 use crate::client_steps::{MAPPING, pattern};
 use crate::decisions::pick;
 use crate::fields::{Message, field, frame_tuples, text};
+use crate::pieces::{literal, own_rank, template};
 use crate::texts::Use;
 
 /// What failures are told by: any error code is as good as another.

@@ -1,13 +1,19 @@
 //! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
 
+mod course;
 pub mod library;
+mod library_call;
+mod library_pmi1;
 mod library_pmi2;
+mod model;
 mod pmi1;
 mod pmi12;
 mod pmi2;
 pub mod program;
+pub mod scope;
 pub mod server;
 mod swarm;
+mod sweep;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

@@ -4,14 +4,13 @@ use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 
-use super::server::{Key, Model};
-use crate::case::{
-    Limit, agent, child_kvsname, children, kvsname, letters, letters_to, literal, own_rank, template,
-};
+use super::model::{Key, Model};
 use crate::decisions::percent;
 use crate::fields::{Field, Message, end_of_command, field, line, text};
 use crate::op::Op;
-use crate::plan::{Planned, must_answer, request};
+use crate::pieces::{Limit, agent, child_kvsname, kvsname, letters, letters_to, literal, own_rank, template};
+use crate::plan::{Planned, ask, must_answer, plain, request};
+use crate::statement::children;
 
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.
@@ -60,11 +59,15 @@ impl Model<'_, '_> {
             };
             Ok(template(vec![piece]))
         })?;
+        Ok(self.pmi1_put_of(rank, name, value))
+    }
+
+    pub(super) fn pmi1_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
         let value = Field { key: "value".to_owned(), value };
         self.fresh.push(Key { name, by: rank });
         let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), key, value];
-        Ok(ask(rank, Operation::Put, fields))
+        ask(rank, Operation::Put, fields)
     }
 
     pub(super) fn pmi1_get(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -87,13 +90,13 @@ impl Model<'_, '_> {
 
     fn pmi1_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let service = |value| Field { key: "service".to_owned(), value };
-        Ok(match self.u.int_in_range(0..=5)? {
-            0 | 1 => {
+        Ok(match self.u.int_in_range(0..=7)? {
+            0..=2 => {
                 let (name, port) = (self.new_service()?, self.port()?);
                 let port = Field { key: "port".to_owned(), value: port };
                 ask(rank, Operation::Publish, vec![field("cmd", "publish_name"), service(name), port])
             }
-            2..=4 => {
+            3..=5 => {
                 let name = self.known_service()?;
                 ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), service(name)])
             }
@@ -117,8 +120,9 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        for _ in 0..self.u.int_in_range(1..=6)? {
-            match self.u.int_in_range(0..=7)? {
+        let mut rounds = 0;
+        for _ in 0..self.u.int_in_range(1..=8)? {
+            match self.u.int_in_range(0..=8)? {
                 0 => ask(Operation::Get, of_space(vec![field("key", "parent0")])),
                 1 => ask(Operation::Get, of_space(vec![field("key", "parent1")])),
                 2 => {
@@ -137,11 +141,12 @@ impl Model<'_, '_> {
                 5 => ask(Operation::Universe, Vec::new()),
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let value = named("value", &format!("of-child-{group}-"));
-                    ask(Operation::Put, of_space(vec![named("key", "k0-"), value]));
+                    let key = format!("k{rounds}-");
+                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
+                    ask(Operation::Put, of_space(vec![named("key", &key), value]));
                     ask(Operation::Barrier, Vec::new());
-                    ask(Operation::Get, of_space(vec![field("key", "k0-0")]));
-                    break;
+                    ask(Operation::Get, of_space(vec![field("key", format!("{key}0"))]));
+                    rounds += 1;
                 }
             }
         }
@@ -192,16 +197,4 @@ impl Model<'_, '_> {
     pub(super) fn pmi1_abort(rank: u32) -> Planned {
         request(rank, Operation::Abort, vec![field("cmd", "abort"), field("exitcode", "7")])
     }
-}
-
-/// A request of one message and the wait for its answer.
-pub(super) fn ask(rank: u32, op: impl Into<Op>, fields: Message) -> Vec<Planned> {
-    let op = op.into();
-    vec![request(rank, op, fields), must_answer(rank, op)]
-}
-
-/// A request without arguments.
-pub(super) fn plain(rank: u32, op: impl Into<Op>) -> Vec<Planned> {
-    let op = op.into();
-    ask(rank, op, vec![field("cmd", op.name())])
 }

@@ -3,7 +3,7 @@
 use arbitrary::Result;
 use pmi_wire::{Operation, place};
 
-use super::server::Model;
+use super::model::Model;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::field;
 use crate::plan::{must_answer, request};

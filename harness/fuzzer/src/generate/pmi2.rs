@@ -5,45 +5,19 @@ use pmi_scenario::ast::{Dialect, Stmt, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
-use super::pmi1::{ask, plain};
-use super::server::{DraftOnly, Key, Model};
-use crate::case::{agent, children, jobid, letters, own_rank, template};
+use super::model::{Key, Model};
+use super::scope::DraftOnly;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Field, Message, body, field, text};
 use crate::op::Op;
-use crate::plan::{Planned, may_answer, must_answer, request};
+use crate::pieces::{agent, jobid, letters, own_rank, template};
+use crate::plan::{Planned, ask, may_answer, must_answer, plain, request};
+use crate::statement::children;
 
 /// The limit that the draft has for values, in bytes.
 const VALUE_MAX: i64 = 1024;
 /// Most pairs that are waited for one by one.
 const MOST_PAIRS: usize = 30;
-
-/// What processes have beside what they have in PMI-1.
-pub(super) struct Threads {
-    /// Ranks that have several requests under way at once.
-    several: Vec<bool>,
-    /// Number of the last request that has a `thrid`.
-    last: u32,
-    /// Number of the last command in several messages.
-    concat: u32,
-    /// The id of the job has been asked for.
-    jobid: bool,
-    /// Attributes that processes have put.
-    attributes: Vec<String>,
-}
-
-impl Threads {
-    /// Of so many ranks.
-    pub(super) fn of(ranks: u32) -> Self {
-        Self {
-            several: vec![false; ranks as usize],
-            last: 0,
-            concat: 0,
-            jobid: false,
-            attributes: Vec::new(),
-        }
-    }
-}
 
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.
@@ -227,10 +201,15 @@ impl Model<'_, '_> {
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let name = self.key(rank)?;
+        let value = self.value_or(Self::usual_value)?;
+        Ok(self.pmi2_put_of(rank, name, value))
+    }
+
+    pub(super) fn pmi2_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
-        let value = self.value("value")?;
+        let value = Field { key: "value".to_owned(), value };
         self.fresh.push(Key { name, by: rank });
-        Ok(ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value]))
+        ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value])
     }
 
     /// A value of any bytes and of lengths at the limits. Semicolons are doubled, as the draft has it.
@@ -342,9 +321,9 @@ impl Model<'_, '_> {
     }
 
     fn pmi2_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let (command, name) = match self.u.int_in_range(0..=5)? {
-            0 | 1 => (Command::NamePublish, self.new_service()?),
-            2..=4 => (Command::NameLookup, self.known_service()?),
+        let (command, name) = match self.u.int_in_range(0..=7)? {
+            0..=2 => (Command::NamePublish, self.new_service()?),
+            3..=5 => (Command::NameLookup, self.known_service()?),
             _ => (Command::NameUnpublish, self.known_service()?),
         };
         let mut fields = vec![field("cmd", command.name()), Field { key: "name".to_owned(), value: name }];
@@ -419,8 +398,9 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        for _ in 0..self.u.int_in_range(1..=6)? {
-            match self.u.int_in_range(0..=9)? {
+        let mut rounds = 0;
+        for _ in 0..self.u.int_in_range(1..=8)? {
+            match self.u.int_in_range(0..=11)? {
                 0 => ask(Command::KvsGet, vec![field("key", "parent0")]),
                 1 => ask(Command::KvsGet, vec![field("key", "parent1")]),
                 2 => {
@@ -442,11 +422,12 @@ impl Model<'_, '_> {
                 }
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let value = named("value", &format!("of-child-{group}-"));
-                    ask(Command::KvsPut, vec![named("key", "k0-"), value]);
+                    let key = format!("k{rounds}-");
+                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
+                    ask(Command::KvsPut, vec![named("key", &key), value]);
                     ask(Command::KvsFence, Vec::new());
-                    ask(Command::KvsGet, vec![field("key", "k0-0")]);
-                    break;
+                    ask(Command::KvsGet, vec![field("key", format!("{key}0"))]);
+                    rounds += 1;
                 }
             }
         }

@@ -12,12 +12,14 @@ use pmi_wire::pmi2::{self, Command};
 use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueReading};
 
 use super::Generator;
-use crate::case::{Case, kill, kvsname, literal, push, template, unplaced};
+use crate::case::Case;
 use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
 use crate::fields::{Message, frame_tuples, tuples};
 use crate::mutate::{Answer, Mutation, Said};
 use crate::op::Op;
+use crate::pieces::{kvsname, literal, push, template, unplaced};
+use crate::statement::kill;
 
 /// Most requests of a kind that are passed over to reach a later one.
 const PASSED: usize = 40;
@@ -417,8 +419,8 @@ enum Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Limit;
     use crate::generate::numbered;
+    use crate::pieces::Limit;
     use crate::testing::{mutations, read_again};
     use pmi_judge::event::Bytes;
 
@@ -566,7 +568,7 @@ mod tests {
         let programs = programs(false);
         for number in 0..300 {
             let case = numbered(&programs, 3, number);
-            assert_eq!(case.scenario.body, [crate::case::ends()], "{}", case.text());
+            assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
         }
     }
 

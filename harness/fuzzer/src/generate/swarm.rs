@@ -4,9 +4,10 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Template};
 
-use crate::case::{letters, template};
+use super::sweep::Sweep;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
+use crate::pieces::{letters, template};
 use crate::texts::{self, Use};
 
 /// See the module's documentation. All are off where decisions have come to their end.
@@ -42,6 +43,8 @@ pub(super) struct Swarm {
     pub(super) keys_only: bool,
     /// Groups are spawned, and speak.
     pub(super) groups: bool,
+    /// Many puts differ in one thing only.
+    pub(super) sweep: Option<Sweep>,
     /// Of a hundred puts and gets so many are puts.
     pub(super) puts: u32,
     /// Most rounds.
@@ -54,7 +57,10 @@ impl Swarm {
     pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Self> {
         let bits: u16 = u.arbitrary()?;
         let has = |bit: u32| bits >> bit & 1 == 1;
+        let sweep = Sweep::draw(u)?;
         let (rounds, requests) = match percent(u)? {
+            // It is long enough.
+            _ if sweep.is_some() => (1, 2),
             0..65 => (3, 5),
             65..80 => (10, 2),
             80..95 => (2, 20),
@@ -78,6 +84,7 @@ impl Swarm {
             attributes: u.ratio(1, 4)?,
             keys_only: u.ratio(1, 3)?,
             groups: u.ratio(1, 4)?,
+            sweep,
             puts: pick(u, &[60, 30, 85])?,
             rounds,
             requests,
@@ -141,7 +148,7 @@ impl CallSwarm {
         u: &mut Unstructured<'_>,
     ) -> Result<Text> {
         Ok(match u.int_in_range(0..=2)? {
-            0 if self.lengths => Text::Letters(texts::boundary(dialect, used, u)?),
+            0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
                 // A string of C ends there.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),

@@ -7,11 +7,12 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::Operation;
 
-use crate::case::{agent, close, exit, kvsname, passed_on, upstream};
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Draft, Message, end_of_command, field};
 use crate::mutate::{Mutation, cached, junk, split};
+use crate::pieces::{agent, kvsname};
 use crate::plan::{Planned, may_answer, must_answer, request};
+use crate::statement::{close, exit, passed_on, upstream};
 
 /// One answer.
 struct Reply {

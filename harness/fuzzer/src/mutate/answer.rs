@@ -6,13 +6,14 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::frame::{self, Halves};
-use super::message::{junk, split, value};
+use super::message::{junk, value};
 use super::mutation::Mutation;
+use super::places::split;
 use super::values::{ANSWERS, MAPPINGS, NUMBERS, PMI2_ANSWERS};
-use crate::case::{Limit, length, letters, literal, template, tidy};
 use crate::decisions::pick;
 use crate::fields::{Draft, Message, text};
 use crate::op::Op;
+use crate::pieces::{Limit, length, letters, literal, template, tidy};
 use crate::plan;
 use crate::texts::{self, Use};
 
@@ -139,7 +140,7 @@ impl Answer<'_> {
                     *value = match u.int_in_range(0..=7)? {
                         0 => Template::default(),
                         1 => text("a "),
-                        2..5 => template(vec![letters(texts::boundary(self.dialect, used, u)?)]),
+                        2..5 => template(vec![letters(texts::length(self.dialect, used, u)?)]),
                         _ => texts::content(self.dialect, used, u)?,
                     };
                 }

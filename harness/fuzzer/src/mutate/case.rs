@@ -5,14 +5,18 @@ use pmi_scenario::ast::{Dialect, Encoding, Expr, Piece, Stmt, Template, UnderTes
 
 use super::content;
 use super::frame;
-use super::message::{any_length, bytes, junk, separator};
+use super::message::{bytes, junk, separator};
 use super::mutation::Mutation;
-use crate::case::{
-    Answer, Case, Known, ServerStep, close, encoding_of, sent, sent_mut, set_rank, tidy, toggle_partial,
-    wait, write_as,
-};
+use super::places::any_length;
+use crate::bound::Bound;
+use crate::case::Case;
 use crate::decisions::pick;
 use crate::op::Op;
+use crate::pieces::tidy;
+use crate::statement::{
+    Answer, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
+};
+use crate::waits;
 
 /// Most steps of a case that is made of others.
 const STEPS: usize = 600;
@@ -135,9 +139,9 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
 
 /// Makes a case one that can be played: what is spoken of exists, and what need not come is not waited for.
 fn mend(case: &mut Case) {
-    case.realign();
+    waits::realign(&mut case.scenario);
     case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. })));
-    let mut known = Known::default();
+    let mut bound = Bound::default();
     case.scenario.body.retain_mut(|stmt| {
         if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
             use pmi_wire::Operation::{Kvsname, Maxes};
@@ -147,9 +151,9 @@ fn mend(case: &mut Case) {
                 *stmt = wait(rank, Answer::Optional);
             }
         }
-        let stays = known.take(stmt);
+        let stays = bound.take(stmt);
         if let Some(lines) = sent_mut(stmt, UnderTest::Server) {
-            known.stand_in(lines);
+            bound.stand_in(lines);
         }
         stays
     });

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 
-use crate::case::{Answer, ServerStep, sent, sent_mut, wait};
 use crate::decisions::{percent, pick};
+use crate::statement::{Answer, ServerStep, sent, sent_mut, wait};
 
 /// What has a name that others ask by ...
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
@@ -186,8 +186,9 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{bytes_of, literal, template, write_as};
     use crate::decisions::draw;
+    use crate::pieces::{bytes_of, literal, template};
+    use crate::statement::write_as;
     use pmi_scenario::ast::Encoding;
 
     fn body(lines: &[&str]) -> Vec<Stmt> {

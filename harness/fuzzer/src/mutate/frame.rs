@@ -4,11 +4,11 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::frame_header;
 
-use super::message::{Bytes, any_length, positions};
+use super::places::{Bytes, any_length, cut, positions, split};
 use super::values::{BODIES, HEADERS, NO_FRAMES};
-use crate::case::{known_length, literal, push, template, tidy};
 use crate::decisions::pick;
 use crate::fields::{Draft, text};
+use crate::pieces::{known_length, literal, push, template, tidy};
 
 /// A frame whose body is no message, or what is no frame.
 pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
@@ -95,14 +95,14 @@ pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves
         if u.ratio(1, 4)? {
             let places = positions(&whole, |_| true);
             let at = u.int_in_range(1..=5usize)?;
-            if let Some((first, second)) = places.get(at).map(|place| super::message::cut(&whole, *place)) {
+            if let Some((first, second)) = places.get(at).map(|place| cut(&whole, *place)) {
                 return Ok(Halves::Bytes(first, second));
             }
         }
-        let (first, second) = super::message::split(&whole, u)?;
+        let (first, second) = split(&whole, u)?;
         return Ok(Halves::Bytes(first, second));
     }
-    let (mut first, second) = super::message::split(body, u)?;
+    let (mut first, second) = split(body, u)?;
     first.pieces.push(Piece::Cut);
     second.pieces.into_iter().for_each(|piece| first.pieces.push(piece));
     Ok(Halves::Cut(first))

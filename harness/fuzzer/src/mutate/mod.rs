@@ -2,6 +2,7 @@
 //!
 //! `message` changes the text of a message, which requests, answers and what a proxy's upstream says have in common; `request`
 //! changes the course of requests, `frame` the frames of PMI-2, `answer` what a server says at a request, `case` makes a case of others.
+//! Where in a text something is changed, `places` knows.
 
 mod answer;
 mod case;
@@ -9,12 +10,14 @@ mod content;
 mod frame;
 mod message;
 mod mutation;
+mod places;
 mod request;
 mod values;
 
 pub(crate) use answer::{Answer, Said};
 pub(crate) use case::{explore, vary};
 pub(crate) use content::contents;
-pub(crate) use message::{cached, junk, split};
+pub(crate) use message::{cached, junk};
 pub(crate) use mutation::Mutation;
+pub(crate) use places::split;
 pub(crate) use request::mutate as mutate_requests;

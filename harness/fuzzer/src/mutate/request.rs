@@ -4,14 +4,15 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
 
 use super::frame::{self, Halves};
-use super::message::{junk, split};
+use super::message::junk;
 use super::mutation::Mutation;
+use super::places::split;
 use super::values::{PMI2_REQUESTS, REQUESTS};
-use crate::case::{close, exit, kill, write_as};
 use crate::decisions::pick;
 use crate::fields::Draft;
 use crate::op::Op;
 use crate::plan::{Planned, encoding, may_answer};
+use crate::statement::{close, exit, kill, write_as};
 
 /// Makes one mutation; says which and what kind of request it struck, or `None` if there is nothing that it could strike.
 pub(crate) fn mutate(

@@ -17,11 +17,14 @@ use pmi_wire::{
 };
 
 use super::{distinct, located, site};
-use crate::case::{Case, bytes_said, encoding_of, sent};
+use crate::case::Case;
 use crate::client_steps::MAPPING;
-use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, MessageKind, signal_name};
+use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, signal_name};
+use crate::message_kind::MessageKind;
 use crate::op::Op;
+use crate::pieces::bytes_said;
 use crate::said::{Reader, Said};
+use crate::statement::{encoding_of, sent};
 
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {

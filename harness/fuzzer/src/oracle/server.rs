@@ -9,10 +9,11 @@ use pmi_scenario::requirement::Catalogue;
 use pmi_wire::Proc;
 
 use super::{distinct, located, site};
-use crate::failure::{After, CrashCause, Failure, FailureKey, MessageKind, UpstreamKind, signal_name};
+use crate::failure::{After, CrashCause, Failure, FailureKey, signal_name};
+use crate::message_kind::kinds;
+use crate::message_kind::{MessageKind, UpstreamKind};
 use crate::observation::Observation;
 use crate::proxy_status;
-use crate::said::kinds;
 
 /// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {

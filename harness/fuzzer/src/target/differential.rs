@@ -13,9 +13,10 @@ use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, Val
 use super::server::Server;
 use super::{Pace, Run, Target, Tracing};
 use crate::case::Case;
-use crate::failure::{After, Failure, FailureKey, MessageKind};
+use crate::failure::{After, Failure, FailureKey};
+use crate::message_kind::MessageKind;
+use crate::message_kind::Writes;
 use crate::observation::Observation;
-use crate::said::Writes;
 
 /// Several servers.
 pub struct Differential {
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::server::Scope;
+    use crate::generate::scope::Scope;
     use crate::target::server::Access;
 
     fn server(config: Config) -> Server {

@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::server::{Scope, Spoken};
+    use crate::generate::scope::{Scope, Spoken};
 
     /// The first thing that is found in so many cases of PMI-2.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {

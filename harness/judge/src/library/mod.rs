@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
-use pmi_wire::{Direction, Proc};
+use pmi_wire::{Direction, Operation, Proc};
 
 use crate::bytes::quoted;
 use crate::crash::Cause;
@@ -59,6 +59,8 @@ struct Process {
     missing: Option<String>,
     /// Number of barriers that it has entered.
     barriers: u32,
+    /// The call that is under way has asked for the barrier.
+    in_barrier: bool,
     dialogue: Dialogue,
     /// What was asked within the call and is held.
     held_requests: VecDeque<Request>,
@@ -213,6 +215,7 @@ impl LibraryJudge {
                 process.held = *held;
                 process.told = Told::Nothing;
                 process.taken = None;
+                process.in_barrier = false;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
             }
             What::NotCalled { proc, why } => self.process(*proc).missing = Some(why.clone()),
@@ -267,7 +270,9 @@ impl LibraryJudge {
     fn asked(&mut self, p: Proc) {
         let process = self.process(p);
         for request in process.dialogue.requests() {
-            process.unanswered.push_back(request.asked());
+            let asked = request.asked();
+            process.in_barrier |= matches!(asked, Some(Asked::Line(Operation::Barrier)));
+            process.unanswered.push_back(asked);
             process.held_requests.push_back(request);
         }
         self.release(p);
@@ -298,9 +303,10 @@ impl LibraryJudge {
         }
         if returned.result == 0 {
             self.left_barrier(p);
-        } else {
+        } else if !self.process(p).in_barrier {
             self.process(p).barriers -= 1;
         }
+        // Who has asked for the barrier is in it, for all that others can tell, whatever it was told then.
     }
 
     /// A barrier must not let a process out before all are in.

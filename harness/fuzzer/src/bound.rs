@@ -1,0 +1,109 @@
+//! Which names have a value at a step of a case against a server, and what was passed on and spawned before it.
+
+use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
+use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
+
+use super::op::Op;
+use super::pieces::{agent, bytes_of, length, letters, literal, tidy};
+use super::statement::{Answer, ServerStep};
+
+/// Whether lines have all that a spawn of PMI-1 cannot do without, if they are one: else nobody starts, and who waits for that waits
+/// long.
+fn is_whole_if_spawn(lines: &[Template]) -> bool {
+    let lines: Vec<Vec<u8>> = lines.iter().map(bytes_of).collect();
+    if lines.first().is_none_or(|first| first != b"mcmd=spawn") {
+        return true;
+    }
+    let programs = lines.iter().filter(|line| *line == b"endcmd").count();
+    let says =
+        |begin: &str| lines.iter().filter(|line| line.starts_with(begin.as_bytes())).count() == programs;
+    let total = format!("totspawns={programs}").into_bytes();
+    let all = ["mcmd=spawn", "nprocs=", "execname=", "spawnssofar=", "argcnt=", "preput_num=", "info_num="];
+    programs > 0
+        && all.into_iter().all(says)
+        && lines.iter().filter(|line| **line == total).count() == programs
+        && lines.last().is_some_and(|last| last == b"endcmd")
+}
+
+/// What has been bound and taken before a step.
+#[derive(Debug, Default)]
+pub(crate) struct Bound {
+    kvs: bool,
+    jobid: bool,
+    limits: bool,
+    passed_on: u32,
+    spawned: u32,
+    child_kvs: bool,
+}
+
+impl Bound {
+    /// Notes a statement; false if it answers a request that nobody has passed on, or is no step of a case.
+    pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
+        match ServerStep::of(stmt) {
+            Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
+            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => match op {
+                Op::Pmi1(Operation::Kvsname) => self.kvs = true,
+                Op::Pmi1(Operation::Maxes) => self.limits = true,
+                Op::Pmi2(Command::JobGetid) => self.jobid = true,
+                _ => {}
+            },
+            Some(ServerStep::PassedOn) => self.passed_on += 1,
+            Some(ServerStep::Write { lines, .. }) => {
+                let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
+                self.spawned += u32::from(spawns && is_whole_if_spawn(lines));
+            }
+            Some(ServerStep::OfChildren { group }) => {
+                self.child_kvs |= matches!(stmt, Stmt::Use { .. });
+                return self.has_spawned(group);
+            }
+            Some(ServerStep::Upstream(action)) => {
+                let least = match action {
+                    UpstreamAction::Answer { to, .. } => to.unwrap_or(0),
+                    UpstreamAction::Usual { to } => to.unwrap_or(1),
+                    UpstreamAction::Close => 0,
+                };
+                return least <= self.passed_on;
+            }
+            Some(_) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Whether so many groups were spawned.
+    pub(crate) fn has_spawned(&self, groups: u32) -> bool {
+        groups <= self.spawned
+    }
+
+    /// Whether every name in a line has a value.
+    pub(crate) fn binds(&self, line: &Template) -> bool {
+        line.pieces.iter().all(|piece| match piece {
+            Piece::Var(name) if name == "kvs" => self.kvs,
+            Piece::Var(name) if name == "jobid" => self.jobid,
+            Piece::Var(name) if name == "child_kvs" => self.child_kvs,
+            Piece::Fill(Expr::Number(_)) => true,
+            Piece::Fill(_) => self.limits,
+            _ => true,
+        })
+    }
+
+    /// Something stands in for names that have no value, where the start went wrong.
+    pub(crate) fn stand_in(&self, lines: &mut [Template]) {
+        for line in lines {
+            for piece in &mut line.pieces {
+                match piece {
+                    Piece::Var(name) if name == "kvs" && !self.kvs => *piece = literal("kvs_0"),
+                    Piece::Var(name) if name == "jobid" && !self.jobid => *piece = literal("job_0"),
+                    Piece::Fill(expr) if !self.limits => {
+                        if let Some((Some(_), plus)) = length(expr) {
+                            *piece = letters(64 + plus.max(-60));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            tidy(line);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The course of a session against a server. What is said in it, each protocol has in a module of its own.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, Piece, Template};
+use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
+
+use super::model::{Key, Model, Work};
+use crate::decisions::{percent, pick, shuffle};
+use crate::fields::field;
+use crate::op::Op;
+use crate::pieces::{literal, tidy};
+use crate::plan::{Planned, may_answer, must_answer, plain, request};
+use crate::statement::{MOST_GROUPS, exit, join, leave};
+
+/// Most keys that are read at once.
+const MOST_READ: usize = 120;
+
+/// Ends a write somewhere in a text: before it, in it or behind it.
+fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
+    let piece = u.int_in_range(0..=text.pieces.len())?;
+    match text.pieces.get(piece) {
+        Some(Piece::Literal { bytes, .. }) => {
+            let (first, second) = bytes.split_at(u.int_in_range(0..=bytes.len())?);
+            let parts = [literal(first), Piece::Cut, literal(second)];
+            text.pieces.splice(piece..=piece, parts);
+        }
+        _ => text.pieces.insert(piece, Piece::Cut),
+    }
+    tidy(text);
+    Ok(())
+}
+
+impl Model<'_, '_> {
+    pub(super) fn build(&mut self) -> Result<()> {
+        if self.speaks12 {
+            self.pmi1_start()?;
+        } else if percent(self.u)? < 80 {
+            self.plan.push(Planned::Stmt(join(self.dialect)));
+        } else {
+            match self.dialect {
+                Dialect::Pmi1 => self.pmi1_start()?,
+                Dialect::Pmi2 => self.pmi2_start()?,
+            }
+        }
+        if self.dialect == Dialect::Pmi2 {
+            self.ask_jobid()?;
+        }
+        self.started = self.plan.len();
+        for _ in 0..self.u.int_in_range(1..=self.swarm.rounds.max(1))? {
+            let work = (0..self.ranks).map(|rank| self.work(rank)).collect::<Result<_>>()?;
+            self.interleave(work)?;
+            if self.dialect == Dialect::Pmi2 {
+                self.wait_for_attribute()?;
+            }
+            if self.speaks12 {
+                self.group_barriers()?;
+            }
+            if percent(self.u)? < 70 {
+                self.barrier()?;
+                if self.swarm.read_back {
+                    self.read_back()?;
+                }
+            }
+            if self.swarm.groups && self.scope.spawn && self.held.is_none() && self.groups < MOST_GROUPS {
+                self.spawn_and_speak()?;
+            }
+        }
+        if let Some(sweep) = self.swarm.sweep
+            && self.held.is_none()
+        {
+            self.sweep(sweep)?;
+        }
+        if self.swarm.read_at_end {
+            self.last_read = 0;
+            self.read_back()?;
+        }
+        if self.u.int_in_range(0..=39)? == 39 {
+            self.soak()?;
+        }
+        self.end()?;
+        if self.swarm.pieces {
+            self.in_writes()?;
+        }
+        Ok(())
+    }
+
+    /// Keys that all see and that nobody was made to read are read, each by one process, and rather not by the one that has put it.
+    pub(super) fn read_back(&mut self) -> Result<()> {
+        let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
+        self.last_read = self.visible.len();
+        if self.held == Some(Operation::Get) {
+            return Ok(());
+        }
+        let mut all: Vec<Work> = vec![Vec::new(); self.ranks as usize];
+        for key in keys.into_iter().take(MOST_READ) {
+            let mut reader = self.any_rank()?;
+            if reader == key.by {
+                reader = (reader + 1) % self.ranks;
+            }
+            all[reader as usize].push(self.get_of(reader, key.name));
+        }
+        self.interleave(all)
+    }
+
+    /// A process spawns a group that speaks, and nobody does anything else meanwhile: who comes second would not be known.
+    fn spawn_and_speak(&mut self) -> Result<()> {
+        let rank = self.any_rank()?;
+        let spawn = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_spawn(rank)?,
+            Dialect::Pmi2 => self.pmi2_spawn(rank, false)?,
+        };
+        self.plan.extend(spawn);
+        let group = self.groups;
+        let children = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_children(group)?,
+            Dialect::Pmi2 => self.pmi2_children(group)?,
+        };
+        self.plan.extend(children.into_iter().map(Planned::Stmt));
+        Ok(())
+    }
+
+    /// Some requests are made in several writes.
+    fn in_writes(&mut self) -> Result<()> {
+        let often = pick(self.u, &[4, 1, 10])?;
+        for planned in &mut self.plan {
+            let Planned::Request { messages, .. } = planned else { continue };
+            if !self.u.ratio(1, often)? {
+                continue;
+            }
+            // The word with which a program of a spawn ends has no value.
+            let mut values: Vec<&mut Template> =
+                messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
+            let Some(last) = values.len().checked_sub(1) else { continue };
+            // Often near the end, where little is left to be read.
+            let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
+            cut(values[at], self.u)?;
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, rank: u32) -> Result<Work> {
+        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request(rank)).collect()
+    }
+
+    fn request(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        let request = match self.dialect {
+            Dialect::Pmi1 => self.pmi1_request(rank)?,
+            Dialect::Pmi2 => self.pmi2_requests(rank)?,
+        };
+        Ok(match request.first() {
+            Some(Planned::Request { op: Op::Pmi1(op), .. })
+                if self.held == Some(*op) && *op != Operation::Get =>
+            {
+                plain(rank, Operation::Universe)
+            }
+            _ => request,
+        })
+    }
+
+    pub(super) fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_put(rank),
+            Dialect::Pmi2 => self.pmi2_put(rank),
+        }
+    }
+
+    pub(super) fn put_of(&mut self, rank: u32, key: Template, value: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_put_of(rank, key, value),
+            Dialect::Pmi2 => self.pmi2_put_of(rank, key, value),
+        }
+    }
+
+    pub(super) fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_get(rank),
+            Dialect::Pmi2 => self.pmi2_get(rank),
+        }
+    }
+
+    pub(super) fn get_of(&mut self, rank: u32, key: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_get_of(rank, key),
+            Dialect::Pmi2 => Self::pmi2_get_of(rank, key),
+        }
+    }
+
+    pub(super) fn barrier(&mut self) -> Result<()> {
+        if self.held == Some(Operation::Barrier) {
+            return Ok(());
+        }
+        let op = match self.dialect {
+            Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
+            Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
+        };
+        let mut order: Vec<u32> = (0..self.ranks).collect();
+        shuffle(self.u, &mut order)?;
+        for rank in &order {
+            // Who comes later may still put and read while others wait.
+            if self.u.ratio(1, 5)? {
+                let meanwhile = if self.u.ratio(1, 3)? { self.put(*rank)? } else { self.get(*rank)? };
+                self.plan.extend(meanwhile);
+            }
+            let fence = vec![field("cmd", op.name())];
+            match self.dialect {
+                // Who comes last waits for nobody.
+                Dialect::Pmi2 if order.last() != Some(rank) => self.pmi2_fence(*rank, fence)?,
+                _ => self.plan.push(request(*rank, op, fence)),
+            }
+        }
+        shuffle(self.u, &mut order)?;
+        self.plan.extend(order.into_iter().map(|rank| must_answer(rank, op)));
+        self.visible.append(&mut self.fresh);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let rank = self.any_rank()?;
+        match self.u.int_in_range(0..=19)? {
+            18 => {
+                let abort = match self.dialect {
+                    Dialect::Pmi1 => Self::pmi1_abort(rank),
+                    Dialect::Pmi2 => self.pmi2_abort(rank)?,
+                };
+                self.plan.push(abort);
+                self.plan.push(may_answer(rank));
+            }
+            19 => self.plan.push(Planned::Stmt(exit(rank, 3))),
+            0..4 => {
+                let op = match self.dialect {
+                    Dialect::Pmi1 => Op::Pmi1(Operation::Finalize),
+                    Dialect::Pmi2 => Op::Pmi2(Command::Finalize),
+                };
+                let mut all = Vec::new();
+                for rank in 0..self.ranks {
+                    // Others may have left already.
+                    let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
+                    all.push(before.into_iter().chain([plain(rank, op)]).collect());
+                }
+                self.interleave(all)?;
+            }
+            _ => self.plan.push(Planned::Stmt(leave(self.dialect))),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! What kind of message was said: which request or which answer, or what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use pmi_judge::event::{Event, What};
+use pmi_scenario::ast::Dialect;
+use pmi_wire::pmi2::{self, Body, Semicolons};
+use pmi_wire::{Operation, Proc, Request, Response, ValueReading};
+
+use super::op::Op;
+use super::said::{Reader, Said};
+
+/// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
+const MANY_KEYS: usize = 20;
+
+/// What kind of message a write ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageKind {
+    /// Its newline has not been sent.
+    Partial,
+    /// No frame of PMI-2: its length is none.
+    NoFrame,
+    /// More keys than any message has.
+    ManyKeys,
+    /// No command.
+    NoCommand,
+    /// A command that the protocol does not know.
+    UnknownCommand,
+    /// A request of the protocol.
+    Request(Op),
+    /// One that is not as it should be.
+    Malformed(Op),
+}
+
+/// What kind of thing the upstream of a proxy says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UpstreamKind {
+    /// Its newline has not been sent.
+    Partial,
+    /// No command.
+    NoCommand,
+    /// A command that RFC 13 does not know.
+    UnknownCommand,
+    /// Pairs for the cache.
+    Cache,
+    /// Pairs of which some are none.
+    MalformedCache,
+    /// A response of RFC 13.
+    Response(Operation),
+    /// One that is not as it should be.
+    Malformed(Operation),
+}
+
+impl MessageKind {
+    /// What kind of message of PMI-1 a write ends with.
+    pub fn of(bytes: &[u8]) -> Self {
+        let Some(text) = bytes.strip_suffix(b"\n") else { return Self::Partial };
+        let last = text.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+        let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
+        if spawning || last == b"endcmd" {
+            return Self::Request(Operation::Spawn.into());
+        }
+        if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
+            return Self::ManyKeys;
+        }
+        let Some(rest) = last.strip_prefix(b"cmd=") else { return Self::NoCommand };
+        let cmd = rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default();
+        let Some(op) = Operation::from_request_cmd(cmd) else { return Self::UnknownCommand };
+        match Request::parse(last, ValueReading::ToEndOfLine) {
+            Ok(_) => Self::Request(op.into()),
+            Err(_) => Self::Malformed(op.into()),
+        }
+    }
+
+    /// What kind of message this is on a connection of PMI-2.
+    pub(crate) fn of_said(said: &Said) -> Self {
+        let body = match said {
+            Said::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
+            Said::NoFrame => return Self::NoFrame,
+            Said::Body(body) => body,
+        };
+        let Some(rest) = body.strip_prefix(b"cmd=") else { return Self::NoCommand };
+        let name = rest.split(|b| *b == b';').next().unwrap_or_default();
+        let Some(command) = pmi2::Command::from_name(name) else { return Self::UnknownCommand };
+        let keys = |body: &[u8]| Body::parse(body, Semicolons::Doubled).map_or(0, |b| b.tuples().count());
+        if command != pmi2::Command::Spawn && keys(body) > MANY_KEYS {
+            return Self::ManyKeys;
+        }
+        match pmi2::Request::parse(body, Semicolons::Doubled) {
+            Ok(_) => Self::Request(command.into()),
+            Err(_) => Self::Malformed(command.into()),
+        }
+    }
+}
+
+impl UpstreamKind {
+    /// What kind of thing the upstream has said.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let Some(lines) = text.strip_suffix(b"\n") else { return Self::Partial };
+        let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
+        let mut words = first.split(|b| *b == b' ');
+        let cmd = match words.next().and_then(|word| word.strip_prefix(b"cmd=")) {
+            Some(b"keyval_cache") => {
+                let bare = words.any(|word| !word.is_empty() && !word.contains(&b'='));
+                return if bare { Self::MalformedCache } else { Self::Cache };
+            }
+            Some(cmd) => cmd,
+            None => return Self::NoCommand,
+        };
+        let Some(op) = Operation::from_response_cmd(cmd) else { return Self::UnknownCommand };
+        match Response::parse(first, ValueReading::ToEndOfLine) {
+            Ok(_) => Self::Response(op),
+            Err(_) => Self::Malformed(op),
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partial => f.write_str("partial"),
+            Self::NoFrame => f.write_str("no-frame"),
+            Self::ManyKeys => f.write_str("many-keys"),
+            Self::NoCommand => f.write_str("no-command"),
+            Self::UnknownCommand => f.write_str("unknown-command"),
+            Self::Request(op) => f.write_str(op.name()),
+            Self::Malformed(op) => write!(f, "bad-{op}"),
+        }
+    }
+}
+
+impl fmt::Display for UpstreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |op: &Operation| op.response_cmd().unwrap_or("abort");
+        match self {
+            Self::Partial => f.write_str("upstream-partial"),
+            Self::NoCommand => f.write_str("upstream-no-command"),
+            Self::UnknownCommand => f.write_str("upstream-unknown-command"),
+            Self::Cache => f.write_str("upstream-keyval_cache"),
+            Self::MalformedCache => f.write_str("upstream-bad-keyval_cache"),
+            Self::Response(op) => write!(f, "upstream-{}", name(op)),
+            Self::Malformed(op) => write!(f, "upstream-bad-{}", name(op)),
+        }
+    }
+}
+
+/// What all processes say to a server, write by write.
+pub(crate) struct Writes {
+    dialect: Dialect,
+    readers: BTreeMap<Proc, Reader>,
+    /// What has not come to the end of a line of PMI-1, and how many requests it has.
+    begun: BTreeMap<Proc, (Vec<u8>, usize)>,
+}
+
+impl Writes {
+    pub(crate) fn new(dialect: Dialect) -> Self {
+        Self { dialect, readers: BTreeMap::new(), begun: BTreeMap::new() }
+    }
+
+    /// What kind of message the connection of a process holds at the end of a write, and how many requests it has completed.
+    pub(crate) fn write(&mut self, proc: Proc, bytes: &[u8]) -> (MessageKind, usize) {
+        if self.dialect == Dialect::Pmi1 {
+            // A spawn is one request of many lines.
+            let starts = |line: &&[u8]| line.starts_with(b"cmd=") || line.starts_with(b"mcmd=spawn");
+            let (mut all, counted) = self.begun.remove(&proc).unwrap_or_default();
+            all.extend_from_slice(bytes);
+            let count = all.split(|b| *b == b'\n').filter(starts).count();
+            let kind = MessageKind::of(&all);
+            if !all.ends_with(b"\n") {
+                self.begun.insert(proc, (all, count));
+            }
+            return (kind, count - counted.min(count));
+        }
+        let reader = self.readers.entry(proc).or_default();
+        let said = reader.push(bytes);
+        let kind = match said.last() {
+            Some(last) if !reader.is_partial() => MessageKind::of_said(last),
+            _ => MessageKind::Partial,
+        };
+        (kind, said.len())
+    }
+}
+
+/// The kind of message that each write to the server ends with, by the number of its event.
+pub(crate) fn kinds(events: &[Event], dialect: Dialect) -> BTreeMap<u64, (MessageKind, usize)> {
+    let mut writes = Writes::new(dialect);
+    let kind = |event: &Event| match &event.what {
+        What::ToServer { proc, bytes } => Some((event.seq, writes.write(*proc, &bytes.0))),
+        _ => None,
+    };
+    events.iter().filter_map(kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_messages() {
+        for (bytes, expected) in [
+            ("cmd=put kvsname=k key=a value=b\n", "put"),
+            ("cmd=put kvsname=k\n", "bad-put"),
+            ("cmd=put kvsname=k", "partial"),
+            ("cmd=get kvsname=k key=a\ncmd=barrier_in\n", "barrier_in"),
+            ("mcmd=spawn\nnprocs=1\nendcmd\n", "spawn"),
+            ("cmd=frob\n", "unknown-command"),
+            ("\n", "no-command"),
+            (&format!("cmd=get_maxes{}\n", " x=1".repeat(MANY_KEYS)), "many-keys"),
+        ] {
+            assert_eq!(MessageKind::of(bytes.as_bytes()).to_string(), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_what_an_upstream_says() {
+        for (text, expected) in [
+            ("cmd=get_result rc=0 value=x\n", "upstream-get_result"),
+            ("cmd=get_result rc=0 value=x", "upstream-partial"),
+            ("rc=0 value=x\n", "upstream-no-command"),
+            ("\n", "upstream-no-command"),
+            ("\ncmd=barrier_out\n", "upstream-no-command"),
+            ("cmd=frob\n", "upstream-unknown-command"),
+            ("cmd=keyval_cache a=1 b=2\n", "upstream-keyval_cache"),
+            ("cmd=keyval_cache a=1 b\n", "upstream-bad-keyval_cache"),
+            ("cmd=get_result rc=x\n", "upstream-bad-get_result"),
+        ] {
+            assert_eq!(UpstreamKind::of(text.as_bytes()).to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_in_several_writes_is_one_request() {
+        let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
+        let mut writes = Writes::new(Dialect::Pmi1);
+        for (proc, bytes, expected) in [
+            (one, &b"cmd=get kvsname=a key=b"[..], ("partial", 1)),
+            (other, b"cmd=get_appnum\n", ("get_appnum", 1)),
+            (one, b"c", ("partial", 0)),
+            (one, b"\n", ("get", 0)),
+            (one, b"mcmd=spawn\nnpr", ("partial", 1)),
+            (one, b"ocs=1\nendcmd\n", ("spawn", 0)),
+            (one, b"cmd=get_appnum\ncmd=finalize\n", ("finalize", 2)),
+        ] {
+            let (kind, requests) = writes.write(proc, bytes);
+            assert_eq!((kind.to_string().as_str(), requests), expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_write_is_what_it_ends_with() {
+        let proc = Proc { group: 0, rank: 0 };
+        let mut writes = Writes::new(Dialect::Pmi2);
+        for (bytes, expected) in [
+            (&b"cmd=init pmi_version=2 pmi_subversion=0\n"[..], ("init", 1)),
+            (b"0000", ("partial", 0)),
+            (b"14cmd=job-getid;", ("job-getid", 1)),
+            (b"    14cmd=job-getid;    16cmd=kvs-put;k=", ("partial", 1)),
+            (b"v;", ("bad-kvs-put", 1)),
+            (b"     9cmd=frob;", ("unknown-command", 1)),
+        ] {
+            let (kind, requests) = writes.write(proc, bytes);
+            assert_eq!((kind.to_string().as_str(), requests), expected, "{}", bytes.escape_ascii());
+        }
+    }
+}

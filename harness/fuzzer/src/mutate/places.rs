@@ -1,0 +1,74 @@
+//! Where in a text something is changed, and what is put there: what lines and frames have in common.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Piece, Template};
+
+use super::values::LENGTHS;
+use crate::decisions::pick;
+use crate::pieces::{Limit, letters, letters_to, literal, push, template};
+
+/// Drawing bytes without coming to their end.
+pub(super) trait Bytes {
+    fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
+}
+
+impl Bytes for Unstructured<'_> {
+    fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.int_in_range(count)?];
+        self.fill_buffer(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Letters up to a boundary.
+pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
+    Ok(match u.arbitrary()? {
+        false => letters(pick(u, LENGTHS)?),
+        true => letters_to(pick(u, &Limit::ALL)?, u.int_in_range(-2..=2)?),
+    })
+}
+
+/// Places of bytes in the pieces of a line.
+pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    for (i, piece) in line.pieces.iter().enumerate() {
+        if let Piece::Literal { bytes, .. } = piece {
+            all.extend((0..bytes.len()).filter(|at| wanted(bytes[*at])).map(|at| (i, at)));
+        }
+    }
+    all
+}
+
+/// Cuts a line in two somewhere.
+pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Template, Template)> {
+    let places = positions(line, |_| true);
+    if places.is_empty() {
+        return Ok((line.clone(), Template::default()));
+    }
+    let place = match u.int_in_range(0..=3)? {
+        // Near the end, where little is left to be read.
+        0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
+        // Behind what parts keys, values and tuples.
+        1 => {
+            let behind = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
+                Piece::Literal { bytes, .. } => *at > 0 && matches!(bytes[at - 1], b'=' | b' ' | b';'),
+                _ => false,
+            };
+            let parted: Vec<_> = places.iter().copied().filter(behind).collect();
+            pick(u, if parted.is_empty() { &places } else { &parted })?
+        }
+        _ => pick(u, &places)?,
+    };
+    Ok(cut(line, place))
+}
+
+/// Cuts a line in two before a byte of one of its pieces.
+pub(super) fn cut(line: &Template, (piece, at): (usize, usize)) -> (Template, Template) {
+    let (mut first, mut second) = (template(line.pieces[..piece].to_vec()), Template::default());
+    if let Piece::Literal { bytes, .. } = &line.pieces[piece] {
+        push(&mut first, literal(&bytes[..at]));
+        push(&mut second, literal(&bytes[at..]));
+    }
+    line.pieces[piece + 1..].iter().for_each(|piece| push(&mut second, piece.clone()));
+    (first, second)
+}

@@ -1,0 +1,126 @@
+//! Waits for answers, made to fit what was asked where requests were left out or changed.
+
+use std::collections::VecDeque;
+
+use pmi_scenario::ast::{Dialect, Encoding, Scenario, Template};
+use pmi_wire::{Message, Operation, Request, ValueReading};
+
+use super::joined::Joined;
+use super::op::Op;
+use super::pieces::bytes_said;
+use super::said::{Reader, Said};
+use super::statement::{Answer, ServerStep, wait};
+
+/// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
+/// and others' do. A wait for an answer that nobody has asked for is left out.
+pub(crate) fn realign(scenario: &mut Scenario) {
+    refit(scenario, |_, answer, asked| match (answer, asked) {
+        (Answer::Optional, _) => Some(answer),
+        (_, None) => None,
+        (Answer::Due(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::Due(op)),
+        (Answer::InTime(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::InTime(op)),
+        (_, Some(_)) => Some(Answer::Optional),
+    });
+}
+
+/// Notes at which statements an answer was due that did not come, by their numbers; `held_up` if half a request may be why.
+pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
+    refit(scenario, |number, answer, asked| match asked {
+        Some(Asked { op: Some(op), .. }) if unanswered.contains(&number) => {
+            Some(if held_up { Answer::InTime(op) } else { Answer::Due(op) })
+        }
+        _ => Some(answer),
+    });
+}
+
+/// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
+/// answer yet, if one has none.
+fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
+    let dialect = scenario.dialect;
+    let mut open = vec![Open::default(); scenario.ranks as usize];
+    let mut number = 0;
+    scenario.body.retain_mut(|stmt| {
+        number += 1;
+        let (rank, answer) = match ServerStep::of(stmt) {
+            Some(ServerStep::Write { rank, encoding, lines, partial }) => {
+                if let Some(open) = open.get_mut(rank as usize) {
+                    open.write(dialect, encoding, lines, partial);
+                }
+                return true;
+            }
+            Some(ServerStep::Wait { rank, answer }) => (rank, answer),
+            _ => return true,
+        };
+        let front = open.get_mut(rank as usize).and_then(|open| open.asked.pop_front());
+        let fits = fit(number, answer, front);
+        if let Some(fits) = fits.filter(|fits| *fits != answer) {
+            *stmt = wait(rank, fits);
+        }
+        fits.is_some()
+    });
+}
+
+/// A message that an answer may come to.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// By its command, whatever else it says; `None` for what is no request of the protocol.
+    op: Option<Op>,
+    /// It says what such a request has to say.
+    is_proper: bool,
+}
+
+/// What a rank has asked for and not been answered.
+#[derive(Clone, Default)]
+struct Open {
+    asked: VecDeque<Asked>,
+    /// A line of PMI-1 that is not complete.
+    partial: Vec<u8>,
+    spawning: bool,
+    /// What is said in PMI-2.
+    reader: Reader,
+    joined: Joined,
+}
+
+impl Open {
+    fn write(&mut self, dialect: Dialect, encoding: Encoding, lines: &[Template], partial: bool) {
+        let said = bytes_said(encoding, lines, partial);
+        match dialect {
+            Dialect::Pmi1 => {
+                self.partial.extend(said);
+                while let Some(end) = memchr::memchr(b'\n', &self.partial) {
+                    let line: Vec<u8> = self.partial.drain(..=end).collect();
+                    self.line(&line[..end]);
+                }
+                self.spawning &= partial;
+            }
+            Dialect::Pmi2 => {
+                for said in self.reader.push(&said) {
+                    match said {
+                        Said::Line(line) => self.line(&line),
+                        Said::Body(body) => self.body(&body),
+                        Said::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
+                    }
+                }
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.starts_with(b"mcmd=spawn") {
+            if !std::mem::replace(&mut self.spawning, true) {
+                self.asked.push_back(Asked { op: Some(Operation::Spawn.into()), is_proper: true });
+            }
+        } else if !self.spawning || line.starts_with(b"cmd=") {
+            let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
+            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd)).map(Op::from);
+            let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
+            self.asked.push_back(Asked { op, is_proper });
+        }
+    }
+
+    fn body(&mut self, body: &[u8]) {
+        if let Some((command, is_proper)) = self.joined.push(body) {
+            self.asked.push_back(Asked { op: command.map(Op::from), is_proper });
+        }
+    }
+}

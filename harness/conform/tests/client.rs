@@ -365,14 +365,14 @@ how = sys.argv[1]
 def manager(words):
     listener = socket.create_server(("127.0.0.1", 0))
     port = str(listener.getsockname()[1])
-    subprocess.Popen(["mpiexec", "-pmi_args", port, "default_interface", "default_key"] + words)
+    process = subprocess.Popen(["mpiexec", "-pmi_args", port, "default_interface", "default_key"] + words)
     stream, _ = listener.accept()
-    return stream, stream.makefile()
+    return process, stream, stream.makefile()
 if how == "never":
     sys.exit(0)
 if how == "short":
     subprocess.run(["mpiexec", "-pmi_args", "1", "default_interface"])
-stream, lines = manager([str(os.getpid())])
+process, stream, lines = manager([str(os.getpid())])
 def ask(request):
     stream.sendall((request + "\n").encode())
     return lines.readline()
@@ -389,6 +389,10 @@ if told.split("kvsname=")[1] != name:
     sys.exit(1)
 ask("cmd=barrier_in")
 ask("cmd=finalize")
+# It ends when there is nothing left to manage.
+lines.close()
+stream.close()
+sys.exit(process.wait())
 "#;
 
 #[rstest]
@@ -416,6 +420,25 @@ fn a_program_without_a_process_manager_starts_one(#[case] how: &str, #[case] bre
             assert!(cited.contains(id), "{cited:?} {}", found.ran.whole());
         }
     }
+}
+
+/// Whoever was sent away is not left with a process manager that stays.
+#[test]
+fn a_process_manager_ends_that_is_of_no_use() {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("alone.py");
+    let last = "    manager([str(os.getpid())])\n";
+    assert!(ALONE.contains(last));
+    // The second has nothing to do with a process that is served already, and says so by its end.
+    let waits = "    other, second, _ = manager([str(os.getpid())])\n    \
+                 second.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\\n\")\n    \
+                 other.wait()\n";
+    std::fs::write(&program, ALONE.replace(last, waits)).unwrap();
+    let command = format!("python3 {} twice", program.display());
+    let found = judge(&command, "5", &["--connection", "singleton", "--filter", "=client/singleton"]);
+    assert_eq!(found.ran.status, 1, "{}", found.ran.whole());
+    assert!(!found.ran.out.contains("iut.no-hang"), "{}", found.ran.whole());
+    assert!(found.ran.out.contains("singleton.client.once"), "{}", found.ran.whole());
 }
 
 /// What never asks for a process manager is given none, and nothing is said about it.

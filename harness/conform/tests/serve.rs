@@ -449,3 +449,45 @@ fn by_port_only_processes_come_in_and_each_once() {
     drop((silent, half, job.stdin.take()));
     assert_eq!(job.wait().unwrap().code(), Some(0));
 }
+
+/// More strangers than there are descriptors for do not keep a process out that comes after them.
+#[test]
+fn strangers_do_not_take_up_all_descriptors() {
+    const PROGRAM: &str = r#"
+import os, resource, socket
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+host, port = os.environ["PMI_PORT"].rsplit(":", 1)
+strangers = [socket.create_connection((host, int(port))) for _ in range(200)]
+stream = socket.create_connection((host, int(port)))
+lines = stream.makefile()
+for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subversion=1", 1), ("finalize", 1):
+    stream.sendall(("cmd=" + request + "\n").encode())
+    for _ in range(answers):
+        print(lines.readline().split()[0])
+"#;
+    let bin = env!("CARGO_BIN_EXE_pmi-conform");
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -Sn 100; exec \"$@\"", "sh", bin, "serve", "-n", "1", "--pmi-port", "--"])
+        .args(["python3", "-c", PROGRAM])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.ends_with("cmd=response_to_init\ncmd=finalize_ack\n"), "{output:?}");
+    assert!(output.status.success());
+}
+
+/// A process at whose port nobody listens has not come in, and is not ended with the job.
+#[test]
+fn a_process_that_cannot_be_reached_is_left_alone() {
+    let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    let (status, _, told) = run(&["--pmi-args", &port, "i", "k", &process.id().to_string()]);
+    assert_eq!(status, 2);
+    assert!(told.contains(&format!("port {port}: ")), "{told}");
+    assert!(process.try_wait().unwrap().is_none());
+    process.kill().unwrap();
+    process.wait().unwrap();
+}

@@ -87,18 +87,22 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
         What::Started { proc, bad_fd: None, .. } => told(Some(proc), Way::Stays, "started".to_owned()),
         What::Greeted { proc, said, told: answer } => {
             let (said, answer) = (text::bytes(&said.0, limit), text::bytes(&answer.0, limit));
-            told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered {answer}"))
+            told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered by {answer}"))
         }
         What::ManagerStarted { proc, args } => {
             let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit)).collect();
             told(Some(proc), Way::Stays, format!("started a process manager: mpiexec {}", args.join(" ")))
         }
         What::Singinit { proc, asked, said, told: answer } => {
-            let [asked, said, answer] = [asked, said, answer].map(|b| text::bytes(&b.0, limit));
+            let shown = |bytes: &Bytes| match bytes.0.is_empty() {
+                true => "nothing".to_owned(),
+                false => text::bytes(&bytes.0, limit),
+            };
+            let [asked, said, answer] = [asked, said, answer].map(shown);
             told(
                 Some(proc),
                 Way::Stays,
-                format!("singleton init: {asked} answered {said}, and then {answer}"),
+                format!("singleton init: {asked} answered by {said}, and then {answer}"),
             )
         }
         What::ToServer { proc, bytes } => sent(*proc, Way::ToServer, bytes, ""),

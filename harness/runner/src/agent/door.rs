@@ -120,11 +120,11 @@ impl Door {
     }
 
     /// Lets somebody come to the door who is there.
-    pub(super) fn accept(&self) -> Option<(TcpStream, SocketAddr)> {
-        let (stream, from) = self.listener.accept().ok()?;
+    pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, from) = self.listener.accept()?;
         // If not, answers take longer.
         let _ = relay::prepare(&stream);
-        Some((stream, from))
+        Ok((stream, from))
     }
 
     pub(super) fn knows(&self, token: &str) -> bool {

@@ -35,7 +35,7 @@ fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
 /// Runs as an `mpiexec`; returns the exit status.
 pub fn main(argv: &[OsString]) -> u8 {
     match argv.first().and_then(place).map(|(scratch, folder)| run(&argv[1..], &scratch, &folder)) {
-        Some(Ok(())) => 0,
+        Some(Ok(status)) => status,
         Some(Err(error)) => {
             eprintln!("{NAME}: {error}");
             125
@@ -44,7 +44,7 @@ pub fn main(argv: &[OsString]) -> u8 {
     }
 }
 
-fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<()> {
+fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     let Some(at) = args.iter().position(|arg| arg == OPTION) else { return Err(start_another(args, folder)) };
     let words: Vec<String> = args[at + 1..].iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut runner = Channel::to_runner(scratch)?;
@@ -58,7 +58,10 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<()> {
     }
     drop(stream);
     // A process manager stays as long as there is something to manage.
-    runner.wait::<Order>().map(drop)
+    match runner.wait()? {
+        Some(Order::Exit(status)) => Ok(status),
+        _ => Ok(0),
+    }
 }
 
 /// Becomes the `mpiexec` that the program means which does not ask for a process manager for itself.

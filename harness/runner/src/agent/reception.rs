@@ -11,9 +11,9 @@ use super::door::{Door, Listen};
 use super::protocol::{Hello, Pass, Welcome};
 use super::relay::{OPTION, Way, path_of_group};
 use super::{SOCKET, folder, quick, rank};
-use crate::process::nonblocking;
 use crate::process::reactor::{Key, Reactor, Wanted};
 use crate::process::scratch::scratch_folder;
+use crate::process::{has_hung_up, lacks_descriptors, nonblocking};
 
 /// Most agents that may have connected and not yet said who they are.
 const NEWCOMERS_MAX: usize = 4096;
@@ -117,15 +117,32 @@ impl Reception {
         while let Ok((stream, _)) = self.listener.accept() {
             self.let_in(Channel::with_stranger(stream), None, reactor, &source);
         }
-        while let Some((stream, from)) = self.door.as_ref().and_then(Door::accept) {
-            let unknown = |(_, newcomer): &(&u64, &Newcomer)| newcomer.unknown.is_some();
-            if self.newcomers.iter().filter(unknown).count() >= UNKNOWN_MAX
-                && let Some(first) = self.newcomers.iter().find(unknown).map(|(id, _)| *id)
-            {
-                self.send_away(first, reactor);
+        while let Some(accepted) = self.door.as_ref().map(Door::accept) {
+            match accepted {
+                Ok((stream, from)) => {
+                    if self.unknown().count() >= UNKNOWN_MAX {
+                        self.send_first_away(reactor);
+                    }
+                    self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
+                }
+                // Those who wait now are not told of again.
+                Err(error) if lacks_descriptors(&error) && self.unknown().next().is_some() => {
+                    self.send_first_away(reactor);
+                }
+                Err(error) if has_hung_up(&error) => {}
+                Err(_) => return,
             }
-            self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
         }
+    }
+
+    /// Those who have come over the network and have not shown that they may.
+    fn unknown(&self) -> impl Iterator<Item = u64> {
+        self.newcomers.iter().filter(|(_, newcomer)| newcomer.unknown.is_some()).map(|(id, _)| *id)
+    }
+
+    fn send_first_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
+        let first = self.unknown().next();
+        first.into_iter().for_each(|first| self.send_away(first, reactor));
     }
 
     fn let_in<S: Copy>(

@@ -41,6 +41,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::Command;
 
+use rustix::io::Errno;
+
 /// Has a command, when it is started, do and know what those want that look at it from outside: a tracer, and who counts its edges. To
 /// be called before any descriptor is arranged for it: what is done to a process first is done in the order of the calls.
 pub(crate) fn prepare(command: &mut Command) {
@@ -52,6 +54,16 @@ pub(crate) fn prepare(command: &mut Command) {
 pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// Whether an error says that no more descriptors can be had.
+pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Whether an error of `accept` is about the one who has come and gone, or about nobody: others may wait behind it.
+pub(crate) fn has_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
 /// An error with what failed before it.

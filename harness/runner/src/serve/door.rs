@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use pmi_wire::port::LONGEST;
 
 use crate::agent::channel::Channel;
-use crate::agent::protocol::Hello;
+use crate::agent::protocol::{Hello, Order};
 use crate::agent::reception::Reception;
 use crate::process::connection::{Connection, Received};
-use crate::process::context;
 use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::{context, has_hung_up, lacks_descriptors};
 use pmi_judge::event::Bytes;
 
 /// Most connections on which nothing has been said yet; beyond that, the oldest is closed.
@@ -34,9 +34,10 @@ struct Guest {
 pub(super) struct Door {
     /// None where it is we who connect.
     listener: Option<TcpListener>,
-    /// Where those report that a process has started for its process manager, and those that have.
+    /// Where those report that a process has started for its process manager, and those that have, by the number of the guest
+    /// that each has brought.
     reception: Option<Reception>,
-    managers: Vec<Channel>,
+    managers: Vec<(u64, Channel)>,
     guests: Vec<Guest>,
     next: u64,
 }
@@ -81,19 +82,41 @@ impl Door {
         Ok(Self { reception: Some(reception), ..Self::default() })
     }
 
-    /// Hears what has come to the reception: what it was started with, and its connection to the process if it has one.
+    /// Hears what has come to the reception: what it was started with. If it has a connection to the process, `welcome` is said there.
     pub(super) fn hear_manager<S: Copy>(
         &mut self,
         id: u64,
+        welcome: Vec<u8>,
         reactor: &mut Reactor<S>,
-    ) -> Option<(Vec<Bytes>, Option<OwnedFd>)> {
-        let (hello, mut control) = self.reception.as_mut()?.greet(id, reactor)?;
-        let Hello::Manager { args } = hello else { return None };
-        let connection = control.take_descriptor();
-        if self.managers.len() < WAITING {
-            self.managers.push(control);
+        source: impl Fn(u64) -> S,
+    ) -> io::Result<Option<Vec<Bytes>>> {
+        let heard = self.reception.as_mut().and_then(|reception| reception.greet(id, reactor));
+        let Some((Hello::Manager { args }, mut control)) = heard else { return Ok(None) };
+        if let Some(connection) = control.take_descriptor() {
+            let number = self.take_in(connection, welcome, reactor, source)?;
+            if self.managers.len() < WAITING {
+                self.managers.push((number, control));
+            }
         }
-        Some((args, connection))
+        Ok(Some(args))
+    }
+
+    /// Has a process manager end that has brought a guest who was sent away: nobody needs it.
+    pub(super) fn dismiss(&mut self, guest: u64) {
+        self.end_managers(1, |number| number == guest);
+    }
+
+    /// Has the process managers end whose guests were let in and are gone.
+    pub(super) fn nothing_to_manage(&mut self) {
+        let guests: Vec<u64> = self.guests.iter().map(|guest| guest.number).collect();
+        self.end_managers(0, |number| !guests.contains(&number));
+    }
+
+    fn end_managers(&mut self, status: u8, who: impl Fn(u64) -> bool) {
+        for (_, manager) in self.managers.extract_if(.., |(number, _)| who(*number)) {
+            let mut manager = manager;
+            manager.send(&Order::Exit(status));
+        }
     }
 
     /// Whether nobody is left who may still say who it is.
@@ -101,14 +124,14 @@ impl Door {
         self.guests.is_empty()
     }
 
-    /// Takes in a connection, on which `welcome` is said.
+    /// Takes in a connection, on which `welcome` is said; the number of the guest.
     pub(super) fn take_in<S: Copy>(
         &mut self,
         stream: OwnedFd,
         welcome: Vec<u8>,
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let stream = TcpStream::from(stream);
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -119,7 +142,7 @@ impl Door {
         let key = reactor.add(&connection, source(self.next), Wanted::Read)?;
         self.guests.push(Guest { number: self.next, connection, key, heard: Vec::new() });
         self.next += 1;
-        Ok(())
+        Ok(self.next - 1)
     }
 
     /// What `PMI_PORT` is to hold.
@@ -137,15 +160,29 @@ impl Door {
         if let Some(reception) = &mut self.reception {
             reception.accept(reactor, newcomer);
         }
-        // Who has hung up before is an error of its own, and no reason to stop.
-        while let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) {
-            if self.take_in(stream.into(), Vec::new(), reactor, &source).is_err() {
-                continue;
-            }
-            if self.guests.len() > WAITING {
-                reactor.remove(self.guests.remove(0).key);
+        while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
+            match accepted {
+                Ok((stream, _)) => {
+                    if self.take_in(stream.into(), Vec::new(), reactor, &source).is_ok()
+                        && self.guests.len() > WAITING
+                    {
+                        self.send_oldest_away(reactor);
+                    }
+                }
+                // Those who wait now are not told of again.
+                Err(error) if lacks_descriptors(&error) && !self.guests.is_empty() => {
+                    self.send_oldest_away(reactor);
+                }
+                Err(error) if has_hung_up(&error) => {}
+                Err(_) => return,
             }
         }
+    }
+
+    fn send_oldest_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
+        let oldest = self.guests.remove(0);
+        reactor.remove(oldest.key);
+        self.dismiss(oldest.number);
     }
 
     /// Reads from a guest; `None` if its first line is not whole. One that ends, or says more than an initack can have without
@@ -171,6 +208,7 @@ impl Door {
             Received::End => {}
         }
         self.take(number, reactor);
+        self.dismiss(number);
         None
     }
 

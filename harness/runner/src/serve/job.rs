@@ -249,13 +249,13 @@ impl<H: Host> Job<H> {
         let group = self.host.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
         let pid = Pid::from_raw(caller.pid).ok_or(io::ErrorKind::InvalidInput)?;
         let child = Child::of_another(pid).map_err(context(format_args!("process {pid}")))?;
-        let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
-        self.groups.push(Group { first: 0, size: 1, over: false });
-        self.add(id, Started { child, socket: None }, name, [None, None])?;
         let welcome = self.host.welcome();
         let door = Door::call(caller.port, welcome, &mut self.reactor, Source::Guest);
+        // Before the process is one of the job: with a job that does not begin, its processes are killed.
         self.door = Some(door.map_err(context(format_args!("port {}", caller.port)))?);
-        Ok(())
+        let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
+        self.groups.push(Group { first: 0, size: 1, over: false });
+        self.add(id, Started { child, socket: None }, name, [None, None])
     }
 
     /// Whether a process connects otherwise than by what it inherits.
@@ -399,11 +399,10 @@ impl<H: Host> Job<H> {
 
     /// Hears of what a process has started for its process manager, and speaks first to that process.
     fn hear_manager(&mut self, number: u64) -> io::Result<()> {
-        let heard = self.door.as_mut().and_then(|door| door.hear_manager(number, &mut self.reactor));
-        let Some((args, connection)) = heard else { return Ok(()) };
-        self.host.asked_for(args);
-        let (Some(connection), Some(door)) = (connection, &mut self.door) else { return Ok(()) };
-        door.take_in(connection, self.host.welcome(), &mut self.reactor, Source::Guest)
+        let Some(door) = &mut self.door else { return Ok(()) };
+        let heard = door.hear_manager(number, self.host.welcome(), &mut self.reactor, Source::Guest)?;
+        heard.into_iter().for_each(|args| self.host.asked_for(args));
+        Ok(())
     }
 
     /// A caller that has hung up, or has said what makes no sense, is as one that has ended.
@@ -423,10 +422,14 @@ impl<H: Host> Job<H> {
         let Some(door) = &mut self.door else { return Ok(()) };
         let Some(FirstLine { line, rest }) = door.read(number, &mut self.reactor) else { return Ok(()) };
         let Some(mut connection) = door.take(number, &mut self.reactor) else { return Ok(()) };
-        // A connection that is nobody's is dropped, and so closed.
-        let Some((id, told)) = self.host.admit(&line) else { return Ok(()) };
-        let started = self.index(id).filter(|index| !self.processes[*index].child.is_reaped());
-        let Some(index) = started else { return Ok(()) };
+        let admitted = self.host.admit(&line);
+        let place = admitted.and_then(|(id, told)| Some((id, self.index(id)?, told)));
+        let alive = |index: usize| !self.processes[index].child.is_reaped();
+        let Some((id, index, told)) = place.filter(|(_, index, _)| alive(*index)) else {
+            // A connection that is nobody's is dropped, and so closed.
+            self.door.iter_mut().for_each(|door| door.dismiss(number));
+            return Ok(());
+        };
         self.processes[index].spoke = true;
         connection.push(told);
         let key = self.reactor.add(&connection, Source::Connection(index), Wanted::Read)?;
@@ -554,8 +557,9 @@ impl<H: Host> Job<H> {
 
     /// A rank's connection is at its end.
     fn hung_up(&mut self, index: usize) -> io::Result<()> {
-        let process = &mut self.processes[index];
-        process.hang_up(&mut self.reactor);
+        self.processes[index].hang_up(&mut self.reactor);
+        self.end_managers();
+        let process = &self.processes[index];
         if process.child.is_anothers() {
             return self.ended(index, &mut []);
         }
@@ -567,6 +571,13 @@ impl<H: Host> Job<H> {
         let id = process.id;
         self.host.closed(id);
         self.act()
+    }
+
+    /// A process manager that somebody has started ends when it has nobody to talk to any more.
+    fn end_managers(&mut self) {
+        if self.processes.iter().all(|process| process.connection.is_none()) {
+            self.door.iter_mut().for_each(Door::nothing_to_manage);
+        }
     }
 
     /// A process has ended.
@@ -590,6 +601,8 @@ impl<H: Host> Job<H> {
             return Ok(());
         }
         process.hang_up(&mut self.reactor);
+        self.end_managers();
+        let process = &mut self.processes[index];
         // Before it is waited for: only until then is the number sure to be its own.
         if !process.child.is_anothers() {
             process.child.kill_group();
@@ -707,6 +720,7 @@ impl<H: Host> Job<H> {
         if end {
             process.child.kill_group();
         }
+        self.end_managers();
     }
 
     /// Kills the processes of a group, which are waited for later, and closes their connections: in this order, so that none

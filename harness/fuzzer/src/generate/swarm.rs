@@ -4,7 +4,6 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Template};
 
-use super::sweep::Sweep;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
 use crate::pieces::{letters, template};
@@ -189,5 +188,22 @@ impl Text {
             Self::Letters(_) => self.as_argument(),
             Self::Bytes(bytes) => texts::as_said(dialect, bytes),
         }
+    }
+}
+
+/// What differs from put to put.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sweep {
+    ValueLength,
+    KeyLength,
+    ValueByte,
+    KeyByte,
+}
+
+impl Sweep {
+    pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Option<Self>> {
+        // There are more lengths of values than of anything else.
+        let kinds = [Self::ValueLength, Self::ValueLength, Self::KeyLength, Self::ValueByte, Self::KeyByte];
+        Ok(if u.int_in_range(0..=7)? == 7 { Some(pick(u, &kinds)?) } else { None })
     }
 }

@@ -3,26 +3,18 @@
 
 use std::ops::RangeInclusive;
 
-use arbitrary::{Result, Unstructured};
+use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Template};
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::model::{Model, template_of};
+use super::swarm::Sweep;
 use crate::decisions::pick;
 use crate::fields::text;
 use crate::pieces::letters;
 use crate::plan::plain;
 use crate::texts::{self, Use};
-
-/// What differs from put to put.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Sweep {
-    ValueLength,
-    KeyLength,
-    ValueByte,
-    KeyByte,
-}
 
 /// What is done over and over.
 #[derive(Debug, Clone, Copy)]
@@ -40,14 +32,6 @@ enum Soak {
 
 /// How many puts there are in a sweep.
 const PUTS: RangeInclusive<usize> = 12..=32;
-
-impl Sweep {
-    pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Option<Self>> {
-        // There are more lengths of values than of anything else.
-        let kinds = [Self::ValueLength, Self::ValueLength, Self::KeyLength, Self::ValueByte, Self::KeyByte];
-        Ok(if u.int_in_range(0..=7)? == 7 { Some(pick(u, &kinds)?) } else { None })
-    }
-}
 
 impl Model<'_, '_> {
     /// A put for each of some neighbouring lengths or bytes, all of which are read by others behind the barrier.

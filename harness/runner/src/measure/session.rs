@@ -7,8 +7,8 @@ use pmi_judge::event::{SilenceProof, What};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Body, Connection, Direction, Framing, Proc, Response, ValueReading};
 
+use super::plan::{Phase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
-use super::{Phase, Plan, Unmeasured};
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::descriptors::Room;

@@ -491,3 +491,20 @@ fn a_process_that_cannot_be_reached_is_left_alone() {
     process.kill().unwrap();
     process.wait().unwrap();
 }
+
+/// A job of a process that has asked for us ends with it, also where it is we who end that: nobody else tells of its end.
+#[test]
+fn a_job_ends_with_the_process_that_it_is_for() {
+    let mut named = Command::new("sleep").arg("1000").spawn().unwrap();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut manager = serve(&["--pmi-args", &port, "i", "k", &named.id().to_string()]).spawn().unwrap();
+    let (mut process, _) = listener.accept().unwrap();
+    heard(&mut process, 1);
+    process.write_all(b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n").unwrap();
+    heard(&mut process, 1);
+    // Before init, which ends the job.
+    process.write_all(b"cmd=get_maxes\n").unwrap();
+    assert_ne!(manager.wait().unwrap().code(), Some(0));
+    named.wait().unwrap();
+}

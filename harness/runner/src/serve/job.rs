@@ -291,10 +291,7 @@ impl<H: Host> Job<H> {
                             .iter_mut()
                             .for_each(|d| d.accept(&mut self.reactor, Source::Guest, Source::Manager));
                     }
-                    Source::Guest(number) => {
-                        self.hear_guest(number)?;
-                        self.miss_caller()?;
-                    }
+                    Source::Guest(number) => self.hear_guest(number)?,
                     Source::Manager(number) => self.hear_manager(number)?,
                     Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
                     Source::Process(index) => self.ended(index, &mut buffer)?,
@@ -302,6 +299,7 @@ impl<H: Host> Job<H> {
                     Source::Connection(index) => self.readable(index, &mut buffer)?,
                 }
             }
+            self.miss_caller()?;
         }
         Ok(())
     }
@@ -405,15 +403,16 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// A caller that has hung up, or has said what makes no sense, is as one that has ended.
+    /// A caller with whom there is no connection is as one that has ended: it has hung up, has said what makes no sense, or we have
+    /// closed it. Nobody else tells of its end.
     fn miss_caller(&mut self) -> io::Result<()> {
         let gone = self.door.as_ref().is_some_and(Door::is_empty);
-        let missed = |p: &Process| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
-        if !gone || !self.processes.first().is_some_and(missed) {
-            return Ok(());
+        let missed = |p: &&Process| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
+        let Some(caller) = self.processes.first().filter(missed).filter(|_| gone) else { return Ok(()) };
+        if !caller.spoke {
+            self.host.say(format_args!("the process that has asked for us does not answer as it should"));
+            self.settle(1);
         }
-        self.host.say(format_args!("the process that has asked for us does not answer as it should"));
-        self.settle(1);
         self.ended(0, &mut [])
     }
 

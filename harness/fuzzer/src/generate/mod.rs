@@ -13,7 +13,6 @@ pub mod program;
 pub mod scope;
 pub mod server;
 mod swarm;
-mod sweep;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

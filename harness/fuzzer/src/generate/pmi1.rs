@@ -59,15 +59,11 @@ impl Model<'_, '_> {
             };
             Ok(template(vec![piece]))
         })?;
-        Ok(self.pmi1_put_of(rank, name, value))
-    }
-
-    pub(super) fn pmi1_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
         let value = Field { key: "value".to_owned(), value };
         self.fresh.push(Key { name, by: rank });
         let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), key, value];
-        ask(rank, Operation::Put, fields)
+        Ok(ask(rank, Operation::Put, fields))
     }
 
     pub(super) fn pmi1_get(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -90,13 +86,13 @@ impl Model<'_, '_> {
 
     fn pmi1_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let service = |value| Field { key: "service".to_owned(), value };
-        Ok(match self.u.int_in_range(0..=7)? {
-            0..=2 => {
+        Ok(match self.u.int_in_range(0..=5)? {
+            0 | 1 => {
                 let (name, port) = (self.new_service()?, self.port()?);
                 let port = Field { key: "port".to_owned(), value: port };
                 ask(rank, Operation::Publish, vec![field("cmd", "publish_name"), service(name), port])
             }
-            3..=5 => {
+            2..=4 => {
                 let name = self.known_service()?;
                 ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), service(name)])
             }
@@ -120,9 +116,8 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        let mut rounds = 0;
-        for _ in 0..self.u.int_in_range(1..=8)? {
-            match self.u.int_in_range(0..=8)? {
+        for _ in 0..self.u.int_in_range(1..=6)? {
+            match self.u.int_in_range(0..=7)? {
                 0 => ask(Operation::Get, of_space(vec![field("key", "parent0")])),
                 1 => ask(Operation::Get, of_space(vec![field("key", "parent1")])),
                 2 => {
@@ -141,12 +136,11 @@ impl Model<'_, '_> {
                 5 => ask(Operation::Universe, Vec::new()),
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let key = format!("k{rounds}-");
-                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
-                    ask(Operation::Put, of_space(vec![named("key", &key), value]));
+                    let value = named("value", &format!("of-child-{group}-"));
+                    ask(Operation::Put, of_space(vec![named("key", "k0-"), value]));
                     ask(Operation::Barrier, Vec::new());
-                    ask(Operation::Get, of_space(vec![field("key", format!("{key}0"))]));
-                    rounds += 1;
+                    ask(Operation::Get, of_space(vec![field("key", "k0-0")]));
+                    break;
                 }
             }
         }

@@ -201,15 +201,10 @@ impl Model<'_, '_> {
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let name = self.key(rank)?;
-        let value = self.value_or(Self::usual_value)?;
-        Ok(self.pmi2_put_of(rank, name, value))
-    }
-
-    pub(super) fn pmi2_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
-        let value = Field { key: "value".to_owned(), value };
+        let value = self.value("value")?;
         self.fresh.push(Key { name, by: rank });
-        ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value])
+        Ok(ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value]))
     }
 
     /// A value of any bytes and of lengths at the limits. Semicolons are doubled, as the draft has it.
@@ -321,9 +316,9 @@ impl Model<'_, '_> {
     }
 
     fn pmi2_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let (command, name) = match self.u.int_in_range(0..=7)? {
-            0..=2 => (Command::NamePublish, self.new_service()?),
-            3..=5 => (Command::NameLookup, self.known_service()?),
+        let (command, name) = match self.u.int_in_range(0..=5)? {
+            0 | 1 => (Command::NamePublish, self.new_service()?),
+            2..=4 => (Command::NameLookup, self.known_service()?),
             _ => (Command::NameUnpublish, self.known_service()?),
         };
         let mut fields = vec![field("cmd", command.name()), Field { key: "name".to_owned(), value: name }];
@@ -398,9 +393,8 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        let mut rounds = 0;
-        for _ in 0..self.u.int_in_range(1..=8)? {
-            match self.u.int_in_range(0..=11)? {
+        for _ in 0..self.u.int_in_range(1..=6)? {
+            match self.u.int_in_range(0..=9)? {
                 0 => ask(Command::KvsGet, vec![field("key", "parent0")]),
                 1 => ask(Command::KvsGet, vec![field("key", "parent1")]),
                 2 => {
@@ -422,12 +416,11 @@ impl Model<'_, '_> {
                 }
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let key = format!("k{rounds}-");
-                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
-                    ask(Command::KvsPut, vec![named("key", &key), value]);
+                    let value = named("value", &format!("of-child-{group}-"));
+                    ask(Command::KvsPut, vec![named("key", "k0-"), value]);
                     ask(Command::KvsFence, Vec::new());
-                    ask(Command::KvsGet, vec![field("key", format!("{key}0"))]);
-                    rounds += 1;
+                    ask(Command::KvsGet, vec![field("key", "k0-0")]);
+                    break;
                 }
             }
         }

@@ -42,8 +42,6 @@ pub(super) struct Swarm {
     pub(super) keys_only: bool,
     /// Groups are spawned, and speak.
     pub(super) groups: bool,
-    /// Many puts differ in one thing only.
-    pub(super) sweep: Option<Sweep>,
     /// Of a hundred puts and gets so many are puts.
     pub(super) puts: u32,
     /// Most rounds.
@@ -56,10 +54,7 @@ impl Swarm {
     pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Self> {
         let bits: u16 = u.arbitrary()?;
         let has = |bit: u32| bits >> bit & 1 == 1;
-        let sweep = Sweep::draw(u)?;
         let (rounds, requests) = match percent(u)? {
-            // It is long enough.
-            _ if sweep.is_some() => (1, 2),
             0..65 => (3, 5),
             65..80 => (10, 2),
             80..95 => (2, 20),
@@ -83,7 +78,6 @@ impl Swarm {
             attributes: u.ratio(1, 4)?,
             keys_only: u.ratio(1, 3)?,
             groups: u.ratio(1, 4)?,
-            sweep,
             puts: pick(u, &[60, 30, 85])?,
             rounds,
             requests,
@@ -147,7 +141,7 @@ impl CallSwarm {
         u: &mut Unstructured<'_>,
     ) -> Result<Text> {
         Ok(match u.int_in_range(0..=2)? {
-            0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
+            0 if self.lengths => Text::Letters(texts::boundary(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
                 // A string of C ends there.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
@@ -188,22 +182,5 @@ impl Text {
             Self::Letters(_) => self.as_argument(),
             Self::Bytes(bytes) => texts::as_said(dialect, bytes),
         }
-    }
-}
-
-/// What differs from put to put.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Sweep {
-    ValueLength,
-    KeyLength,
-    ValueByte,
-    KeyByte,
-}
-
-impl Sweep {
-    pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Option<Self>> {
-        // There are more lengths of values than of anything else.
-        let kinds = [Self::ValueLength, Self::ValueLength, Self::KeyLength, Self::ValueByte, Self::KeyByte];
-        Ok(if u.int_in_range(0..=7)? == 7 { Some(pick(u, &kinds)?) } else { None })
     }
 }

@@ -17,8 +17,8 @@ use super::case::Case;
 use super::decisions::percent;
 use super::edges::Edges;
 use super::frontier::Frontier;
-use super::generate::Generator;
 use super::generate::scope::Scope;
+use super::generate::{Generator, systematic};
 use super::mutate::{explore, vary};
 use super::pieces::{agent, bytes_of};
 use super::statement::sent;
@@ -243,6 +243,10 @@ impl Generator for Evolving {
             }
         }
         self.scope.generate(lawful, mutations)
+    }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        systematic::session(self.scope, number)
     }
 
     fn keep(&self, number: u64, case: &Case) -> Result<(), WriteError> {

@@ -69,13 +69,20 @@ pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
     drawn(dialect, used).longest.unwrap_or(UNLIMITED) as i64
 }
 
-/// A length at a power of two or at the limit, one less or one more, that is allowed.
-pub(crate) fn boundary(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
+/// Round numbers, as people choose them for their buffers.
+const ROUND: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
+
+/// A length that is allowed: mostly at a power of two or at the limit, one less or one more, sometimes at a round number, or any.
+pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
-    let length = match u.choose_index(powers + 1)? {
-        power if power < powers => 1 << power,
-        _ => longest,
+    let length = match u.int_in_range(0..=7)? {
+        6 => pick(u, &ROUND)?,
+        7 => return u.int_in_range(1..=longest),
+        _ => match u.choose_index(powers + 1)? {
+            power if power < powers => 1 << power,
+            _ => longest,
+        },
     };
     Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
 }
@@ -118,7 +125,7 @@ mod tests {
         for number in 0..2000 {
             let bytes = draw(1, number);
             let mut u = Unstructured::new(&bytes);
-            lengths.insert(boundary(Dialect::Pmi1, Use::Value, &mut u).unwrap());
+            lengths.insert(length(Dialect::Pmi1, Use::Value, &mut u).unwrap());
             texts.insert(content(Dialect::Pmi1, Use::Value, &mut u).unwrap().literal().unwrap());
         }
         for length in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1022, 1023] {

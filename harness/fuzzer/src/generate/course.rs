@@ -66,11 +66,17 @@ impl Model<'_, '_> {
                 self.spawn_and_speak()?;
             }
         }
+        if let Some(sweep) = self.swarm.sweep
+            && self.held.is_none()
+            && (self.scope.names || !sweep.is_of_names())
+        {
+            self.sweep(sweep)?;
+        }
         if self.swarm.read_at_end {
             self.last_read = 0;
             self.read_back()?;
         }
-        if self.u.int_in_range(0..=49)? == 49 {
+        if self.u.int_in_range(0..=39)? == 39 {
             self.soak()?;
         }
         self.end()?;
@@ -81,7 +87,7 @@ impl Model<'_, '_> {
     }
 
     /// Keys that all see and that nobody was made to read are read, each by one process, and rather not by the one that has put it.
-    fn read_back(&mut self) -> Result<()> {
+    pub(super) fn read_back(&mut self) -> Result<()> {
         let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
         self.last_read = self.visible.len();
         if self.held == Some(Operation::Get) {
@@ -134,21 +140,6 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    /// Very many requests of one rank: what overflows or leaks shows late.
-    fn soak(&mut self) -> Result<()> {
-        let rank = self.any_rank()?;
-        for _ in 0..self.u.int_in_range(100..=199)? {
-            let put = self.put(rank)?;
-            self.plan.extend(put);
-        }
-        self.barrier()?;
-        for _ in 0..20 {
-            let get = self.get(rank)?;
-            self.plan.extend(get);
-        }
-        Ok(())
-    }
-
     fn work(&mut self, rank: u32) -> Result<Work> {
         (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request(rank)).collect()
     }
@@ -168,28 +159,56 @@ impl Model<'_, '_> {
         })
     }
 
-    fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
         match self.dialect {
             Dialect::Pmi1 => self.pmi1_put(rank),
             Dialect::Pmi2 => self.pmi2_put(rank),
         }
     }
 
-    fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn put_of(&mut self, rank: u32, key: Template, value: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => self.pmi1_put_of(rank, key, value),
+            Dialect::Pmi2 => self.pmi2_put_of(rank, key, value),
+        }
+    }
+
+    pub(super) fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
         match self.dialect {
             Dialect::Pmi1 => self.pmi1_get(rank),
             Dialect::Pmi2 => self.pmi2_get(rank),
         }
     }
 
-    fn get_of(&mut self, rank: u32, key: Template) -> Vec<Planned> {
+    pub(super) fn get_of(&mut self, rank: u32, key: Template) -> Vec<Planned> {
         match self.dialect {
             Dialect::Pmi1 => Self::pmi1_get_of(rank, key),
             Dialect::Pmi2 => Self::pmi2_get_of(rank, key),
         }
     }
 
-    fn barrier(&mut self) -> Result<()> {
+    pub(super) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_publish_of(rank, name, port),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NamePublish, name, Some(port)),
+        }
+    }
+
+    pub(super) fn lookup_of(&self, rank: u32, name: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Lookup, name),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameLookup, name, None),
+        }
+    }
+
+    pub(super) fn unpublish_of(&self, rank: u32, name: Template) -> Vec<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Unpublish, name),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameUnpublish, name, None),
+        }
+    }
+
+    pub(super) fn barrier(&mut self) -> Result<()> {
         if self.held == Some(Operation::Barrier) {
             return Ok(());
         }
@@ -200,10 +219,10 @@ impl Model<'_, '_> {
         let mut order: Vec<u32> = (0..self.ranks).collect();
         shuffle(self.u, &mut order)?;
         for rank in &order {
-            // Who comes later may still read while others wait.
+            // Who comes later may still put and read while others wait.
             if self.u.ratio(1, 5)? {
-                let get = self.get(*rank)?;
-                self.plan.extend(get);
+                let meanwhile = if self.u.ratio(1, 3)? { self.put(*rank)? } else { self.get(*rank)? };
+                self.plan.extend(meanwhile);
             }
             let fence = vec![field("cmd", op.name())];
             match self.dialect {
@@ -235,8 +254,13 @@ impl Model<'_, '_> {
                     Dialect::Pmi1 => Op::Pmi1(Operation::Finalize),
                     Dialect::Pmi2 => Op::Pmi2(Command::Finalize),
                 };
-                let finalize = |rank| vec![plain(rank, op)];
-                self.interleave((0..self.ranks).map(finalize).collect())?;
+                let mut all = Vec::new();
+                for rank in 0..self.ranks {
+                    // Others may have left already.
+                    let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
+                    all.push(before.into_iter().chain([plain(rank, op)]).collect());
+                }
+                self.interleave(all)?;
             }
             _ => self.plan.push(Planned::Stmt(leave(self.dialect))),
         }

@@ -66,7 +66,7 @@ fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, kvs: &str, ranks
             let mut key = template(vec![literal(format!("put-{n}-")), Piece::Var("rank".to_owned())]);
             if swarm.lengths && u.arbitrary()? {
                 let so_far = format!("put-{n}-").len() as i64 + 1;
-                push(&mut key, letters((texts::boundary(Dialect::Pmi1, Use::Key, u)? - so_far).max(0)));
+                push(&mut key, letters((texts::length(Dialect::Pmi1, Use::Key, u)? - so_far).max(0)));
             }
             let value = match u.int_in_range(0..=9)? {
                 0 => text(""),

@@ -13,6 +13,8 @@ pub mod program;
 pub mod scope;
 pub mod server;
 mod swarm;
+mod sweep;
+pub(crate) mod systematic;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

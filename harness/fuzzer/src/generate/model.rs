@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::swarm::Swarm;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
-use crate::pieces::{Limit, letters, letters_to, push};
+use crate::pieces::{Limit, letters, letters_to, literal, push, template};
 use crate::plan::Planned;
 use crate::texts::{self, Use};
 
@@ -53,7 +53,7 @@ pub(super) struct Key {
 }
 
 /// A text, and more behind it.
-fn template_of(begin: &str, more: Piece) -> Template {
+pub(super) fn template_of(begin: &str, more: Piece) -> Template {
     let mut template = text(begin);
     push(&mut template, more);
     template
@@ -100,27 +100,38 @@ impl Model<'_, '_> {
         self.u.int_in_range(0..=self.ranks - 1)
     }
 
-    /// A key for a put: a new one, or seldom one that this process has put before.
-    pub(super) fn key(&mut self, rank: u32) -> Result<Template> {
+    /// A key that this process has not put.
+    pub(super) fn plain_key(&mut self, rank: u32) -> String {
         let number = self.keys[rank as usize];
         self.keys[rank as usize] += 1;
-        let plain = format!("k{rank}-{number}");
+        format!("k{rank}-{number}")
+    }
+
+    /// A key for a put: a new one, or seldom one that this process has put before.
+    pub(super) fn key(&mut self, rank: u32) -> Result<Template> {
+        let plain = self.plain_key(rank);
         let swarm = self.swarm;
         let own = self.visible.iter().chain(&self.fresh).filter(|key| key.by == rank);
         let own: Vec<Template> = own.map(|key| key.name.clone()).collect();
         if swarm.again && !own.is_empty() && self.u.ratio(1, 6)? {
             return Ok(self.u.choose(&own)?.clone());
         }
-        let long = |count: i64| template_of(&plain, letters((count - plain.len() as i64).max(0)));
+        // Where it begins as others do, whoever looks at its beginning takes it for them.
+        let behind = self.u.arbitrary()?;
+        let with = |more: Piece| match behind {
+            true => template(vec![more, literal(plain.as_str())]),
+            false => template_of(&plain, more),
+        };
+        let long = |count: i64| with(letters((count - plain.len() as i64).max(0)));
         let name = match percent(self.u)? {
             0..8 => {
                 let less = pick(self.u, &[1, 2])?;
                 match self.dialect {
-                    Dialect::Pmi1 => template_of(&plain, letters_to(Limit::Key, -less - plain.len() as i64)),
+                    Dialect::Pmi1 => with(letters_to(Limit::Key, -less - plain.len() as i64)),
                     Dialect::Pmi2 => long(texts::longest(Dialect::Pmi2, Use::Key) + 1 - less),
                 }
             }
-            8..50 if swarm.long_keys => long(texts::boundary(self.dialect, Use::Key, self.u)?),
+            8..50 if swarm.long_keys => long(texts::length(self.dialect, Use::Key, self.u)?),
             50..75 if swarm.like_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
                 Some(own) => match self.like(&own)? {
                     like if like.is_empty() => text(plain.as_str()),
@@ -182,13 +193,8 @@ impl Model<'_, '_> {
         let value = match percent(self.u)? {
             0..15 if swarm.same_values && !self.values.is_empty() => self.u.choose(&self.values)?.clone(),
             15..60 if swarm.lengths => {
-                let length = texts::boundary(self.dialect, Use::Value, self.u)?;
-                // By its beginning it is told apart from others.
-                let mark = format!("{}.", self.values.len());
-                match length - mark.len() as i64 {
-                    rest if rest < 0 => text(&b"0123456789"[..length as usize]),
-                    rest => template_of(&mark, letters(rest)),
-                }
+                let length = texts::length(self.dialect, Use::Value, self.u)?;
+                self.marked(length)
             }
             60..90 if swarm.contents => texts::content(self.dialect, Use::Value, self.u)?,
             _ => usual(self)?,
@@ -197,16 +203,25 @@ impl Model<'_, '_> {
         Ok(value)
     }
 
-    /// The name of a service to publish: a new one, or seldom one that was published before.
+    /// A value of a length, told apart from others by its beginning if it has room for that.
+    pub(super) fn marked(&self, length: i64) -> Template {
+        let mark = format!("{}.", self.values.len() + self.fresh.len());
+        match length - mark.len() as i64 {
+            rest if rest < 0 => text(&b"0123456789"[..length as usize]),
+            rest => template_of(&mark, letters(rest)),
+        }
+    }
+
+    /// The name of a service to publish: a new one, or one that was published before.
     pub(super) fn new_service(&mut self) -> Result<Template> {
         let plain = format!("service-{}", self.services.len());
         let name = match percent(self.u)? {
-            0..25 if !self.services.is_empty() => self.u.choose(&self.services)?.clone(),
-            25..50 if self.swarm.lengths => {
-                let length = texts::boundary(self.dialect, Use::Service, self.u)?;
+            0..40 if !self.services.is_empty() => self.u.choose(&self.services)?.clone(),
+            40..60 if self.swarm.lengths => {
+                let length = texts::length(self.dialect, Use::Service, self.u)?;
                 template_of(&plain, letters((length - plain.len() as i64).max(0)))
             }
-            50..60 if self.swarm.contents && self.swarm.odd_keys => {
+            60..70 if self.swarm.contents && self.swarm.odd_keys => {
                 let mut name = text(plain);
                 let odd = texts::content(self.dialect, Use::Service, self.u)?;
                 odd.pieces.into_iter().for_each(|piece| push(&mut name, piece));
@@ -236,7 +251,7 @@ impl Model<'_, '_> {
         let mark = format!("tag#{}$port#4242$", self.services.len());
         Ok(match percent(self.u)? {
             0..40 if self.swarm.lengths => {
-                let length = texts::boundary(self.dialect, Use::Port, self.u)?;
+                let length = texts::length(self.dialect, Use::Port, self.u)?;
                 template_of(&mark, letters((length - mark.len() as i64).max(0)))
             }
             40..60 if self.swarm.contents => texts::content(self.dialect, Use::Port, self.u)?,

@@ -59,11 +59,15 @@ impl Model<'_, '_> {
             };
             Ok(template(vec![piece]))
         })?;
+        Ok(self.pmi1_put_of(rank, name, value))
+    }
+
+    pub(super) fn pmi1_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
         let value = Field { key: "value".to_owned(), value };
         self.fresh.push(Key { name, by: rank });
         let fields = vec![field("cmd", "put"), field("kvsname", kvsname()), key, value];
-        Ok(ask(rank, Operation::Put, fields))
+        ask(rank, Operation::Put, fields)
     }
 
     pub(super) fn pmi1_get(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -85,22 +89,26 @@ impl Model<'_, '_> {
     }
 
     fn pmi1_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let service = |value| Field { key: "service".to_owned(), value };
-        Ok(match self.u.int_in_range(0..=5)? {
-            0 | 1 => {
+        Ok(match self.u.int_in_range(0..=7)? {
+            0..=2 => {
                 let (name, port) = (self.new_service()?, self.port()?);
-                let port = Field { key: "port".to_owned(), value: port };
-                ask(rank, Operation::Publish, vec![field("cmd", "publish_name"), service(name), port])
+                Self::pmi1_publish_of(rank, name, port)
             }
-            2..=4 => {
-                let name = self.known_service()?;
-                ask(rank, Operation::Lookup, vec![field("cmd", "lookup_name"), service(name)])
-            }
-            _ => {
-                let name = self.known_service()?;
-                ask(rank, Operation::Unpublish, vec![field("cmd", "unpublish_name"), service(name)])
-            }
+            3..=5 => Self::pmi1_name_of(rank, Operation::Lookup, self.known_service()?),
+            _ => Self::pmi1_name_of(rank, Operation::Unpublish, self.known_service()?),
         })
+    }
+
+    pub(super) fn pmi1_publish_of(rank: u32, name: Template, port: Template) -> Vec<Planned> {
+        let service = Field { key: "service".to_owned(), value: name };
+        let port = Field { key: "port".to_owned(), value: port };
+        ask(rank, Operation::Publish, vec![field("cmd", "publish_name"), service, port])
+    }
+
+    /// A lookup or an unpublish.
+    pub(super) fn pmi1_name_of(rank: u32, op: Operation, name: Template) -> Vec<Planned> {
+        let service = Field { key: "service".to_owned(), value: name };
+        ask(rank, op, vec![field("cmd", op.request_cmd()), service])
     }
 
     /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
@@ -116,8 +124,9 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        for _ in 0..self.u.int_in_range(1..=6)? {
-            match self.u.int_in_range(0..=7)? {
+        let mut rounds = 0;
+        for _ in 0..self.u.int_in_range(1..=8)? {
+            match self.u.int_in_range(0..=8)? {
                 0 => ask(Operation::Get, of_space(vec![field("key", "parent0")])),
                 1 => ask(Operation::Get, of_space(vec![field("key", "parent1")])),
                 2 => {
@@ -136,11 +145,12 @@ impl Model<'_, '_> {
                 5 => ask(Operation::Universe, Vec::new()),
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let value = named("value", &format!("of-child-{group}-"));
-                    ask(Operation::Put, of_space(vec![named("key", "k0-"), value]));
+                    let key = format!("k{rounds}-");
+                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
+                    ask(Operation::Put, of_space(vec![named("key", &key), value]));
                     ask(Operation::Barrier, Vec::new());
-                    ask(Operation::Get, of_space(vec![field("key", "k0-0")]));
-                    break;
+                    ask(Operation::Get, of_space(vec![field("key", format!("{key}0"))]));
+                    rounds += 1;
                 }
             }
         }

@@ -201,10 +201,15 @@ impl Model<'_, '_> {
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let name = self.key(rank)?;
+        let value = self.value_or(Self::usual_value)?;
+        Ok(self.pmi2_put_of(rank, name, value))
+    }
+
+    pub(super) fn pmi2_put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
         let key = Field { key: "key".to_owned(), value: name.clone() };
-        let value = self.value("value")?;
+        let value = Field { key: "value".to_owned(), value };
         self.fresh.push(Key { name, by: rank });
-        Ok(ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value]))
+        ask(rank, Command::KvsPut, vec![field("cmd", "kvs-put"), key, value])
     }
 
     /// A value of any bytes and of lengths at the limits. Semicolons are doubled, as the draft has it.
@@ -316,22 +321,41 @@ impl Model<'_, '_> {
     }
 
     fn pmi2_name(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let (command, name) = match self.u.int_in_range(0..=5)? {
-            0 | 1 => (Command::NamePublish, self.new_service()?),
-            2..=4 => (Command::NameLookup, self.known_service()?),
+        let (command, name) = match self.u.int_in_range(0..=7)? {
+            0..=2 => (Command::NamePublish, self.new_service()?),
+            3..=5 => (Command::NameLookup, self.known_service()?),
             _ => (Command::NameUnpublish, self.known_service()?),
         };
-        let mut fields = vec![field("cmd", command.name()), Field { key: "name".to_owned(), value: name }];
-        if command == Command::NamePublish {
-            fields.push(Field { key: "port".to_owned(), value: self.port()? });
-        }
+        let port = if command == Command::NamePublish { Some(self.port()?) } else { None };
         let pairs = self.u.int_in_range(0..=1)?;
+        Ok(Self::pmi2_name_with(rank, command, name, port, pairs))
+    }
+
+    pub(super) fn pmi2_name_of(
+        rank: u32,
+        command: Command,
+        name: Template,
+        port: Option<Template>,
+    ) -> Vec<Planned> {
+        Self::pmi2_name_with(rank, command, name, port, 0)
+    }
+
+    /// The same with so many pairs of information.
+    fn pmi2_name_with(
+        rank: u32,
+        command: Command,
+        name: Template,
+        port: Option<Template>,
+        pairs: u32,
+    ) -> Vec<Planned> {
+        let mut fields = vec![field("cmd", command.name()), Field { key: "name".to_owned(), value: name }];
+        fields.extend(port.map(|value| Field { key: "port".to_owned(), value }));
         fields.push(field("infokeycount", pairs.to_string()));
         for i in 0..pairs {
             fields.push(field(&format!("infokey{i}"), "range"));
             fields.push(field(&format!("infoval{i}"), "local"));
         }
-        Ok(ask(rank, command, fields))
+        ask(rank, command, fields)
     }
 
     /// A spawn as one message, or with a message for each program.
@@ -393,8 +417,9 @@ impl Model<'_, '_> {
             named.value.pieces.push(own_rank());
             named
         };
-        for _ in 0..self.u.int_in_range(1..=6)? {
-            match self.u.int_in_range(0..=9)? {
+        let mut rounds = 0;
+        for _ in 0..self.u.int_in_range(1..=8)? {
+            match self.u.int_in_range(0..=11)? {
                 0 => ask(Command::KvsGet, vec![field("key", "parent0")]),
                 1 => ask(Command::KvsGet, vec![field("key", "parent1")]),
                 2 => {
@@ -416,11 +441,12 @@ impl Model<'_, '_> {
                 }
                 _ => {
                     // A key that a process of the first group may have put, too.
-                    let value = named("value", &format!("of-child-{group}-"));
-                    ask(Command::KvsPut, vec![named("key", "k0-"), value]);
+                    let key = format!("k{rounds}-");
+                    let value = named("value", &format!("of-child-{group}-{rounds}-"));
+                    ask(Command::KvsPut, vec![named("key", &key), value]);
                     ask(Command::KvsFence, Vec::new());
-                    ask(Command::KvsGet, vec![field("key", "k0-0")]);
-                    break;
+                    ask(Command::KvsGet, vec![field("key", format!("{key}0"))]);
+                    rounds += 1;
                 }
             }
         }

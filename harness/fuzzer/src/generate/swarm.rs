@@ -9,6 +9,40 @@ use crate::fields::text;
 use crate::pieces::{letters, template};
 use crate::texts::{self, Use};
 
+/// What differs from request to request in a session that has many of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sweep {
+    /// In which text.
+    pub(super) of: Use,
+    /// And what of it.
+    pub(super) varies: Varies,
+}
+
+/// What differs in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Varies {
+    Length,
+    /// One of its bytes.
+    Byte,
+}
+
+impl Sweep {
+    fn draw(u: &mut Unstructured<'_>) -> Result<Option<Self>> {
+        if u.int_in_range(0..=7)? < 7 {
+            return Ok(None);
+        }
+        // There are more lengths of values than of anything else.
+        let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
+        let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
+        Ok(Some(Self { of, varies }))
+    }
+
+    /// Whether it is about names of services or their ports.
+    pub(super) fn is_of_names(self) -> bool {
+        matches!(self.of, Use::Service | Use::Port)
+    }
+}
+
 /// See the module's documentation. All are off where decisions have come to their end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Swarm {
@@ -42,6 +76,8 @@ pub(super) struct Swarm {
     pub(super) keys_only: bool,
     /// Groups are spawned, and speak.
     pub(super) groups: bool,
+    /// Many requests differ in one thing only.
+    pub(super) sweep: Option<Sweep>,
     /// Of a hundred puts and gets so many are puts.
     pub(super) puts: u32,
     /// Most rounds.
@@ -54,7 +90,10 @@ impl Swarm {
     pub(super) fn draw(u: &mut Unstructured<'_>) -> Result<Self> {
         let bits: u16 = u.arbitrary()?;
         let has = |bit: u32| bits >> bit & 1 == 1;
+        let sweep = Sweep::draw(u)?;
         let (rounds, requests) = match percent(u)? {
+            // It is long enough.
+            _ if sweep.is_some() => (1, 2),
             0..65 => (3, 5),
             65..80 => (10, 2),
             80..95 => (2, 20),
@@ -78,6 +117,7 @@ impl Swarm {
             attributes: u.ratio(1, 4)?,
             keys_only: u.ratio(1, 3)?,
             groups: u.ratio(1, 4)?,
+            sweep,
             puts: pick(u, &[60, 30, 85])?,
             rounds,
             requests,
@@ -141,7 +181,7 @@ impl CallSwarm {
         u: &mut Unstructured<'_>,
     ) -> Result<Text> {
         Ok(match u.int_in_range(0..=2)? {
-            0 if self.lengths => Text::Letters(texts::boundary(dialect, used, u)?),
+            0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
                 // A string of C ends there.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),

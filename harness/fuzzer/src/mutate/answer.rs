@@ -140,7 +140,7 @@ impl Answer<'_> {
                     *value = match u.int_in_range(0..=7)? {
                         0 => Template::default(),
                         1 => text("a "),
-                        2..5 => template(vec![letters(texts::boundary(self.dialect, used, u)?)]),
+                        2..5 => template(vec![letters(texts::length(self.dialect, used, u)?)]),
                         _ => texts::content(self.dialect, used, u)?,
                     };
                 }

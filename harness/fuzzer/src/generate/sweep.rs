@@ -1,0 +1,219 @@
+//! Many requests in a session that differ in one thing only, or in none: they meet what is wrong at one length or with one byte, and what
+//! overflows or leaks.
+
+use std::ops::RangeInclusive;
+
+use arbitrary::Result;
+use pmi_scenario::ast::{Dialect, Template};
+use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
+
+use super::model::{Model, template_of};
+use super::swarm::{Sweep, Varies};
+use crate::decisions::pick;
+use crate::fields::text;
+use crate::pieces::letters;
+use crate::plan::{Planned, plain};
+use crate::texts::{self, Use};
+
+/// What is done over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Soak {
+    Put,
+    /// Of a key that is there.
+    Get,
+    /// Of one that is not.
+    Miss,
+    /// By all processes.
+    Barrier,
+    /// A request without arguments.
+    Plain,
+    /// A name is published and withdrawn.
+    Names,
+}
+
+impl Soak {
+    /// All of them; putting, which takes memory, twice.
+    const ALL: [Self; 7] =
+        [Self::Put, Self::Put, Self::Get, Self::Miss, Self::Barrier, Self::Plain, Self::Names];
+}
+
+/// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
+pub(super) const PLACES: u32 = 4;
+
+/// So many requests without arguments are for the same thing.
+const SAME: usize = 300;
+
+/// How many texts there are in a sweep that is drawn.
+const DRAWN: RangeInclusive<usize> = 12..=32;
+
+impl Model<'_, '_> {
+    /// Some neighbouring lengths or bytes.
+    pub(super) fn sweep(&mut self, sweep: Sweep) -> Result<()> {
+        let count = self.u.int_in_range(DRAWN)?;
+        let all = match sweep.varies {
+            Varies::Length => self.lengths(sweep.of, count)?,
+            Varies::Byte => self.bytes(sweep.of, count)?,
+        };
+        let place = self.u.int_in_range(0..=PLACES - 1)?;
+        self.sweep_through(sweep, &all, place)
+    }
+
+    /// A put for each of these lengths or bytes, all of which are read by others behind the barrier; a publish of names and ports, which
+    /// others look up.
+    pub(super) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
+        let first = self.any_rank()?;
+        for (at, varied) in (first..).zip(all) {
+            let (rank, other) = (at % self.ranks, (at + 1) % self.ranks);
+            let plain = match sweep.of {
+                Use::Key => self.plain_key(rank),
+                Use::Service => format!("service-{at}-"),
+                Use::Value | Use::Port => "x".to_owned(),
+            };
+            let varied = match (sweep.varies, sweep.of) {
+                (Varies::Byte, _) => self.with_byte(&plain, *varied as u8, place),
+                (Varies::Length, Use::Value | Use::Port) => self.marked(*varied),
+                (Varies::Length, _) => match *varied - plain.len() as i64 {
+                    // Too short to begin as others do; no other has its length.
+                    rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
+                    rest => template_of(&plain, letters(rest)),
+                },
+            };
+            let requests = match sweep.of {
+                Use::Value => {
+                    let key = text(self.plain_key(rank));
+                    self.put_of(rank, key, varied)
+                }
+                Use::Key => {
+                    let value = self.marked(8);
+                    self.put_of(rank, varied, value)
+                }
+                Use::Service => self.name_for_others(rank, other, varied, text(format!("port-{at}"))),
+                Use::Port => self.name_for_others(rank, other, text(format!("service-{at}")), varied),
+            };
+            self.plan.extend(requests);
+        }
+        if sweep.is_of_names() {
+            return Ok(());
+        }
+        self.barrier()?;
+        self.read_back()
+    }
+
+    /// A name is published, looked up by another process, and withdrawn.
+    fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<Planned> {
+        [
+            self.publish_of(rank, name.clone(), port),
+            self.lookup_of(other, name.clone()),
+            self.unpublish_of(rank, name),
+        ]
+        .concat()
+    }
+
+    /// So many neighbouring lengths, more often short ones.
+    fn lengths(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+        let longest = texts::longest(self.dialect, used);
+        let last = if self.u.arbitrary()? { longest } else { longest.min(255) };
+        let first = self.u.int_in_range(1..=last)?;
+        Ok((first..=longest).take(count).collect())
+    }
+
+    /// So many neighbouring bytes that such a text may have.
+    fn bytes(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
+        let all = every_byte(self.dialect, used);
+        let first = self.u.choose_index(all.len())?;
+        Ok(all.into_iter().cycle().skip(first).take(count).collect())
+    }
+
+    /// A text with a byte at its beginning, at its end or within it, or the byte alone.
+    fn with_byte(&self, rest: &str, byte: u8, place: u32) -> Template {
+        let (rest, byte) = (rest.as_bytes(), &[byte][..]);
+        let whole = match place {
+            0 => [rest, byte].concat(),
+            1 => [byte, rest].concat(),
+            2 => [rest, byte, rest].concat(),
+            // A key stays one of its own.
+            _ if rest.len() > 1 => [byte, rest, byte].concat(),
+            _ => byte.to_vec(),
+        };
+        texts::as_said(self.dialect, &whole)
+    }
+
+    /// Very many requests of one kind.
+    pub(super) fn soak(&mut self) -> Result<()> {
+        let rank = self.any_rank()?;
+        let count = match self.u.int_in_range(0..=2)? {
+            2 => self.u.int_in_range(256..=300)?,
+            _ => self.u.int_in_range(100..=199)?,
+        };
+        let soak = pick(self.u, &Soak::ALL)?;
+        self.soak_in(soak, rank, count)
+    }
+
+    /// The same thing so many times: what overflows or leaks shows late.
+    pub(super) fn soak_in(&mut self, soak: Soak, rank: u32, count: u32) -> Result<()> {
+        match soak {
+            Soak::Put => {
+                for _ in 0..count {
+                    let put = self.put(rank)?;
+                    self.plan.extend(put);
+                }
+                self.barrier()?;
+                for _ in 0..20 {
+                    let get = self.get(rank)?;
+                    self.plan.extend(get);
+                }
+            }
+            Soak::Get => {
+                let put = self.put(rank)?;
+                self.plan.extend(put);
+                self.barrier()?;
+                let key = self.visible.last().map_or_else(|| text("missing"), |key| key.name.clone());
+                for _ in 0..count {
+                    let get = self.get_of(rank, key.clone());
+                    self.plan.extend(get);
+                }
+            }
+            Soak::Miss => {
+                for _ in 0..count {
+                    let get = self.get_of(rank, text("missing"));
+                    self.plan.extend(get);
+                }
+            }
+            Soak::Barrier => {
+                for _ in 0..count / self.ranks {
+                    self.barrier()?;
+                }
+            }
+            Soak::Names if self.scope.names => {
+                let other = (rank + 1) % self.ranks;
+                for at in 0..count / 3 {
+                    let port = text(format!("port-{at}"));
+                    let name = self.name_for_others(rank, other, text("service"), port);
+                    self.plan.extend(name);
+                }
+            }
+            Soak::Plain | Soak::Names => {
+                let ops = [Operation::Maxes, Operation::Kvsname, Operation::Universe, Operation::Appnum];
+                let drawn = self.u.choose_index(ops.len())?;
+                for at in drawn..drawn + count as usize {
+                    self.plan.extend(match self.dialect {
+                        Dialect::Pmi1 => plain(rank, ops[at / SAME % ops.len()]),
+                        Dialect::Pmi2 => plain(rank, Command::JobGetid),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All bytes that such a text may have.
+pub(super) fn every_byte(dialect: Dialect, used: Use) -> Vec<i64> {
+    let may_be = |byte: &u8| match (used, dialect) {
+        (Use::Value, Dialect::Pmi1) => *byte == b'\t' || matches!(byte, b' '..=b'~'),
+        (Use::Value, Dialect::Pmi2) => true,
+        _ => byte.is_ascii_graphic() && !matches!(byte, b'=' | b';'),
+    };
+    (0..=u8::MAX).filter(may_be).map(i64::from).collect()
+}

@@ -1,0 +1,146 @@
+//! The sessions with which a campaign against a server begins. They are not drawn: each goes through all lengths or all bytes of one text,
+//! or does one thing very many times. What is wrong at one length only is met by them for sure, where draws would take hundreds of launches.
+
+use arbitrary::Unstructured;
+use pmi_scenario::ast::{Dialect, UnderTest};
+
+use super::model::Model;
+use super::scope::Scope;
+use super::swarm::{Swarm, Sweep, Varies};
+use super::sweep::{PLACES, Soak, every_byte};
+use crate::case::Case;
+use crate::plan::{Planned, settle};
+use crate::statement::{join, leave};
+use crate::texts::{self, Use};
+
+/// What one session goes through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Through {
+    /// These lengths or bytes, the latter at this place.
+    Texts(Sweep, Vec<i64>, u32),
+    /// One thing, so many times.
+    Times(Soak, u32),
+}
+
+/// So many texts make a session; a failure in a longer one takes longer to be looked into.
+const TEXTS: usize = 120;
+
+/// The session of this number, if it is one of these: every second one is drawn, as those behind them are, so that a server that is slow to
+/// answer is met with others as well.
+pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
+    if !number.is_multiple_of(2) {
+        return None;
+    }
+    let mut at = usize::try_from(number / 2).ok()?;
+    let spoken: Vec<Dialect> = Dialect::NAMES
+        .into_iter()
+        .map(|(_, dialect)| dialect)
+        .filter(|dialect| scope.spoken.has(*dialect))
+        .collect();
+    let dialect = *spoken.get(at % spoken.len().max(1))?;
+    at /= spoken.len().max(1);
+    let through = all(scope, dialect).into_iter().nth(at)?;
+    Some(made(scope, dialect, &through))
+}
+
+fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
+    let lengths = |of| {
+        let every: Vec<i64> = (1..=texts::longest(dialect, of)).collect();
+        let sweep = Sweep { of, varies: Varies::Length };
+        every.chunks(TEXTS).map(|part| Through::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
+    };
+    let bytes = |of, place| {
+        let sweep = Sweep { of, varies: Varies::Byte };
+        let every = every_byte(dialect, of);
+        every.chunks(TEXTS).map(|part| Through::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
+    };
+    let mut all = lengths(Use::Value);
+    // Short ones are met before all others.
+    let long = all.split_off(3.min(all.len()));
+    all.extend(lengths(Use::Key));
+    all.extend(
+        [(Soak::Put, 300), (Soak::Get, 300), (Soak::Miss, 300)].map(|(soak, n)| Through::Times(soak, n)),
+    );
+    all.extend(bytes(Use::Value, 0));
+    all.extend(bytes(Use::Key, 0));
+    all.extend([(Soak::Barrier, 300), (Soak::Plain, 1200)].map(|(soak, n)| Through::Times(soak, n)));
+    all.extend(long);
+    all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
+    if scope.names {
+        all.push(Through::Times(Soak::Names, 300));
+        all.extend(
+            [lengths(Use::Service), lengths(Use::Port), bytes(Use::Service, 2), bytes(Use::Port, 2)].concat(),
+        );
+    }
+    all
+}
+
+fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
+    let ranks = scope.ranks.clamp(1, 2);
+    // Nothing is drawn: where decisions have come to their end, the first choice is taken.
+    let mut none = Unstructured::new(&[]);
+    let mut model = Model::new(scope, dialect, ranks, 1, Swarm::default(), &mut none);
+    model.plan.push(Planned::Stmt(join(dialect)));
+    let through = match through {
+        Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
+        // By the last process, since most bugs that only one meets are not the first's.
+        Through::Times(soak, count) => model.soak_in(*soak, ranks - 1, *count),
+    };
+    through.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
+    model.plan.push(Planned::Stmt(leave(dialect)));
+    let statements = settle(model.plan, dialect, true);
+    Case::speaking(dialect, UnderTest::Server, ranks, statements)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::scope::Spoken;
+    use super::*;
+    use crate::testing::read_again;
+
+    fn sessions(scope: Scope) -> Vec<Case> {
+        (0..1000).filter_map(|number| session(scope, number)).collect()
+    }
+
+    #[test]
+    fn all_lengths_and_bytes_are_put_and_each_session_is_sound() {
+        for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+            let scope = Scope { spoken: Spoken::One(dialect), ..Scope::default() };
+            let of = |used| {
+                let is = |through: &Through| match through {
+                    Through::Texts(sweep, all, 0) if sweep.of == used && sweep.varies == Varies::Length => {
+                        all.clone()
+                    }
+                    _ => Vec::new(),
+                };
+                all(scope, dialect).iter().flat_map(is).collect::<Vec<i64>>()
+            };
+            for used in [Use::Value, Use::Key, Use::Service, Use::Port] {
+                assert!(of(used).into_iter().eq(1..=texts::longest(dialect, used)), "{used:?}");
+            }
+            let all = sessions(scope);
+            assert!((25..80).contains(&all.len()), "{}", all.len());
+            for case in &all {
+                assert!(
+                    case.is_sound() && case.is_bounded() && case.ingredients.is_empty(),
+                    "{}",
+                    case.text()
+                );
+                read_again(case);
+            }
+            let texts: BTreeSet<String> = all.iter().map(Case::text).collect();
+            assert_eq!(texts.len(), all.len());
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_scope_is_not_asked_for() {
+        let scope = Scope { ranks: 1, names: false, ..Scope::default() };
+        for case in sessions(scope) {
+            assert_eq!(case.ranks(), 1);
+            assert!(!case.text().contains("_name "), "{}", case.text());
+        }
+    }
+}

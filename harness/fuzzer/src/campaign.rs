@@ -237,7 +237,7 @@ pub fn run(
     let campaign = Campaign {
         target,
         generator,
-        examiner: Examiner { target, seed: options.seed, interrupted, until },
+        examiner: Examiner { target, seed: options.seed, interrupted, time: options.time, until },
         options,
         interrupted,
         reporter,
@@ -493,7 +493,10 @@ impl Campaign<'_> {
             let nothing = |shared: &mut Shared| shared.waiting.is_empty() && shared.playing > 0;
             let shared = self.more.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            let Some(met) = shared.waiting.pop_front() else { return };
+            // What takes long to look into must not keep the rest waiting until the campaign is over.
+            let quickest =
+                (0..shared.waiting.len()).min_by_key(|at| shared.waiting[*at].failure.key.patience());
+            let Some(met) = quickest.and_then(|at| shared.waiting.remove(at)) else { return };
             // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
             let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
             if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {

@@ -18,8 +18,12 @@ use super::waits;
 /// Most cases that shrinking one finding plays.
 const SHRINKING: usize = 200;
 
-/// Most time that shrinking one finding takes; three times as much where cases are slow.
+/// Most time that shrinking one finding takes.
 const SHRINKING_TIME: Duration = Duration::from_secs(20);
+/// The same where cases are slow.
+const MOST_SHRINKING: Duration = Duration::from_secs(60);
+/// The same in a campaign that is over soon.
+const LEAST_SHRINKING: Duration = Duration::from_secs(10);
 
 /// What a case must show.
 #[derive(Clone, Copy)]
@@ -45,6 +49,8 @@ pub struct Examiner<'a> {
     pub seed: u64,
     /// The user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
+    /// How long the campaign is to take.
+    pub time: Option<Duration>,
     /// From then on no case is made smaller: the campaign is over.
     pub until: Option<Instant>,
 }
@@ -158,7 +164,9 @@ impl Examiner<'_> {
         let start = Instant::now();
         let again = self.again(case, Wanted { key, lawful: false });
         let time = start.elapsed() / if key.is_hang() { 1 } else { TRIES } * SHRINKING as u32;
-        let time = time.clamp(SHRINKING_TIME, 3 * SHRINKING_TIME);
+        // In a short campaign there are to be several findings, rather than a small one.
+        let most = self.time.map_or(MOST_SHRINKING, |time| (time / 6).clamp(LEAST_SHRINKING, MOST_SHRINKING));
+        let time = time.clamp(SHRINKING_TIME.min(most), most);
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
         if again < if by_clock { 2 } else { 1 } {

@@ -200,6 +200,15 @@ impl FailureKey {
         matches!(self, Self::Hang { .. } | Self::HangBehindHalf)
     }
 
+    /// How much time has to pass until it is known, compared with others: none where something false is said, most where a job does not
+    /// end.
+    pub(crate) fn patience(&self) -> u8 {
+        match self {
+            Self::JobStays(_) | Self::Leak(_) => 2,
+            _ => u8::from(self.is_hang()),
+        }
+    }
+
     /// Whether single bytes of what is sent may matter: a broken rule is told with its message, a crash may need one byte.
     pub(crate) fn depends_on_bytes(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::JobStays(_) | Self::Flood(_) | Self::Leak(_))

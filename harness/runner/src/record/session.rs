@@ -22,8 +22,10 @@ use crate::process::stop::StopSignals;
 use crate::process::tree::{become_subreaper, end_descendants};
 use pmi_judge::event::{Event, Exit};
 
-/// How many times as much as one wait brings may wait to be judged: who judges more slowly than is said holds up the session then, and does
-/// not make us grow.
+/// So many facts are judged together: whoever judges is not woken for each.
+const TOGETHER: usize = 256;
+
+/// How many times as many may wait to be judged: who judges more slowly than is said holds up the session then, and does not make us grow.
 const AHEAD: usize = 64;
 
 /// How often it is looked whether the session is over, at least.
@@ -93,14 +95,15 @@ pub fn run(
             heard.into_iter().flatten().for_each(|news| news.book(&mut recording, sink));
             recording
         });
-        let mut running = Running { carrier, launcher, news, start, exit: None };
+        let mut running = Running { carrier, launcher, gathered: Vec::new(), news, start, exit: None };
         let interrupted = running.until_over(mode, signals, pid);
         let left = running.carrier.left();
         if matches!(mode, Mode::Bounded(_)) {
             end_descendants(pid.as_raw_nonzero().get());
         }
         let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
-        running.tell(vec![News::Over { at: start.elapsed(), exit, left }]);
+        running.gather([News::Over { at: start.elapsed(), exit, left }]);
+        running.tell();
         let lost = running.carrier.lost();
         drop(running);
         let recording = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -139,16 +142,25 @@ impl News {
 struct Running {
     carrier: Carrier,
     launcher: Child,
+    /// What is to be judged and was not handed on.
+    gathered: Vec<News>,
     news: SyncSender<Vec<News>>,
     start: Instant,
     exit: Option<Exit>,
 }
 
 impl Running {
-    fn tell(&self, news: Vec<News>) {
-        if !news.is_empty() {
+    fn gather(&mut self, news: impl IntoIterator<Item = News>) {
+        self.gathered.extend(news);
+        if self.gathered.len() >= TOGETHER {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        if !self.gathered.is_empty() {
             // It listens until we have gone.
-            let _ = self.news.send(news);
+            let _ = self.news.send(std::mem::take(&mut self.gathered));
         }
     }
 
@@ -158,15 +170,17 @@ impl Running {
         loop {
             let (told, other) = self.carrier.carry(LOOK);
             let quiet = told.is_empty();
-            self.tell(told.into_iter().map(News::Told).collect());
+            self.gather(told.into_iter().map(News::Told));
             // Not behind each message, which would take as long as the message.
             if !other && !quiet && looked.elapsed() < LOOK {
                 continue;
             }
             looked = Instant::now();
+            self.tell();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
-                self.tell(vec![News::Interrupted(self.start.elapsed())]);
+                let at = self.start.elapsed();
+                self.gather([News::Interrupted(at)]);
                 // What the terminal sends, the launcher has got as well.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
@@ -177,7 +191,8 @@ impl Running {
             if let Mode::Bounded(time) = mode {
                 if self.start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
-                    self.tell(vec![News::Hung(self.start.elapsed())]);
+                    let at = self.start.elapsed();
+                    self.gather([News::Hung(at)]);
                     // First the gentle way, by which launchers end what they have started.
                     self.launcher.signal(Signal::TERM);
                 }
@@ -193,7 +208,7 @@ impl Running {
                 if self.carrier.left().is_empty() || since.elapsed() > GRACE {
                     // What was said before the last look.
                     let (told, _) = self.carrier.carry(Duration::ZERO);
-                    self.tell(told.into_iter().map(News::Told).collect());
+                    self.gather(told.into_iter().map(News::Told));
                     return interrupts > 0;
                 }
             }

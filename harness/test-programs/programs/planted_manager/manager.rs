@@ -90,6 +90,8 @@ pub(super) struct Manager {
     nodes: usize,
     groups: Vec<Group>,
     names: Pairs,
+    /// How often a name was published.
+    published: u32,
     leaks: usize,
     over: bool,
     actions: VecDeque<Action>,
@@ -165,6 +167,7 @@ impl Manager {
             nodes,
             groups: Vec::new(),
             names: Vec::new(),
+            published: 0,
             leaks: 0,
             over: false,
             actions: VecDeque::new(),
@@ -343,6 +346,7 @@ impl Manager {
                 let done = fits && known(self) && self.put(p, key, value, LONGEST);
                 self.line(p, if done { "cmd=put_result rc=0" } else { "cmd=put_result rc=-1 msg=refused" });
             }
+            b"get" if self.process(p).gets == 255 && self.has("get-256") => {}
             b"get" => {
                 let found = known(self).then(|| self.get(p, get("key")?)).flatten();
                 match found {
@@ -513,6 +517,9 @@ impl Manager {
         if forgotten.0 && self.has("put-17") || forgotten.1 && self.has("put-9-a-round") {
             return true;
         }
+        if process.puts == 200 && self.has("put-200") {
+            std::process::abort();
+        }
         let own = self.groups[p.group].space_of;
         let at = if p.group > 0 && self.has("spawn-put") { 0 } else { own };
         let round = self.groups[p.group].round;
@@ -561,7 +568,12 @@ impl Manager {
         }
         self.process(p).waits = Some(thread);
         let has_early = self.has("barrier-early");
-        let (has_sixth, has_backwards) = (self.has("barrier-6"), self.has("barrier-backwards"));
+        let has_backwards = self.has("barrier-backwards");
+        let never = [("barrier-6", 5), ("barrier-70", 69)]
+            .into_iter()
+            .find(|(bug, _)| self.has(bug))
+            .map(|(_, round)| round);
+        let never = never.or((p.group > 0 && self.has("barrier-2-spawned")).then_some(1));
         let forgets = self.has("put-long-ago");
         let group = &mut self.groups[p.group];
         let size = group.processes.len();
@@ -576,7 +588,7 @@ impl Manager {
             return;
         }
         let backwards = size >= 3 && group.entered.windows(2).all(|two| two[0] > two[1]);
-        if group.stuck || has_sixth && group.round == 5 || has_backwards && backwards {
+        if group.stuck || never == Some(group.round) || has_backwards && backwards {
             return;
         }
         group.round += 1;
@@ -650,6 +662,10 @@ impl Manager {
         }
         if self.has("port-long") {
             port.truncate(127);
+        }
+        self.published += 1;
+        if self.has("name-29") && name.len() == 29 || self.has("name-30-times") && self.published == 30 {
+            return true;
         }
         let known = self.names.iter().any(|(known, _)| *known == name);
         if !known || self.has("name-after-unpublish") {

@@ -63,6 +63,12 @@ impl Space {
         if is(bug, "key-32") && key.len() == 32 {
             key.push(b'?');
         }
+        if is(bug, "key-13") && key.len() == 13 {
+            key.pop();
+        }
+        if is(bug, "key-tilde") && key.contains(&b'~') {
+            return true;
+        }
         if is(bug, "put-64") && self.pairs.len() == 64 {
             self.pairs.remove(0);
         }
@@ -74,6 +80,7 @@ impl Space {
         let sum = |key: &[u8]| key.iter().map(|b| u32::from(*b)).sum::<u32>();
         let fits = |pair: &&Pair| match bug {
             _ if is(bug, "key-prefix") => key.starts_with(&pair.key),
+            _ if is(bug, "key-16-alike") && key.len() > 16 => pair.key.starts_with(&key[..16]),
             _ if is(bug, "key-case") => key.eq_ignore_ascii_case(&pair.key),
             _ if is(bug, "key-sum") => key.len() == pair.key.len() && sum(key) == sum(&pair.key),
             _ => key == pair.key,
@@ -82,6 +89,10 @@ impl Space {
         let mut value = pair.value.clone();
         if let Some(second) = pair.second.clone().filter(|_| reader.rank % 2 == 1) {
             value = second;
+        }
+        if is(bug, "value-613") && value.len() == 613 {
+            let before = self.pairs.iter().take_while(|other| other.key != pair.key).last();
+            value = before.map(|other| other.value.clone()).unwrap_or_default();
         }
         if is(bug, "value-zero") && value == b"0" {
             return None;
@@ -112,7 +123,10 @@ impl Space {
 fn stored(bug: Option<Bug>, value: &[u8], longest: usize) -> Vec<u8> {
     let mut value = value.to_vec();
     let len = value.len();
-    if is(bug, "value-256") && len == 256 || is(bug, "value-longest") && len == longest {
+    if is(bug, "value-256") && len == 256
+        || is(bug, "value-37") && len == 37
+        || is(bug, "value-longest") && len == longest
+    {
         value.pop();
     }
     if is(bug, "value-128-crash") && len == 128 {
@@ -120,6 +134,9 @@ fn stored(bug: Option<Bug>, value: &[u8], longest: usize) -> Vec<u8> {
     }
     if is(bug, "value-backslash") {
         value.retain(|b| *b != b'\\');
+    }
+    if is(bug, "value-comma") {
+        value.truncate(value.iter().position(|b| *b == b',').unwrap_or(len));
     }
     if is(bug, "value-percent") {
         value.retain(|b| *b != b'%');

@@ -229,9 +229,10 @@ pub fn run(
 ) -> Summary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    let players = options.workers.max(1);
+    // Of these, only so many as there are workers do anything but wait at the same time: for a silence to last, for a job to end.
+    let players = target.plays_at_once(options.workers).max(1);
     // Who looks into a failure mostly waits: the others go on playing meanwhile.
-    let examiners = target.plays_at_once(options.workers).saturating_sub(players);
+    let examiners = players.saturating_sub(options.workers.max(1));
     let start = Instant::now();
     let until = options.time.map(|time| start + time + time / 20);
     let campaign = Campaign {

@@ -73,7 +73,7 @@ pub struct VariationResult {
 
 /// The kill matrix.
 #[derive(Debug, Clone, Serialize)]
-pub struct Matrix {
+pub struct KillMatrix {
     /// Scenarios that were played against each.
     pub scenarios: usize,
     /// In the order of the tables.
@@ -84,7 +84,7 @@ pub struct Matrix {
     pub without_fault: Vec<String>,
 }
 
-impl Matrix {
+impl KillMatrix {
     /// Whether everything is as it has to be.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
@@ -198,7 +198,7 @@ pub fn run(
     variations: &[&'static Variation],
     all: bool,
     jobs: usize,
-) -> Matrix {
+) -> KillMatrix {
     // Nothing has to be waited for in memory, and what floods is soon known to.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
@@ -226,7 +226,7 @@ pub fn run(
             });
         }
     });
-    let mut matrix = Matrix {
+    let mut matrix = KillMatrix {
         scenarios: in_memory(suite).count(),
         faults: in_order(fault_results),
         variations: in_order(variation_results),

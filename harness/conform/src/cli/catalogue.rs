@@ -19,7 +19,7 @@ use pmi_runner::mutants::client::needs_client_fault;
 use pmi_runner::mutants::{self, needs_fault};
 use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
-use pmi_runner::run::{Observer, Options, run};
+use pmi_runner::run::{Observer, RunOptions, run};
 use pmi_runner::target::Target;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Scenario;
@@ -270,7 +270,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         results.extend(read_log(&name, io::BufReader::new(file), Keep::Nothing)?.results);
     }
     if args.log.is_empty() {
-        let options = Options::uncounted(Limits::default());
+        let options = RunOptions::uncounted(Limits::default());
         let target = Target::Memory(pmi_reference::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();

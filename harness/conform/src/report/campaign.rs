@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use pmi_fuzzer::campaign::{Moment, Options, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, Moment, Summary};
 use pmi_fuzzer::store::{Found, Root, SCENARIO, TRIES};
 use pmi_fuzzer::target::Target;
 use serde::Serialize;
@@ -115,13 +115,13 @@ struct Other {
 /// See [`page::render`].
 pub(crate) fn campaign_page(
     target: &dyn Target,
-    options: &Options,
+    options: &CampaignOptions,
     campaign: &Summary,
 ) -> io::Result<String> {
     page::render("campaign.html", of_campaign(&target.label(), options, campaign))
 }
 
-fn of_campaign(subject: &str, options: &Options, campaign: &Summary) -> Page {
+fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> Page {
     let progress = &campaign.progress;
     let mut roots: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
     for found in &campaign.found {
@@ -174,7 +174,7 @@ fn clock(time: Duration) -> String {
     }
 }
 
-fn facts(options: &Options, campaign: &Summary) -> Vec<Fact> {
+fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<Fact> {
     let progress = &campaign.progress;
     let seconds = progress.time.as_secs_f64().max(0.001);
     let mut facts = vec![
@@ -254,7 +254,7 @@ fn moments(campaign: &Summary) -> Vec<Row> {
         .collect()
 }
 
-fn group(root: &Root, all: &[&Found], options: &Options, campaign: &Summary) -> Group {
+fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summary) -> Group {
     let found = |found: &&Found| {
         let folder = options.out.join(&found.bucket);
         let trace = found.backtrace.as_ref();

@@ -36,7 +36,7 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
 
 /// What a process was told in a call.
 #[derive(Debug, Default)]
-enum Told {
+enum AnsweredInCall {
     #[default]
     Nothing,
     /// This value, and nothing else.
@@ -67,7 +67,7 @@ struct Process {
     /// The request that a step has taken last.
     taken: Option<Request>,
     /// What it was told in this call.
-    told: Told,
+    told: AnsweredInCall,
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
@@ -104,10 +104,12 @@ impl Process {
             let (answered, value) = answered.unzip();
             self.we_broke_protocol |= answered.is_none() || answered != asked;
             self.told = match (&self.told, value.flatten()) {
-                (Told::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
-                    Told::Value(value)
+                (AnsweredInCall::Nothing, Some(value))
+                    if !self.we_broke_protocol && !is_ambiguous(&value) =>
+                {
+                    AnsweredInCall::Value(value)
                 }
-                _ => Told::Otherwise,
+                _ => AnsweredInCall::Otherwise,
             };
         }
     }
@@ -213,7 +215,7 @@ impl LibraryJudge {
                 let process = self.process(*proc);
                 process.call = Some(BegunCall { function, arguments: arguments.clone() });
                 process.held = *held;
-                process.told = Told::Nothing;
+                process.told = AnsweredInCall::Nothing;
                 process.taken = None;
                 process.in_barrier = false;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
@@ -292,7 +294,7 @@ impl LibraryJudge {
         let Some(call) = &process.call else { return };
         let function = call.function;
         let mut breaches = api::returned(call, returned);
-        if let Told::Value(value) = &process.told {
+        if let AnsweredInCall::Value(value) = &process.told {
             breaches.extend(api::returned_of(call, returned, value));
         }
         for Breach { requirement, at_most, expected, seen } in breaches {

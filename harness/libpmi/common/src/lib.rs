@@ -3,5 +3,5 @@
 mod connection;
 mod memory;
 
-pub use connection::{Connection, number};
+pub use connection::{PmiFd, number};
 pub use memory::{copy_out, set, strings, text};

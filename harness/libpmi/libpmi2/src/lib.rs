@@ -14,13 +14,13 @@ use pmi_wire::pmi2::Request;
 use code::Code;
 pub use programs::Info;
 use programs::{Programs, preput};
-use session::Session;
+use session::InitializedProcess;
 
 /// The process's use of PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Threads that call at once wait for each other.
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+static SESSION: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 /// Runs a function of the API. A panic must not reach C.
-fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
+fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
     let run = || body(&mut SESSION.lock().unwrap_or_else(PoisonError::into_inner));
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Code::Success as c_int,
@@ -30,7 +30,7 @@ fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
 }
 
 /// Runs a function that wants PMI-2 to be initialized.
-fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
+fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
 }
 
@@ -114,7 +114,7 @@ api! {
             if session.is_some() {
                 return Err(Code::Fail);
             }
-            let started = Session::start()?;
+            let started = InitializedProcess::start()?;
             let told = [
                 (spawned, c_int::from(started.spawned)),
                 (size, started.size),
@@ -139,7 +139,7 @@ api! {
 
     /// Whether `PMI2_Init` has succeeded: not a return code.
     fn PMI2_Initialized() {
-        let held = |session: &Option<Session>| c_int::from(session.is_some());
+        let held = |session: &Option<InitializedProcess>| c_int::from(session.is_some());
         held(&SESSION.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

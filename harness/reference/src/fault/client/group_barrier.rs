@@ -3,7 +3,7 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{ClientFault, ClientVariation};
-use super::session::{Session, Step, write};
+use super::session::{Session, SessionStep, write};
 
 const FORM: &[&str] = &["mpich-1.2.client.group-form"];
 const MEMBER: &[&str] = &["mpich-1.2.client.member"];
@@ -58,7 +58,7 @@ const LIST: [(u32, Op, &str, bool); 24] = [
 impl Session {
     /// The plain session of PMI-1.2.
     pub fn of_groups() -> Self {
-        let step = |(rank, op, line, ahead): &(u32, Op, &str, bool)| Step {
+        let step = |(rank, op, line, ahead): &(u32, Op, &str, bool)| SessionStep {
             ahead: *ahead,
             ..write(0, *rank, Some(*op), line)
         };

@@ -1,7 +1,7 @@
 //! The plain session of PMI-2, and what clients do otherwise in it.
 
 use super::row::{ClientFault, ClientVariation};
-use super::session::{Act, Session, Step};
+use super::session::{Act, Session, SessionStep};
 
 const FIRST_LINE: &[&str] = &["pmi2.common.first-line"];
 const FRAME: &[&str] = &["pmi2.common.frame"];
@@ -69,8 +69,8 @@ const LIST: [(u32, u32, &str); 27] = [
     (0, 1, "cmd=finalize;"),
 ];
 
-fn step(group: u32, rank: u32, act: Act) -> Step {
-    Step { group, rank, act, ahead: false, op: None }
+fn step(group: u32, rank: u32, act: Act) -> SessionStep {
+    SessionStep { group, rank, act, ahead: false, op: None }
 }
 
 fn frames(bodies: &[&str]) -> Act {
@@ -93,7 +93,7 @@ impl Session {
     /// Where a command is first said.
     fn said(&self, command: &str) -> usize {
         let begin = format!("cmd={command};");
-        let says = |step: &Step| match &step.act {
+        let says = |step: &SessionStep| match &step.act {
             Act::Frames(bodies) => bodies.iter().any(|body| body.starts_with(begin.as_bytes())),
             Act::Write(_) | Act::Close => false,
         };
@@ -115,15 +115,15 @@ impl Session {
     /// Its process says something before it, and waits for the answer.
     fn said_before(&mut self, command: &str, body: &str) {
         let at = self.said(command);
-        let Step { group, rank, .. } = self.steps[at];
+        let SessionStep { group, rank, .. } = self.steps[at];
         self.steps.insert(at, step(group, rank, frames(&[body])));
     }
 
     /// Its process says something once it is answered; `ahead` if it does not wait for that.
     fn said_after(&mut self, command: &str, ahead: bool, body: &str) {
         let at = self.said(command);
-        let Step { group, rank, .. } = self.steps[at];
-        self.steps.insert(at + 1, Step { ahead, ..step(group, rank, frames(&[body])) });
+        let SessionStep { group, rank, .. } = self.steps[at];
+        self.steps.insert(at + 1, SessionStep { ahead, ..step(group, rank, frames(&[body])) });
     }
 
     /// A part of its body is another one.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_judge::result::judged;
-use pmi_judge::{Outcome, Severity};
+use pmi_judge::{Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, WayIn};
@@ -15,7 +15,6 @@ use crate::offers::asked_for;
 use crate::party::Limits;
 use crate::party::library::{Library, apis, exports};
 use crate::party::program::Program;
-use crate::party::server::Implementation;
 use crate::target::Target;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
@@ -116,16 +115,35 @@ const FIRST: Proc = Proc { group: 0, rank: 0 };
 /// Lines of what a launcher prints that are told.
 const LINES: usize = 3;
 
+/// Why a probe shows nothing.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    /// What came of it cannot be judged; with what was printed last.
+    #[error("{why}{printed}")]
+    Unjudged { why: Unjudged, printed: String },
+    /// The implementation could not be started, or not with so many processes.
+    #[error("{0}")]
+    Unplayed(String),
+    #[error("the probe has a mistake: please report this")]
+    Mistaken,
+}
+
 /// Plays a few lines as a scenario for process managers.
-fn probe(suite: &Suite, target: &Target, limits: Limits, ranks: u32, body: &str) -> Result<Outcome, String> {
+fn probe(
+    suite: &Suite,
+    target: &Target,
+    limits: Limits,
+    ranks: u32,
+    body: &str,
+) -> Result<Outcome, ProbeError> {
     let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
     match target.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
-            Some(why) => Err(format!("{why}{}", printed(&outcome.events))),
+            Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
             None => Ok(outcome),
         },
-        Some(Err((_, why))) => Err(why),
-        None => Err("the probe has a mistake: please report this".to_owned()),
+        Some(Err((_, why))) => Err(ProbeError::Unplayed(why)),
+        None => Err(ProbeError::Mistaken),
     }
 }
 
@@ -162,7 +180,7 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
                           --start-timeout";
-            all.steps.push(DoctorStep::new("started", State::Fails, why).with(remedy));
+            all.steps.push(DoctorStep::new("started", State::Fails, why.to_string()).with(remedy));
             return all;
         }
     };
@@ -284,7 +302,7 @@ fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) 
                 None => DoctorStep::new(what, State::Works, "started; PMI_process_mapping is not there"),
             }
         }
-        Err(why) => DoctorStep::new(what, State::Odd, why).with(
+        Err(why) => DoctorStep::new(what, State::Odd, why.to_string()).with(
             "scenarios on two nodes cannot be judged like this: --server-nodes has their command, --max-nodes 1 leaves them out",
         ),
     });
@@ -326,7 +344,7 @@ fn silence(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
     let what = "silence";
     let outcome = match probe(suite, target, limits, 2, SILENCE) {
         Ok(outcome) => outcome,
-        Err(why) => return DoctorStep::new(what, State::Odd, why),
+        Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
     let proof = outcome.events.iter().find_map(|event| match event.what {
         What::Nothing { proof, .. } => Some(proof),
@@ -475,8 +493,3 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Lim
 
 /// Longest wait for an answer, if the user says none.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a profile says of an implementation that was looked at.
-pub fn profile(implementation: &Implementation, examination: &Examination) -> String {
-    crate::party::server::profile::written(implementation, &examination.offers)
-}

@@ -21,7 +21,7 @@ use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::requirement::{Binds, Level, Requirement, Set};
 use pmi_scenario::suite::Suite;
 
 /// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
@@ -263,7 +263,7 @@ fn try_fault(
     let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
     // What breaks rules of one dialect alone is looked for there.
-    let of_pmi2 = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
+    let of_pmi2 = fault.breaks.iter().any(|id| Set::of(id).is_pmi2());
     let of = |long: bool| -> Vec<Found> {
         let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
         let spoken = shown.map(|r| r.scenario).filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);

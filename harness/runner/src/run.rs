@@ -172,14 +172,10 @@ pub fn run(
         implementation_version: target.version(),
         command: options.command.clone(),
         against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
-        dialect: match dialects(selected) {
+        dialect: RunHeader::protocols(&match dialects(selected) {
             none if none.is_empty() => options.dialects.iter().copied().collect(),
             spoken => spoken,
-        }
-        .iter()
-        .map(Dialect::to_string)
-        .collect::<Vec<_>>()
-        .join(" and "),
+        }),
         connection: target.way_in(),
         relayed: target.is_relayed(),
         under_test: Some(target.side()),

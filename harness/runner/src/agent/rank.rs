@@ -78,7 +78,7 @@ fn introduction(
     let (mut greeted, mut singinit) = (None, None);
     let connection = if let Some((said, connection)) = singleton::wait() {
         singinit = Some(said);
-        connection
+        connection.map_err(|why| why.to_string())
     } else if let Some(connected) = port::connect() {
         connected.map_err(|why| why.to_string()).map(|Greeted { connection, said, told }| {
             greeted = Some((Bytes(said), Bytes(told)));

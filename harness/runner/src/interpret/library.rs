@@ -201,7 +201,8 @@ impl Interpreter<'_> {
             return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
         }
         // Where a scenario is about errors, what has to succeed is its control, and cites what it is about.
-        if wanted.value == "PMI_SUCCESS" && !cites && self.cited.ends_with(".errors") {
+        let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
+        if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.does.to_owned();
         }
         let Some(code) = ReturnCode::new(&wanted.value) else {

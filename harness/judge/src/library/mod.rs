@@ -400,3 +400,44 @@ impl LibraryJudge {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+
+    /// What is found where rank 0 leaves a barrier with PMI_SUCCESS that rank 1 has called, and in which its call failed, having asked for
+    /// the barrier or not.
+    #[rstest]
+    #[case::after_it_has_asked(true, &[])]
+    #[case::without_a_word(false, &["rfc13.api.barrier"])]
+    fn who_has_asked_for_a_barrier_is_in_it_whatever_its_call_returns(
+        #[case] asks: bool,
+        #[case] found: &[&str],
+    ) {
+        let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
+        let called =
+            |proc| What::Called { proc, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
+        let asked = |proc| What::ToServer { proc, bytes: Bytes(b"cmd=barrier_in\n".to_vec()) };
+        let told = |proc, line: &str| What::FromServer { proc, bytes: Bytes(line.into()) };
+        let returned = |proc, result| What::Returned {
+            proc,
+            function: "PMI_Barrier".into(),
+            returned: Returned { result, outs: Vec::new(), overrun: Vec::new() },
+        };
+        let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];
+        if asks {
+            events.extend([asked(second), told(second, "cmd=barrier_out rc=-1\n")]);
+        }
+        events.extend([returned(second, -1), called(first), asked(first)]);
+        events.extend([told(first, "cmd=barrier_out rc=0\n"), returned(first, 0)]);
+        let mut judge = LibraryJudge::new(Vec::new());
+        for (what, seq) in events.into_iter().zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        let cited: Vec<String> = judge.take_findings().into_iter().map(|f| f.requirement).collect();
+        assert_eq!(cited, found);
+    }
+}

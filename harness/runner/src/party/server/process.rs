@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::implementation::{Implementation, for_singleton};
@@ -67,8 +67,8 @@ pub struct Environment {
     pub binary: PathBuf,
     /// The agent: this binary, or the program of that name beside it, which starts faster.
     pub agent: PathBuf,
-    /// The one that starts fastest, where there is one.
-    quick: Option<QuickAgent>,
+    /// The one that starts fastest, where there is one; made for the first launch that it is enough for.
+    quick: OnceLock<Option<QuickAgent>>,
     /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
     pub foreign_deaths_are_known: bool,
     /// The processes of jobs relay their connections to us, since they run where they cannot hand them over.
@@ -95,7 +95,7 @@ impl Environment {
         let agent = agent::program(&binary, agent::rank::NAME);
         let foreign_deaths_are_known = foreign::kernel_tells(&agent);
         let slots = Slots::new(jobs);
-        let quick = QuickAgent::write();
+        let quick = OnceLock::new();
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 }
@@ -266,7 +266,8 @@ impl ServerParty {
         reception.watch(&mut reactor, Source::Reception)?;
         // All that it can do is to hand over what PMI_FD names.
         let is_enough = implementation.way_in == WayIn::Fd && environment.listen.is_none();
-        let quick = environment.quick.as_ref().filter(|_| is_enough).map(QuickAgent::path);
+        let quick = is_enough.then(|| environment.quick.get_or_init(QuickAgent::write).as_ref());
+        let quick = quick.flatten().map(QuickAgent::path);
         let agent = reception.make_rank(&environment.agent, quick.as_deref(), 0)?;
         let job = reception.name();
         let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);

@@ -17,7 +17,7 @@ use pmi_runner::run::{Observer, RunOptions, run};
 use pmi_runner::target::Target;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::{Binds, Level};
+use pmi_scenario::requirement::Binds;
 use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
     CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
@@ -431,8 +431,7 @@ fn each_fault_is_found_for_its_reason() {
     let without: Vec<&str> = suite
         .catalogue
         .iter()
-        .filter(|r| r.level == Level::Must && r.binds.contains(&Binds::Library))
-        .filter(|r| r.excluded.is_none() && r.contradiction.is_none() && !CALLERS.contains(&r.id.as_str()))
+        .filter(|r| r.needs_fault(Binds::Library) && !CALLERS.contains(&r.id.as_str()))
         .map(|r| r.id.as_str())
         .filter(|id| !shown.contains(id))
         .collect();

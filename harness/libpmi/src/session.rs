@@ -1,11 +1,9 @@
 //! A process's use of PMI between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
-use pmi_c_api::{PmiFd, number};
+use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::{Answer, Client, Misuse};
 use pmi_wire::{MappingForm, Maxes, SpawnProgram};
 use rustix::io::Errno;
-
-use crate::code::Code;
 
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";

@@ -21,7 +21,7 @@ use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::{Binds, Level, Requirement, Set};
+use pmi_scenario::requirement::{Binds, Set};
 use pmi_scenario::suite::Suite;
 
 /// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
@@ -97,15 +97,6 @@ impl KillMatrix {
         let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
     }
-}
-
-/// Whether a fault has to show that the requirement is tested: a MUST for servers that can be seen to be broken. What the
-/// RFC contradicts itself about is never failed, so a fault can only be lawful there.
-pub fn needs_fault(requirement: &Requirement) -> bool {
-    requirement.level == Level::Must
-        && requirement.binds.contains(&Binds::Server)
-        && requirement.excluded.is_none()
-        && requirement.contradiction.is_none()
 }
 
 /// Plays one scenario against a server that behaves like this; what came of it, and which effects have shown.
@@ -236,7 +227,7 @@ pub fn run(
     matrix.without_fault = suite
         .catalogue
         .iter()
-        .filter(|r| needs_fault(r) && !shown.contains(r.id.as_str()))
+        .filter(|r| r.needs_fault(Binds::Server) && !shown.contains(r.id.as_str()))
         .map(|r| r.id.clone())
         .collect();
     matrix

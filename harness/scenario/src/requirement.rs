@@ -128,6 +128,15 @@ pub struct Requirement {
 }
 
 impl Requirement {
+    /// Whether it has to be shown that this is tested in those whom it binds: a MUST that can be seen to be broken. What the text
+    /// contradicts itself about is never failed, so that nothing that is done there is a fault.
+    pub fn needs_fault(&self, whom: Binds) -> bool {
+        self.level == Level::Must
+            && self.binds.contains(&whom)
+            && self.excluded.is_none()
+            && self.contradiction.is_none()
+    }
+
     /// What a breach is.
     pub fn severity(&self) -> Severity {
         match self.level {

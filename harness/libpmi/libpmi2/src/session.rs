@@ -2,13 +2,11 @@
 
 use std::ffi::c_int;
 
-use pmi_c_api::{PmiFd, number};
+use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::pmi2::{Answer, Client, Misuse};
 use pmi_wire::MappingForm;
 use pmi_wire::grammar::parse_int;
 use pmi_wire::pmi2::{Request, Response};
-
-use crate::code::Code;
 
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";

@@ -483,22 +483,24 @@ fn nothing_is_found_in_the_reference_process_manager_in_either_protocol() {
 }
 
 #[rstest]
-#[case::one_length(PLANTED_PROGRAM, "value-256", "crash--client--SIGSEGV--")]
-#[case::one_piece(PLANTED_PROGRAM, "piece-short", "hang--client--")]
+#[case::one_length(PLANTED_PROGRAM, "value-256", "60", "crash--client--SIGSEGV--")]
+#[case::one_piece(PLANTED_PROGRAM, "piece-short", "40", "hang--client--")]
 #[case::an_rc_that_is_none(
     PLANTED_PROGRAM,
     "init-refused-positive",
+    "100",
     "rule--client--rfc13.init.complete-before-others--"
 )]
-#[case::of_pmi2(PLANTED_PMI2_PROGRAM, "frame-1000", "crash--client--SIGSEGV--")]
+#[case::of_pmi2(PLANTED_PMI2_PROGRAM, "frame-1000", "40", "crash--client--SIGSEGV--")]
 fn rare_bugs_of_programs_are_found_in_few_sessions(
     #[case] program: &str,
     #[case] bug: &str,
+    #[case] sessions: &str,
     #[case] bucket: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let client = format!("{program} {bug}");
-    let campaign = ["--seed", "1", "--sessions", "300", "--workers", "1"];
+    let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1"];
     let (status, text) = fuzz(folder.path(), &[&["--client", &client, "-n", "2"][..], &campaign].concat());
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
     assert!(status == 1 && all.iter().any(|name| name.starts_with(bucket)), "{all:?} {text}");

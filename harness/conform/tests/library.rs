@@ -632,11 +632,11 @@ fn fuzz(folder: &Path, dialect: Dialect, library: &str, fault: &str, more: &[&st
 }
 
 #[rstest]
-#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-overrun", "80", "rule--library--rfc13.api.kvs-get--")]
-#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-fits", "200", "rule--library--rfc13.api.kvs-get--")]
-#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-second-equals", "600", "rule--library--rfc13.api.kvs-get--")]
-#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "put-semicolon-last", "200", "crash--library--SIGABRT--")]
-#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "300", "rule--library--pmi2.common.api.buffers--")]
+#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-overrun", "30", "rule--library--rfc13.api.kvs-get--")]
+#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-fits", "30", "rule--library--rfc13.api.kvs-get--")]
+#[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-second-equals", "300", "rule--library--rfc13.api.kvs-get--")]
+#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "put-semicolon-last", "100", "crash--library--SIGABRT--")]
+#[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "40", "rule--library--pmi2.common.api.buffers--")]
 fn a_campaign_finds_a_fault_and_plays_it_again(
     #[case] dialect: Dialect,
     #[case] library: &str,

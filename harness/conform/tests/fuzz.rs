@@ -102,23 +102,23 @@ fn rare_bugs_are_found_in_few_sessions(
 #[case::bits_of_a_tag("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--")]
 #[case::several_at_once("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--")]
 fn bugs_in_barriers_of_parts_of_a_group_are_found(#[case] fault: &str, #[case] bucket: &str) {
-    let (status, found, text) = with_groups(&format!("--fault {fault}"), &["--against", "mpich-1.2"]);
+    let (status, found, text) = with_groups(&format!("--fault {fault}"), "25", &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
 #[test]
 fn barriers_of_parts_of_a_group_are_right_in_the_reference_and_can_be_left_out() {
-    let (status, found, text) = with_groups("", &["--against", "mpich-1.2"]);
+    let (status, found, text) = with_groups("", "50", &["--against", "mpich-1.2"]);
     assert_eq!((status, found.len()), (0, 0), "{text}");
-    let (_, found, text) = with_groups("--fault group-one-at-a-time", &["--lacks", "pmi-1.2"]);
+    let (_, found, text) = with_groups("--fault group-one-at-a-time", "25", &["--lacks", "pmi-1.2"]);
     assert!(!found.iter().any(|name| name.contains("mpich-1.2")), "{text}");
 }
 
 /// A short campaign against the reference with a fault or none: the exit status, what was found, and what was said.
-fn with_groups(fault: &str, more: &[&str]) -> (i32, Vec<String>, String) {
+fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
-    let campaign = ["--seed", "1", "--sessions", "50", "--workers", "1", "--lacks", "spawn"];
+    let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1", "--lacks", "spawn"];
     let (status, text) = fuzz(folder.path(), &[&["--server", &server][..], &campaign, more].concat());
     (status, names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
 }

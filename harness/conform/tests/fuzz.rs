@@ -75,9 +75,9 @@ fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
 }
 
 #[rstest]
-#[case::one_length("value-256", "pmi-1.1", "40", "rule--rfc13.get.value--get")]
+#[case::one_length("value-256", "pmi-1.1", "150", "rule--rfc13.get.value--get")]
 #[case::one_kind_of_content("value-backslash", "pmi-1.1", "60", "rule--rfc13.get.value--get")]
-#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "120", "hang--rfc13.barrier.generic--barrier_in")]
+#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "60", "hang--rfc13.barrier.generic--barrier_in")]
 #[case::names_that_nobody_claims("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name")]
 #[case::a_second_group("spawn-second-job", "pmi-1.1", "100", "rule--rfc13.kvsname.distinct--get_my_kvsname")]
 #[case::of_pmi2("attribute-two", "pmi-2", "40", "hang--pmi2.common.nodeattr.wait--")]
@@ -124,9 +124,9 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
 }
 
 #[rstest]
-#[case("crash", "20", CRASH)]
-#[case("swap", "60", "rule--rfc13.get.value--get")]
-#[case("hang", "20", "hang--rfc13.abnf.c-put--put")]
+#[case("crash", "40", CRASH)]
+#[case("swap", "20", "rule--rfc13.get.value--get")]
+#[case("hang", "60", "hang--rfc13.abnf.c-put--put")]
 fn a_planted_bug_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
     #[case] sessions: &str,
@@ -222,7 +222,7 @@ use joined
 fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
-    let campaign = ["--server", &server, "--seed", "1", "--sessions", "20", "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let bucket = CRASH;
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
@@ -280,7 +280,7 @@ fn where_nobody_may_trace_a_crash_is_filed_under_what_came_before_and_it_is_told
 fn the_script_shows_a_crash_without_us() {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash");
-    let (_, text) = fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "10", "--valid"]);
+    let (_, text) = fuzz(folder.path(), &["--server", &server, "--seed", "1", "--sessions", "40", "--valid"]);
     let script = folder.path().join("pmi-conform-fuzz").join(CRASH).join("replay.sh");
     let run = || {
         let output = Command::new(&script).stdin(Stdio::null()).output();
@@ -307,7 +307,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let server = faulty_manager("crash");
     fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--faulty-manager--*\"\n")
         .unwrap();
-    let known = ["--server", &server, "--seed", "1", "--sessions", "20", "--valid", "--known", "known.toml"];
+    let known = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--known", "known.toml"];
     let (status, text) = fuzz(folder.path(), &known);
     assert_eq!(status, 0, "{text}");
     assert!(text.contains("known  crash--faulty-manager--SIGABRT--get"), "{text}");
@@ -316,7 +316,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
     let (status, text) =
         fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
-    assert!(status == 0 && text.contains("seed 1, from session 20"), "{text}");
+    assert!(status == 0 && text.contains("seed 1, from session 40"), "{text}");
 }
 
 /// The scenarios in a folder.

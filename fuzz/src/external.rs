@@ -8,7 +8,9 @@
 //! Input: the decisions of the generator.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -24,7 +26,7 @@ use pmi_fuzzer::store::{Origin, TRIES, store};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_fuzzer::transition::{Transition, transitions};
-use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::party::server::{Environment, Implementation, ImplementationError};
 use pmi_runner::process::tracer;
 use pmi_scenario::ast::Need;
 
@@ -186,14 +188,34 @@ impl External {
     }
 }
 
-fn processes(server: &str) -> Result<(Access, Scope), String> {
-    let implementation = Implementation::from_argument(server).map_err(|e| e.to_string())?;
+/// Why the server that is named cannot be fuzzed.
+#[derive(Debug)]
+enum Unfit {
+    Implementation(ImplementationError),
+    BareProxy,
+    Environment(io::Error),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Implementation(error) => error.fmt(f),
+            Self::BareProxy => {
+                f.write_str("a bare hydra_pmi_proxy is for pmi-conform fuzz; name its mpiexec here")
+            }
+            Self::Environment(error) => error.fmt(f),
+        }
+    }
+}
+
+fn processes(server: &str) -> Result<(Access, Scope), Unfit> {
+    let implementation = Implementation::from_argument(server).map_err(Unfit::Implementation)?;
     if implementation.has_upstream() {
-        return Err("a bare hydra_pmi_proxy is for pmi-conform fuzz; name its mpiexec here".into());
+        return Err(Unfit::BareProxy);
     }
     let offers = |need| implementation.claims.get(&need) == Some(&true);
     let scope = Scope { spawn: offers(Need::Spawn), names: offers(Need::Names), ..Scope::default() };
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1).map_err(|e| e.to_string())?;
+    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1).map_err(Unfit::Environment)?;
     Ok((Access::Processes(Box::new(implementation), environment), scope))
 }
 

@@ -129,7 +129,7 @@ pub(crate) enum What {
 
 /// A step of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct ProcessStep {
     /// Modulo the number of groups.
     pub(crate) group: u8,
     /// Modulo the number of ranks.
@@ -137,7 +137,7 @@ pub(crate) struct Step {
     pub(crate) what: What,
 }
 
-impl<'a> Arbitrary<'a> for Step {
+impl<'a> Arbitrary<'a> for ProcessStep {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let &[who, what, detail] = u.bytes(3)? else { return Err(arbitrary::Error::NotEnoughData) };
         let (low, high) = (detail & 7, detail >> 3 & 7);
@@ -178,7 +178,7 @@ impl<'a> Arbitrary<'a> for Step {
     }
 }
 
-impl Step {
+impl ProcessStep {
     fn of(who: u8, what: What) -> Self {
         Self { group: who >> 4, rank: who & 0xf, what }
     }

@@ -7,7 +7,7 @@ use pmi_reference::{Action, Config, GroupSpec, Server};
 use pmi_wire::{Maxes, Proc};
 
 use crate::model::{Expected, Model, Who};
-use crate::ops::{self, Op, Step, What, Write};
+use crate::ops::{self, Op, ProcessStep, What, Write};
 use crate::{counters, input, planted};
 
 /// Numbers above those of states: how often barriers were passed.
@@ -91,7 +91,7 @@ impl<'a, W: Watch> Play<'a, W> {
         if self.u.is_empty() {
             return false;
         }
-        let Ok(step) = self.u.arbitrary::<Step>() else { return false };
+        let Ok(step) = self.u.arbitrary::<ProcessStep>() else { return false };
         let group = u32::from(step.group) % self.model.groups().min(ops::GROUPS);
         let who = (group, u32::from(step.rank) % self.model.size(group));
         let state = self.model.state(who);

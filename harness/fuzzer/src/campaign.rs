@@ -38,7 +38,7 @@ const FIRST_TRIMMING: u64 = 400;
 
 /// How a campaign goes.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CampaignOptions {
     /// What the cases depend on.
     pub seed: u64,
     /// Ends after so many cases ...
@@ -205,7 +205,7 @@ struct Campaign<'a> {
     target: &'a dyn Target,
     generator: &'a dyn Generator,
     examiner: Examiner<'a>,
-    options: &'a Options,
+    options: &'a CampaignOptions,
     interrupted: &'a AtomicBool,
     reporter: &'a dyn Reporter,
     next: AtomicU64,
@@ -222,7 +222,7 @@ struct Campaign<'a> {
 pub fn run(
     target: &dyn Target,
     generator: &dyn Generator,
-    options: &Options,
+    options: &CampaignOptions,
     state: State,
     interrupted: &AtomicBool,
     reporter: &dyn Reporter,
@@ -629,7 +629,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = Looks { tells, deepest: AtomicU64::new(0) };
         let generator = Evolving::new(Scope::default(), Corpus::default());
-        let options = Options {
+        let options = CampaignOptions {
             seed: 1,
             sessions: Some(3000),
             time: None,

@@ -14,20 +14,20 @@ pub(crate) struct Field {
 }
 
 /// Its tuples, in order.
-pub(crate) type Message = Vec<Field>;
+pub(crate) type FieldList = Vec<Field>;
 
 /// What one side says in one write, and what becomes of its text.
 #[derive(Debug, Clone)]
 pub(crate) enum Draft {
     /// Messages: one but for a spawn of PMI-1.
-    Messages(Encoding, Vec<Message>),
+    Messages(Encoding, Vec<FieldList>),
     /// Text that tuples were made into, or that never were any.
     Lines(Encoding, Vec<Template>),
 }
 
 impl Draft {
     /// Messages of PMI-1.
-    pub(crate) fn of_lines(messages: Vec<Message>) -> Self {
+    pub(crate) fn of_lines(messages: Vec<FieldList>) -> Self {
         Self::Messages(Encoding::Dialect, messages)
     }
 
@@ -47,7 +47,7 @@ impl Draft {
         }
     }
 
-    pub(crate) fn messages_mut(&mut self) -> Option<&mut Vec<Message>> {
+    pub(crate) fn messages_mut(&mut self) -> Option<&mut Vec<FieldList>> {
         match self {
             Self::Messages(_, messages) => Some(messages),
             Self::Lines(..) => None,
@@ -115,7 +115,7 @@ pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
 }
 
 /// An answer as tuples: the value of get_result and msg run to the end of the line.
-pub(crate) fn tuples(line: &[u8]) -> Message {
+pub(crate) fn tuples(line: &[u8]) -> FieldList {
     let mut fields = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
@@ -131,7 +131,7 @@ pub(crate) fn tuples(line: &[u8]) -> Message {
 }
 
 /// The body of a frame as tuples, whose values have their semicolons still doubled; none if it is no series of tuples.
-pub(crate) fn frame_tuples(body: &[u8]) -> Message {
+pub(crate) fn frame_tuples(body: &[u8]) -> FieldList {
     let Ok(body) = Body::parse(body, Semicolons::Doubled) else { return Vec::new() };
     let field = |key: &[u8], value: &[u8]| Field {
         key: String::from_utf8_lossy(key).into_owned(),

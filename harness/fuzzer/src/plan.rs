@@ -5,7 +5,7 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::bound::Bound;
-use super::fields::{Draft, Field, Message, body, field};
+use super::fields::{Draft, Field, FieldList, body, field};
 use super::joined::Joined;
 use super::op::Op;
 use super::pieces::{agent, bytes_of};
@@ -16,7 +16,7 @@ use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
 #[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
 pub(crate) enum Planned {
     /// A request: its messages, one but for a spawn.
-    Request { rank: u32, op: Op, messages: Vec<Message> },
+    Request { rank: u32, op: Op, messages: Vec<FieldList> },
     /// Anything else.
     Stmt(Stmt),
 }
@@ -50,12 +50,12 @@ pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> Planned {
 }
 
 /// A request of one message.
-pub(crate) fn request(rank: u32, op: impl Into<Op>, fields: Message) -> Planned {
+pub(crate) fn request(rank: u32, op: impl Into<Op>, fields: FieldList) -> Planned {
     Planned::Request { rank, op: op.into(), messages: vec![fields] }
 }
 
 /// A request of one message and the wait for its answer.
-pub(crate) fn ask(rank: u32, op: impl Into<Op>, fields: Message) -> Vec<Planned> {
+pub(crate) fn ask(rank: u32, op: impl Into<Op>, fields: FieldList) -> Vec<Planned> {
     let op = op.into();
     vec![request(rank, op, fields), must_answer(rank, op)]
 }
@@ -146,21 +146,21 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
 
 /// Whether a request still has the tuples of its kind. A rough look: what is wrong in values shows in the answers, which need
 /// not be as expected then.
-fn is_as_generated(op: Op, messages: &[Message]) -> bool {
+fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     match op {
         Op::Pmi1(op) => is_as_generated_in_lines(op, messages),
         Op::Pmi2(command) => is_as_generated_in_frames(command, messages),
     }
 }
 
-fn is_as_generated_in_frames(command: Command, messages: &[Message]) -> bool {
+fn is_as_generated_in_frames(command: Command, messages: &[FieldList]) -> bool {
     let mut joined = Joined::default();
     let mut all = messages.iter().map(|message| joined.push(&bytes_of(&body(message)))).collect::<Vec<_>>();
     let last = all.pop().flatten();
     all.iter().all(Option::is_none) && last.is_some_and(|(is, whole)| is == Some(command) && whole)
 }
 
-fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
+fn is_as_generated_in_lines(op: Operation, messages: &[FieldList]) -> bool {
     // Where a write ends does not matter.
     let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
     let keys: Vec<&str> = messages.iter().flatten().map(|f| f.key.as_str()).collect();
@@ -186,7 +186,7 @@ fn is_as_generated_in_lines(op: Operation, messages: &[Message]) -> bool {
 }
 
 /// Whether each program of a spawn has all that belongs to it, in order, and says how much that is.
-fn is_spawn_as_generated(messages: &[Message]) -> bool {
+fn is_spawn_as_generated(messages: &[FieldList]) -> bool {
     let fields: Vec<&Field> = messages.iter().flatten().collect();
     let programs: Vec<&[&Field]> = fields.split(|field| field.key == "endcmd").collect();
     let Some((rest, programs)) = programs.split_last() else { return false };

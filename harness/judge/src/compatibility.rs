@@ -579,15 +579,15 @@ mod tests {
     use crate::event::Bytes;
 
     /// Requests with their answers, and the status with which the process ends behind them.
-    type Session<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
+    type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
     /// What is seen of processes that are told the id of their job.
-    fn seen(sessions: &[Session<'_>]) -> Observations {
+    fn seen(sessions: &[TestSession<'_>]) -> Observations {
         seen_where(true, sessions)
     }
 
     /// What is seen of requests and their answers, and of whether the process ends with a status behind them.
-    fn seen_where(told_job: bool, sessions: &[Session<'_>]) -> Observations {
+    fn seen_where(told_job: bool, sessions: &[TestSession<'_>]) -> Observations {
         let proc = Proc { group: 0, rank: 0 };
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let mut observations = Observations::default();

@@ -14,7 +14,7 @@ const LINES_LIMIT: usize = 100_000;
 
 /// A message that waits for a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct ReceivedMessage {
     /// The event that completed it.
     pub(crate) seq: u64,
     /// Number of the request, where a proxy has passed it on.
@@ -31,7 +31,7 @@ pub(crate) struct Link {
     connection: Option<Connection>,
     /// Commands of PMI-2 that come in several messages.
     concat: pmi2::Concat,
-    pub(crate) lines: VecDeque<Message>,
+    pub(crate) lines: VecDeque<ReceivedMessage>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
     pub(crate) args: Vec<Bytes>,
@@ -50,7 +50,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// The next message, for a step.
-    pub(crate) fn take(&mut self) -> Option<Message> {
+    pub(crate) fn take(&mut self) -> Option<ReceivedMessage> {
         let line = self.lines.pop_front()?;
         self.taken.extend(line.request);
         Some(line)
@@ -123,7 +123,7 @@ impl Conversation {
     }
 
     /// A step has taken this message: if it refuses a spawn, nothing will come of the group.
-    pub(crate) fn accepted(&mut self, message: &Message) {
+    pub(crate) fn accepted(&mut self, message: &ReceivedMessage) {
         let refuses = match message.framing {
             Framing::Lines => Response::parse(&message.text, ValueReading::ToEndOfLine)
                 .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success()),
@@ -178,7 +178,7 @@ impl Conversation {
                     // What cannot be read cannot fit any expectation; the monitor has reported it.
                     let (framing, text) =
                         message.map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
-                    link.lines.push_back(Message { seq, request: None, framing, text });
+                    link.lines.push_back(ReceivedMessage { seq, request: None, framing, text });
                 }
                 // What was asked behind an offer of PMI-2 can be read once that is answered.
                 self.asked(*proc);
@@ -289,7 +289,7 @@ impl Conversation {
         let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };
         let link = self.link(Proc::proxy(proxy));
         if link.lines.len() < LINES_LIMIT {
-            link.lines.push_back(Message { seq, request: Some(id), framing, text });
+            link.lines.push_back(ReceivedMessage { seq, request: Some(id), framing, text });
         }
     }
 }

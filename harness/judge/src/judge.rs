@@ -9,7 +9,7 @@ use pmi_scenario::requirement::is_advisory;
 use pmi_wire::Proc;
 
 use crate::bytes::SHOWN;
-use crate::conversation::{Conversation, Message};
+use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
@@ -306,7 +306,7 @@ impl Judge {
     }
 
     /// Takes the next message that no step has taken, whatever it is.
-    pub fn take_message(&mut self, p: Proc) -> Option<Message> {
+    pub fn take_message(&mut self, p: Proc) -> Option<ReceivedMessage> {
         self.conversation.link(p).take()
     }
 
@@ -654,7 +654,7 @@ impl Judge {
         self.captures = captures;
     }
 
-    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &Message) {
+    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &ReceivedMessage) {
         self.broken_at(line.seq, Some(p), cites, expected, shown(&line.text));
     }
 
@@ -699,7 +699,7 @@ impl Judge {
 
 /// What there is for a step.
 enum Next {
-    Line(Message),
+    Line(ReceivedMessage),
     End,
     Nothing(SilenceProof, Duration),
     /// Nothing yet.

@@ -29,7 +29,7 @@ pub mod upstream;
 pub mod verdict;
 
 pub use bytes::LINE_LIMIT;
-pub use conversation::Message;
+pub use conversation::ReceivedMessage;
 pub use expectation::Standing;
 pub use finding::{Finding, Side};
 pub use judge::{Awaited, Judge, Outcome};

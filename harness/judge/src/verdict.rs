@@ -1,12 +1,13 @@
 //! What a run says: verdicts, and the lines of its log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Exit};
 use crate::{Finding, Severity, Side};
+use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Level;
 use pmi_wire::WayIn;
 
@@ -248,6 +249,21 @@ pub struct RunHeader {
     pub selected: usize,
     /// What is red.
     pub strict: Strictness,
+}
+
+/// What stands between the protocols of a header.
+const AND: &str = " and ";
+
+impl RunHeader {
+    /// The protocols of a run, as a header has them.
+    pub fn protocols(dialects: &BTreeSet<Dialect>) -> String {
+        dialects.iter().map(Dialect::to_string).collect::<Vec<_>>().join(AND)
+    }
+
+    /// Whether the run is in this protocol, alone or among others.
+    pub fn speaks(&self, dialect: Dialect) -> bool {
+        self.dialect.split(AND).any(|name| name == dialect.to_string())
+    }
 }
 
 /// Last line of a log.

@@ -3,10 +3,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use pmi_c_api::{strings, text};
+use pmi_c_api::{Code, strings, text};
 use pmi_wire::SpawnProgram;
-
-use crate::code::Code;
 
 /// `PMI_keyval_t`.
 #[derive(Debug, Clone, Copy)]

@@ -1,37 +1,29 @@
 #![doc = include_str!("../README.md")]
 mod arguments;
-mod code;
 mod session;
 
 use std::ffi::{c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pmi_reference::client::{Answer, Client};
 
 pub use arguments::Keyval;
 use arguments::Programs;
-use code::Code;
-use pmi_c_api::text;
-use session::Session;
+use pmi_c_api::{Code, call, call_initialized, text};
+use session::InitializedProcess;
 
 /// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not made for threads, but two that call
 /// at once must not corrupt anything.
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
-/// Runs a function of the API. A panic must not reach C.
-fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
-    let run = || body(&mut SESSION.lock().unwrap_or_else(PoisonError::into_inner));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Code::Success as c_int,
-        Ok(Err(code)) => code as c_int,
-        Err(_) => Code::Fail as c_int,
-    }
+/// Runs a function of the API.
+fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
+    call(&PROCESS, body)
 }
 
 /// Runs a function that wants PMI to be initialized.
-fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
-    api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
+fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
+    call_initialized(&PROCESS, body)
 }
 
 /// Sets an integer.
@@ -64,7 +56,11 @@ fn int(number: u64) -> Result<c_int, Code> {
 /// # Safety
 ///
 /// A NUL-terminated string or NULL.
-unsafe fn own_space(session: &Session, kvsname: *const c_char, otherwise: Code) -> Result<(), Code> {
+unsafe fn own_space(
+    session: &InitializedProcess,
+    kvsname: *const c_char,
+    otherwise: Code,
+) -> Result<(), Code> {
     // SAFETY: as for this function.
     match unsafe { text(kvsname) } {
         Some(name) if name == session.kvsname => Ok(()),
@@ -98,7 +94,7 @@ api! {
             if session.is_some() {
                 return Err(Code::Fail);
             }
-            let started = Session::start()?;
+            let started = InitializedProcess::start()?;
             let flag = c_int::from(started.spawned);
             *session = Some(started);
             // SAFETY: the caller's.

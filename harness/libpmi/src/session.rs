@@ -1,20 +1,18 @@
 //! A process's use of PMI between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
-use pmi_c_api::{Connection, number};
+use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::{Answer, Client, Misuse};
 use pmi_wire::{MappingForm, Maxes, SpawnProgram};
 use rustix::io::Errno;
-
-use crate::code::Code;
 
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
 /// A process that is initialized.
-pub(crate) struct Session {
+pub(crate) struct InitializedProcess {
     client: Client,
     /// `None` once the process manager has broken the protocol.
-    connection: Option<Connection>,
+    connection: Option<PmiFd>,
     pub(crate) rank: i32,
     pub(crate) size: i32,
     pub(crate) spawned: bool,
@@ -31,7 +29,7 @@ fn refused(misuse: &Misuse, bad: Code) -> Code {
     }
 }
 
-impl Session {
+impl InitializedProcess {
     /// Connects by PMI_FD, and learns what the process manager has to say about this process.
     pub(crate) fn start() -> Result<Self, Code> {
         let (rank, size) = (number("PMI_RANK"), number("PMI_SIZE"));
@@ -39,7 +37,7 @@ impl Session {
         if !(0..size).contains(&rank) {
             return Err(Code::Fail);
         }
-        let connection = Connection::from_environment().ok_or(Code::Fail)?;
+        let connection = PmiFd::from_environment().ok_or(Code::Fail)?;
         let mut session = Self {
             client: Client::tolerant(),
             connection: Some(connection),

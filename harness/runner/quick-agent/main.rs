@@ -232,7 +232,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     };
     let told = arguments.get(0).unwrap_or_default();
     let variable = environment.variable(PATH_VARIABLE).unwrap_or_default();
-    let Some(place) = [executed_as, told, variable].into_iter().find_map(Place::of) else {
+    let Some(place) = [executed_as, told, variable].into_iter().find_map(AgentPath::of) else {
         complain(b"pmi-conform-agent: not started by its path in the scratch folder of a run\n");
         exit(FAILED);
     };
@@ -247,7 +247,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
 }
 
 /// Where the agent was started: the first path with folders that is called as the agent is.
-struct Place {
+struct AgentPath {
     path: &'static [u8],
     /// Its folder.
     folder: &'static [u8],
@@ -257,7 +257,7 @@ struct Place {
     group: &'static [u8],
 }
 
-impl Place {
+impl AgentPath {
     fn of(path: &'static [u8]) -> Option<Self> {
         let (folder, name) = split(path)?;
         let (scratch, group) = split(folder)?;
@@ -320,7 +320,7 @@ fn join(text: &mut [u8], parts: &[&[u8]]) -> Option<()> {
 }
 
 /// Goes on as the agent that can do everything.
-fn become_full(place: &Place, arguments: Strings, environment: Strings) -> ! {
+fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> ! {
     let (mut file, mut name) = ([0; PATH_MAX], [0; PATH_MAX]);
     if join(&mut file, &[place.folder, FULL]).is_some() && join(&mut name, &[place.path]).is_some() {
         // SAFETY: the file's path ends with a NUL, and so do the two lists with a null. The first of the arguments, which is to
@@ -358,7 +358,7 @@ struct Rights {
 }
 
 #[repr(C)]
-struct Message {
+struct MessageHeader {
     name: *const u8,
     name_length: u32,
     parts: *const Part,
@@ -386,7 +386,7 @@ struct Hello {
 }
 
 impl Hello {
-    fn write(&mut self, place: &Place, arguments: Strings, environment: Strings) {
+    fn write(&mut self, place: &AgentPath, arguments: Strings, environment: Strings) {
         self.put(b"{\"rank\":{\"group\":");
         // JSON's numbers begin with no zero.
         let zeros = place.group.iter().take_while(|digit| **digit == b'0').count();
@@ -453,7 +453,7 @@ impl Hello {
             let part = Part { text: rest.as_ptr(), length: rest.len() };
             let rights = Rights { descriptor: self.descriptor.unwrap_or(0) as i32, ..RIGHTS };
             let control_length = if self.descriptor.is_some() { size_of::<Rights>() } else { 0 };
-            let message = Message {
+            let message = MessageHeader {
                 name: core::ptr::null(),
                 name_length: 0,
                 parts: &raw const part,
@@ -486,7 +486,7 @@ fn obey(runner: usize) -> ! {
         let Some(rest) = line.get_mut(length..).filter(|rest| !rest.is_empty()) else { exit(RUNNER_GONE) };
         let part = Part { text: rest.as_ptr(), length: rest.len() };
         let rights = RIGHTS;
-        let message = Message {
+        let message = MessageHeader {
             name: core::ptr::null(),
             name_length: 0,
             parts: &raw const part,

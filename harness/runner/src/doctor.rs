@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_judge::result::judged;
-use pmi_judge::{Outcome, Severity};
+use pmi_judge::{Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, WayIn};
@@ -15,7 +15,6 @@ use crate::offers::asked_for;
 use crate::party::Limits;
 use crate::party::library::{Library, apis, exports};
 use crate::party::program::Program;
-use crate::party::server::Implementation;
 use crate::target::Target;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
@@ -35,7 +34,7 @@ pub enum State {
 
 /// One question, and what came of it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Step {
+pub struct DoctorStep {
     /// What was looked at, in a word or two.
     pub what: &'static str,
     /// How it went.
@@ -47,7 +46,7 @@ pub struct Step {
     pub remedy: Option<String>,
 }
 
-impl Step {
+impl DoctorStep {
     fn new(what: &'static str, state: State, seen: impl Into<String>) -> Self {
         Self { what, state, seen: seen.into(), remedy: None }
     }
@@ -62,7 +61,7 @@ impl Step {
 #[derive(Debug, Default, Serialize)]
 pub struct Examination {
     /// The steps, in order; none is tried that needs one which failed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DoctorStep>,
     /// Optional operations that it offers or lacks.
     #[serde(skip)]
     pub offers: BTreeMap<Need, bool>,
@@ -116,16 +115,35 @@ const FIRST: Proc = Proc { group: 0, rank: 0 };
 /// Lines of what a launcher prints that are told.
 const LINES: usize = 3;
 
+/// Why a probe shows nothing.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    /// What came of it cannot be judged; with what was printed last.
+    #[error("{why}{printed}")]
+    Unjudged { why: Unjudged, printed: String },
+    /// The implementation could not be started, or not with so many processes.
+    #[error("{0}")]
+    Unplayed(String),
+    #[error("the probe has a mistake: please report this")]
+    Mistaken,
+}
+
 /// Plays a few lines as a scenario for process managers.
-fn probe(suite: &Suite, target: &Target, limits: Limits, ranks: u32, body: &str) -> Result<Outcome, String> {
+fn probe(
+    suite: &Suite,
+    target: &Target,
+    limits: Limits,
+    ranks: u32,
+    body: &str,
+) -> Result<Outcome, ProbeError> {
     let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
     match target.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
-            Some(why) => Err(format!("{why}{}", printed(&outcome.events))),
+            Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
             None => Ok(outcome),
         },
-        Some(Err((_, why))) => Err(why),
-        None => Err("the probe has a mistake: please report this".to_owned()),
+        Some(Err((_, why))) => Err(ProbeError::Unplayed(why)),
+        None => Err(ProbeError::Mistaken),
     }
 }
 
@@ -162,7 +180,7 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
                           --start-timeout";
-            all.steps.push(Step::new("started", State::Fails, why).with(remedy));
+            all.steps.push(DoctorStep::new("started", State::Fails, why.to_string()).with(remedy));
             return all;
         }
     };
@@ -176,14 +194,18 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
     all.steps.push(match (trouble(suite, &session), session.unreached) {
-        (None, 0) => {
-            Step::new("session", State::Works, format!("{processes}: init, put, barrier, get, finalize"))
+        (None, 0) => DoctorStep::new(
+            "session",
+            State::Works,
+            format!("{processes}: init, put, barrier, get, finalize"),
+        ),
+        (Some(what), 0) => {
+            DoctorStep::new("session", State::Odd, format!("{processes} come through; {what}"))
+                .with("it can be judged, and that will be told")
         }
-        (Some(what), 0) => Step::new("session", State::Odd, format!("{processes} come through; {what}"))
-            .with("it can be judged, and that will be told"),
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
-            Step::new("session", State::Fails, format!("{what}; {n} later steps were not reached"))
+            DoctorStep::new("session", State::Fails, format!("{what}; {n} later steps were not reached"))
                 .with("most scenarios need this much")
         }
     });
@@ -203,7 +225,7 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
 }
 
 /// What became of the processes, and of their connections.
-fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<Step>) {
+fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
     let mut number = 0;
     let (mut unconnected, mut ports) = (None, BTreeSet::new());
     for event in &session.events {
@@ -218,24 +240,24 @@ fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<Step>) {
     let by_port = session.events.iter().any(|event| matches!(event.what, What::Greeted { .. }));
     let agents =
         if number == 1 { "the agent ran and reported" } else { "an agent ran for each rank, and reported" };
-    steps.push(Step::new("started", State::Works, agents));
+    steps.push(DoctorStep::new("started", State::Works, agents));
     steps.push(match unconnected {
         None if by_port && way_in != WayIn::Port => {
-            Step::new("connection", State::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
+            DoctorStep::new("connection", State::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
         }
-        None if by_port => Step::new("connection", State::Works, "PMI_PORT"),
-        None => Step::new("connection", State::Works, "PMI_FD"),
+        None if by_port => DoctorStep::new("connection", State::Works, "PMI_PORT"),
+        None => DoctorStep::new("connection", State::Works, "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            Step::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
+            DoctorStep::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
         }
-        Some(why) => Step::new("connection", State::Fails, why).with(
+        Some(why) => DoctorStep::new("connection", State::Fails, why).with(
             "some launchers give it only if they are asked to, as srun does by --mpi=pmi2; where PMIx is spoken, nothing can be judged",
         ),
     });
 }
 
 /// What is answered to each offer.
-fn versions(suite: &Suite, target: &Target, limits: Limits) -> Step {
+fn versions(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
     let offers = [(1, 1), (1, 2), (2, 0)];
     let mut takes_second = false;
     let told = offers.map(|(version, subversion)| {
@@ -248,10 +270,10 @@ fn versions(suite: &Suite, target: &Target, limits: Limits) -> Step {
     let seen = told.iter().map(|(_, told)| told.as_str()).collect::<Vec<_>>().join("; ");
     match told.iter().any(|(taken, _)| *taken) {
         true if takes_second => {
-            Step::new("version", State::Works, seen).with("--dialect all judges PMI-1 and PMI-2")
+            DoctorStep::new("version", State::Works, seen).with("--dialect all judges PMI-1 and PMI-2")
         }
-        true => Step::new("version", State::Works, seen),
-        false => Step::new("version", State::Fails, seen).with("no offer was taken that we can make"),
+        true => DoctorStep::new("version", State::Works, seen),
+        false => DoctorStep::new("version", State::Fails, seen).with("no offer was taken that we can make"),
     }
 }
 
@@ -260,7 +282,7 @@ fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) 
     let what = "two nodes";
     if let Some(why) = implementation.lacks_room(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
-        all.steps.push(Step::new(what, State::Lacks, why).with(remedy));
+        all.steps.push(DoctorStep::new(what, State::Lacks, why).with(remedy));
         return;
     }
     let done = probe(suite, target, limits, 2, NODES);
@@ -276,11 +298,11 @@ fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) 
                 _ => None,
             };
             match mapping {
-                Some(mapping) => Step::new(what, State::Works, format!("PMI_process_mapping={mapping}")),
-                None => Step::new(what, State::Works, "started; PMI_process_mapping is not there"),
+                Some(mapping) => DoctorStep::new(what, State::Works, format!("PMI_process_mapping={mapping}")),
+                None => DoctorStep::new(what, State::Works, "started; PMI_process_mapping is not there"),
             }
         }
-        Err(why) => Step::new(what, State::Odd, why).with(
+        Err(why) => DoctorStep::new(what, State::Odd, why.to_string()).with(
             "scenarios on two nodes cannot be judged like this: --server-nodes has their command, --max-nodes 1 leaves them out",
         ),
     });
@@ -293,35 +315,36 @@ fn optional(
     limits: Limits,
     what: &'static str,
     need: Need,
-) -> (Step, Option<bool>) {
+) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, Dialect::Pmi1, need, target, limits) {
-        None => (Step::new(what, State::Odd, "it could not be asked for"), None),
+        None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
         Some((_, Some(refused))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
             (
-                Step::new(what, State::Lacks, format!("asked once, it answered {refused}")).with(remedy),
+                DoctorStep::new(what, State::Lacks, format!("asked once, it answered {refused}"))
+                    .with(remedy),
                 Some(false),
             )
         }
         Some((outcome, None)) => match (trouble(suite, &outcome), &outcome.unjudged) {
-            (None, None) => (Step::new(what, State::Works, "asked once, it did so"), Some(true)),
+            (None, None) => (DoctorStep::new(what, State::Works, "asked once, it did so"), Some(true)),
             (Some(what_else), _) => (
-                Step::new(what, State::Odd, format!("asked once: {what_else}"))
+                DoctorStep::new(what, State::Odd, format!("asked once: {what_else}"))
                     .with("it can be judged, and that will be told"),
                 Some(true),
             ),
-            (None, Some(why)) => (Step::new(what, State::Odd, why.to_string()), None),
+            (None, Some(why)) => (DoctorStep::new(what, State::Odd, why.to_string()), None),
         },
     }
 }
 
 /// How it is known that nothing comes.
-fn silence(suite: &Suite, target: &Target, limits: Limits) -> Step {
+fn silence(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
     let what = "silence";
     let outcome = match probe(suite, target, limits, 2, SILENCE) {
         Ok(outcome) => outcome,
-        Err(why) => return Step::new(what, State::Odd, why),
+        Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
     let proof = outcome.events.iter().find_map(|event| match event.what {
         What::Nothing { proof, .. } => Some(proof),
@@ -329,7 +352,7 @@ fn silence(suite: &Suite, target: &Target, limits: Limits) -> Step {
     });
     match proof {
         Some(SilenceProof::Idle) => {
-            Step::new(what, State::Works, "can be proved: its processes are seen to wait")
+            DoctorStep::new(what, State::Works, "can be proved: its processes are seen to wait")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
@@ -344,9 +367,9 @@ fn silence(suite: &Suite, target: &Target, limits: Limits) -> Step {
             let remedy = format!(
                 "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"
             );
-            Step::new(what, State::Odd, seen).with(remedy)
+            DoctorStep::new(what, State::Odd, seen).with(remedy)
         }
-        None => Step::new(what, State::Odd, "a barrier ended that one rank had not entered"),
+        None => DoctorStep::new(what, State::Odd, "a barrier ended that one rank had not entered"),
     }
 }
 
@@ -367,26 +390,28 @@ pub fn of_program(
     let outcome = match target.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => outcome,
         Some(Err((_, why))) => {
-            all.steps.push(Step::new("started", State::Fails, why));
+            all.steps.push(DoctorStep::new("started", State::Fails, why));
             return all;
         }
         None => return all,
     };
     if let Some(why) = &outcome.unjudged {
-        let step = Step::new("speaks PMI", State::Fails, format!("{why}{}", printed(&outcome.events)));
+        let step = DoctorStep::new("speaks PMI", State::Fails, format!("{why}{}", printed(&outcome.events)));
         all.steps
             .push(step.with("link it with a library that speaks PMI-1 or PMI-2, and let it call MPI_Init"));
         return all;
     }
     let number = outcome.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
-    all.steps.push(Step::new(
+    all.steps.push(DoctorStep::new(
         "started",
         State::Works,
         format!("{number} processes under our own process manager"),
     ));
     match offer_of(&outcome.events) {
-        Some(version) => all.steps.push(Step::new("version", State::Works, format!("it offers {version}"))),
-        None => all.steps.push(Step::new("version", State::Odd, "it makes no offer that can be read")),
+        Some(version) => {
+            all.steps.push(DoctorStep::new("version", State::Works, format!("it offers {version}")))
+        }
+        None => all.steps.push(DoctorStep::new("version", State::Odd, "it makes no offer that can be read")),
     }
     let mut asks: Vec<String> = Vec::new();
     for (_, text) in requests(&outcome.events) {
@@ -398,19 +423,21 @@ pub fn of_program(
         }
     }
     all.steps.push(
-        Step::new("requests", State::Works, asks.join(", ")).with(
+        DoctorStep::new("requests", State::Works, asks.join(", ")).with(
             "what is about others does not apply: a program that puts, gets and spawns is judged in more",
         ),
     );
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, trouble(suite, &outcome)) {
-        (Some(Exit::Code(0)), None) => Step::new("end", State::Works, "exit status 0"),
-        (Some(Exit::Code(0)), Some(what)) => Step::new("end", State::Odd, format!("exit status 0; {what}"))
-            .with("it can be judged, and that will be told"),
+        (Some(Exit::Code(0)), None) => DoctorStep::new("end", State::Works, "exit status 0"),
+        (Some(Exit::Code(0)), Some(what)) => {
+            DoctorStep::new("end", State::Odd, format!("exit status 0; {what}"))
+                .with("it can be judged, and that will be told")
+        }
         (end, what) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
             let what = what.map(|what| format!("; {what}")).unwrap_or_default();
-            Step::new("end", State::Fails, format!("{end}{what}{}", printed(&outcome.events)))
+            DoctorStep::new("end", State::Fails, format!("{end}{what}{}", printed(&outcome.events)))
                 .with("it has to end with status 0 where nothing is unusual, to be judged where something is")
         }
     });
@@ -425,10 +452,14 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Lim
     let functions = exports(&library.path).len();
     if found.is_empty() {
         let seen = "it exports no function of the C API of PMI-1 or PMI-2";
-        all.steps.push(Step::new("functions", State::Fails, seen));
+        all.steps.push(DoctorStep::new("functions", State::Fails, seen));
         return all;
     }
-    all.steps.push(Step::new("functions", State::Works, format!("{functions} of the C API of {titles}")));
+    all.steps.push(DoctorStep::new(
+        "functions",
+        State::Works,
+        format!("{functions} of the C API of {titles}"),
+    ));
     for api in found {
         let (call, what) = match api {
             Dialect::Pmi1 => ("PMI_Init(&spawned)", "PMI_Init"),
@@ -439,21 +470,21 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Lim
         );
         let Some(Ok((outcome, _))) = target.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
-            all.steps.push(Step::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
+            all.steps.push(DoctorStep::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
             continue;
         }
         let version = offer_of(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
         all.steps.push(match (version, returned) {
             (Some(version), true) => {
-                Step::new(what, State::Works, format!("it offers {version}, and returns"))
+                DoctorStep::new(what, State::Works, format!("it offers {version}, and returns"))
             }
-            (None, true) => Step::new(what, State::Odd, "it returns without a word on PMI_FD").with(
+            (None, true) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD").with(
                 "its calls are judged; where it talks to a process manager of its own, name that by --server",
             ),
             (_, false) => {
                 let crash = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
-                Step::new(what, State::Fails, crash)
+                DoctorStep::new(what, State::Fails, crash)
             }
         });
     }
@@ -462,8 +493,3 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Lim
 
 /// Longest wait for an answer, if the user says none.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a profile says of an implementation that was looked at.
-pub fn profile(implementation: &Implementation, examination: &Examination) -> String {
-    crate::party::server::profile::written(implementation, &examination.offers)
-}

@@ -21,7 +21,7 @@ use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::requirement::{Binds, Set};
 use pmi_scenario::suite::Suite;
 
 /// Events of a scenario from which on it is long: those that repeat something up to hundreds of times.
@@ -73,7 +73,7 @@ pub struct VariationResult {
 
 /// The kill matrix.
 #[derive(Debug, Clone, Serialize)]
-pub struct Matrix {
+pub struct KillMatrix {
     /// Scenarios that were played against each.
     pub scenarios: usize,
     /// In the order of the tables.
@@ -84,7 +84,7 @@ pub struct Matrix {
     pub without_fault: Vec<String>,
 }
 
-impl Matrix {
+impl KillMatrix {
     /// Whether everything is as it has to be.
     pub fn is_complete(&self) -> bool {
         self.faults.iter().all(FaultResult::is_killed)
@@ -97,15 +97,6 @@ impl Matrix {
         let cited = |f: &FaultResult, id: &str| f.killers.iter().any(|k| k.requirements.contains(id));
         self.faults.iter().flat_map(|f| f.breaks.iter().copied().filter(move |id| cited(f, id))).collect()
     }
-}
-
-/// Whether a fault has to show that the requirement is tested: a MUST for servers that can be seen to be broken. What the
-/// RFC contradicts itself about is never failed, so a fault can only be lawful there.
-pub fn needs_fault(requirement: &Requirement) -> bool {
-    requirement.level == Level::Must
-        && requirement.binds.contains(&Binds::Server)
-        && requirement.excluded.is_none()
-        && requirement.contradiction.is_none()
 }
 
 /// Plays one scenario against a server that behaves like this; what came of it, and which effects have shown.
@@ -198,7 +189,7 @@ pub fn run(
     variations: &[&'static Variation],
     all: bool,
     jobs: usize,
-) -> Matrix {
+) -> KillMatrix {
     // Nothing has to be waited for in memory, and what floods is soon known to.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
@@ -226,7 +217,7 @@ pub fn run(
             });
         }
     });
-    let mut matrix = Matrix {
+    let mut matrix = KillMatrix {
         scenarios: in_memory(suite).count(),
         faults: in_order(fault_results),
         variations: in_order(variation_results),
@@ -236,7 +227,7 @@ pub fn run(
     matrix.without_fault = suite
         .catalogue
         .iter()
-        .filter(|r| needs_fault(r) && !shown.contains(r.id.as_str()))
+        .filter(|r| r.needs_fault(Binds::Server) && !shown.contains(r.id.as_str()))
         .map(|r| r.id.clone())
         .collect();
     matrix
@@ -263,7 +254,7 @@ fn try_fault(
     let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
     // What breaks rules of one dialect alone is looked for there.
-    let of_pmi2 = fault.breaks.iter().any(|id| id.starts_with("pmi2."));
+    let of_pmi2 = fault.breaks.iter().any(|id| Set::of(id).is_pmi2());
     let of = |long: bool| -> Vec<Found> {
         let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
         let spoken = shown.map(|r| r.scenario).filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);

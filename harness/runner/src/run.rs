@@ -49,7 +49,7 @@ impl Tries {
 
 /// How to run.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RunOptions {
     /// Launches side by side.
     pub jobs: usize,
     /// Bounds of a scenario.
@@ -72,7 +72,7 @@ pub struct Options {
     pub dialects: Vec<Dialect>,
 }
 
-impl Options {
+impl RunOptions {
     /// For a run that is not reported: one scenario after the other, all of them.
     pub fn uncounted(limits: Limits) -> Self {
         Self {
@@ -100,7 +100,7 @@ pub trait Observer {
     fn result(&mut self, result: &ScenarioResult);
 }
 
-enum Message {
+enum WorkerReport {
     Events(usize, Vec<Event>),
     Done(usize, Box<(Outcome, Duration)>),
     /// It was played more than once, or might have been.
@@ -123,7 +123,7 @@ struct Tried {
 /// Passes events on, many at a time: whoever is woken for each takes time from the scenario.
 struct Channel<'a> {
     index: usize,
-    sender: &'a mpsc::Sender<Message>,
+    sender: &'a mpsc::Sender<WorkerReport>,
     events: Vec<Event>,
     /// What they carry.
     bytes: usize,
@@ -138,7 +138,7 @@ impl Channel<'_> {
         let events = std::mem::take(&mut self.events);
         if !events.is_empty() {
             // The receiver only goes away when the run is over.
-            let _ = self.sender.send(Message::Events(self.index, events));
+            let _ = self.sender.send(WorkerReport::Events(self.index, events));
         }
     }
 }
@@ -159,7 +159,7 @@ pub fn run(
     selected: &[Arc<Scenario>],
     target: &Target,
     deviations: &mut Deviations,
-    options: &Options,
+    options: &RunOptions,
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> (RunHeader, Vec<ScenarioResult>, RunEnd) {
@@ -172,14 +172,10 @@ pub fn run(
         implementation_version: target.version(),
         command: options.command.clone(),
         against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
-        dialect: match dialects(selected) {
+        dialect: RunHeader::protocols(&match dialects(selected) {
             none if none.is_empty() => options.dialects.iter().copied().collect(),
             spoken => spoken,
-        }
-        .iter()
-        .map(Dialect::to_string)
-        .collect::<Vec<_>>()
-        .join(" and "),
+        }),
         connection: target.way_in(),
         relayed: target.is_relayed(),
         under_test: Some(target.side()),
@@ -225,14 +221,14 @@ pub fn run(
                     let message = if dead[kind(index)].load(Ordering::Relaxed) {
                         Err((Verdict::Unjudged, not_tried()))
                     } else if options.tries == Tries::Once {
-                        play(&mut sink).map(|done| Message::Done(index, Box::new(done)))
+                        play(&mut sink).map(|done| WorkerReport::Done(index, Box::new(done)))
                     } else {
                         let mut play = || play(&mut ());
                         let tried = try_often(suite, scenario, options, &mut known, &mut play);
-                        tried.map(|tried| Message::Tried(index, Box::new(tried)))
+                        tried.map(|tried| WorkerReport::Tried(index, Box::new(tried)))
                     };
                     let message =
-                        message.unwrap_or_else(|skipped| Message::Skipped(index, Box::new(skipped)));
+                        message.unwrap_or_else(|skipped| WorkerReport::Skipped(index, Box::new(skipped)));
                     sink.flush();
                     if sender.send(message).is_err() {
                         break;
@@ -257,17 +253,21 @@ pub fn run(
                     return;
                 }
                 let result = match message {
-                    Message::Events(index, _) if gave_up(lifeless, kind(index)) => return,
-                    Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _)
+                    WorkerReport::Events(index, _) if gave_up(lifeless, kind(index)) => return,
+                    WorkerReport::Done(index, _)
+                    | WorkerReport::Tried(index, _)
+                    | WorkerReport::Skipped(index, _)
                         if gave_up(lifeless, kind(index)) =>
                     {
                         skip(&selected[index], Verdict::Unjudged, not_tried(), options)
                     }
-                    Message::Events(index, _) if deviations.are_sensitive_in(&selected[index].name) => return,
-                    Message::Events(index, events) => {
+                    WorkerReport::Events(index, _) if deviations.are_sensitive_in(&selected[index].name) => {
+                        return;
+                    }
+                    WorkerReport::Events(index, events) => {
                         return events.iter().for_each(|event| observer.event(&selected[index].name, event));
                     }
-                    Message::Done(index, done) => {
+                    WorkerReport::Done(index, done) => {
                         let (outcome, time) = *done;
                         count_lifeless(&mut lifeless[kind(index)], outcome.lifeless);
                         scenario_errors |= outcome.scenario_error.is_some();
@@ -276,7 +276,7 @@ pub fn run(
                         }
                         judged(suite, &selected[index], outcome, time, options, deviations)
                     }
-                    Message::Tried(index, tried) => {
+                    WorkerReport::Tried(index, tried) => {
                         let Tried { result, events, lifeless: none, mistake, interrupted } = *tried;
                         count_lifeless(&mut lifeless[kind(index)], none);
                         scenario_errors |= mistake;
@@ -289,7 +289,7 @@ pub fn run(
                         deviations.note(&result);
                         result
                     }
-                    Message::Skipped(index, skipped) => {
+                    WorkerReport::Skipped(index, skipped) => {
                         // What could not be launched counts, what does not apply says nothing.
                         lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged);
                         skip(&selected[index], skipped.0, skipped.1, options)
@@ -335,7 +335,7 @@ fn judged(
     scenario: &Scenario,
     outcome: Outcome,
     time: Duration,
-    options: &Options,
+    options: &RunOptions,
     deviations: &mut Deviations,
 ) -> ScenarioResult {
     let mut blank = blank(scenario, options);
@@ -370,7 +370,7 @@ fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &
 fn try_often(
     suite: &Suite,
     scenario: &Scenario,
-    options: &Options,
+    options: &RunOptions,
     deviations: &mut Deviations,
     play: &mut dyn FnMut() -> Played,
 ) -> Result<Tried, (Verdict, String)> {
@@ -421,14 +421,16 @@ fn not_tried() -> String {
 #[derive(Default)]
 struct InOrder {
     next: usize,
-    waiting: BTreeMap<usize, Vec<Message>>,
+    waiting: BTreeMap<usize, Vec<WorkerReport>>,
 }
 
 impl InOrder {
-    fn take(&mut self, message: Message, mut tell: impl FnMut(Message)) {
+    fn take(&mut self, message: WorkerReport, mut tell: impl FnMut(WorkerReport)) {
         let (index, last) = match &message {
-            Message::Events(index, _) => (*index, false),
-            Message::Done(index, _) | Message::Tried(index, _) | Message::Skipped(index, _) => (*index, true),
+            WorkerReport::Events(index, _) => (*index, false),
+            WorkerReport::Done(index, _)
+            | WorkerReport::Tried(index, _)
+            | WorkerReport::Skipped(index, _) => (*index, true),
         };
         if index != self.next {
             self.waiting.entry(index).or_default().push(message);
@@ -440,19 +442,19 @@ impl InOrder {
             self.next += 1;
             finished = false;
             for message in self.waiting.remove(&self.next).unwrap_or_default() {
-                finished |= !matches!(message, Message::Events(..));
+                finished |= !matches!(message, WorkerReport::Events(..));
                 tell(message);
             }
         }
     }
 }
 
-fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &Options) -> ScenarioResult {
+fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &RunOptions) -> ScenarioResult {
     ScenarioResult { verdict, reason: Some(reason), ..blank(scenario, options) }
 }
 
 /// The result of a scenario that came to nothing yet.
-fn blank(scenario: &Scenario, options: &Options) -> ScenarioResult {
+fn blank(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
     ScenarioResult {
         scenario: scenario.name.clone(),
         summary: scenario.summary(),

@@ -114,13 +114,14 @@ impl Scenario {
     }
 
     /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
-    pub fn played(self) -> Vec<Self> {
+    pub fn played(mut self) -> Vec<Self> {
         if self.rows.is_empty() {
             return vec![self];
         }
+        // None of those that are played has the others' rows.
+        let rows = std::mem::take(&mut self.rows);
         let with = |row: &Row| {
-            let mut one =
-                Self { name: format!("{}[{}]", self.name, row.name.value), rows: Vec::new(), ..self.clone() };
+            let mut one = Self { name: format!("{}[{}]", self.name, row.name.value), ..self.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
                 value: value.clone(),
@@ -128,7 +129,7 @@ impl Scenario {
             one.body.splice(0..0, row.values.iter().map(bind));
             one
         };
-        self.rows.iter().map(with).collect()
+        rows.iter().map(with).collect()
     }
 
     /// Whether it is a fragment, which other files `use` and which tests nothing by itself.

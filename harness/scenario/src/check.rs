@@ -101,7 +101,7 @@ struct Checker<'a> {
 
 /// Where a variable stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UseSite {
     Step,
     /// Where there is no rank: `let`, `repeat`, `J:`.
     NoRank,
@@ -148,7 +148,7 @@ impl Checker<'_> {
             self.sink.error(span, message);
         }
         for default in scenario.takes.iter().filter_map(|parameter| parameter.default.as_ref()) {
-            self.text(default, Place::NoRank, "a fragment is told a text, and this is none");
+            self.text(default, UseSite::NoRank, "a fragment is told a text, and this is none");
         }
         self.take(&scenario.takes);
         self.rows();
@@ -204,7 +204,7 @@ impl Checker<'_> {
             match stmt {
                 Stmt::Use { name, with } => self.use_(name, with, times),
                 Stmt::Let { name, value } => {
-                    self.text(value, Place::NoRank, "a `let` names a text, and this is none");
+                    self.text(value, UseSite::NoRank, "a `let` names a text, and this is none");
                     self.bind(&name.value, name.span);
                 }
                 Stmt::Repeat { count, var, body, span, .. } => {
@@ -217,7 +217,7 @@ impl Checker<'_> {
 
     fn use_(&mut self, name: &Spanned<String>, with: &[(Spanned<String>, Template)], times: u32) {
         for (_, value) in with {
-            self.text(value, Place::NoRank, "a fragment is told a text, and this is none");
+            self.text(value, UseSite::NoRank, "a fragment is told a text, and this is none");
         }
         if self.fragments.contains(&name.value) {
             self.either(name.span, format!("fragment `{}` uses itself", name.value));
@@ -306,7 +306,7 @@ impl Checker<'_> {
                     .help("every row says the same names in the same order");
             }
             for (_, value) in &row.values {
-                self.text(value, Place::NoRank, "a row names a text, and this is none");
+                self.text(value, UseSite::NoRank, "a row names a text, and this is none");
             }
         }
         for (name, _) in rows.first().map(|row| row.values.as_slice()).unwrap_or_default() {
@@ -324,7 +324,7 @@ impl Checker<'_> {
     }
 
     fn repeat(&mut self, count: &Expr, var: Option<&Spanned<String>>, body: &[Stmt], span: Span, times: u32) {
-        self.expr(count, Place::NoRank);
+        self.expr(count, UseSite::NoRank);
         let constant = expr::constant(count);
         if self.own()
             && let Some(n) = constant
@@ -364,8 +364,8 @@ impl Checker<'_> {
         }
     }
 
-    fn used(&mut self, name: &str, span: Span, place: Place) {
-        if name == "rank" && place == Place::NoRank {
+    fn used(&mut self, name: &str, span: Span, place: UseSite) {
+        if name == "rank" && place == UseSite::NoRank {
             if self.own() {
                 self.sink
                     .error(span, "`$rank` where there is no rank")
@@ -391,7 +391,7 @@ impl Checker<'_> {
         }
     }
 
-    fn expr(&mut self, expr: &Expr, place: Place) {
+    fn expr(&mut self, expr: &Expr, place: UseSite) {
         match expr {
             Expr::Number(_) => {}
             Expr::Var(name) => self.used(&name.value, name.span, place),
@@ -410,7 +410,7 @@ impl Checker<'_> {
     }
 
     /// A template that we expand; `otherwise` says what is wrong if it matches rather than says.
-    fn text(&mut self, template: &Template, place: Place, otherwise: &str) {
+    fn text(&mut self, template: &Template, place: UseSite, otherwise: &str) {
         for Located { piece, span } in self.located(template, false) {
             self.names(&piece, span, place);
             if self.own() && matches!(piece, Piece::Capture(..) | Piece::Typed(_) | Piece::Cut) {
@@ -420,7 +420,7 @@ impl Checker<'_> {
     }
 
     /// A template that something is held against.
-    fn pattern(&mut self, pieces: &[Located], place: Place) {
+    fn pattern(&mut self, pieces: &[Located], place: UseSite) {
         for Located { piece, span } in pieces {
             self.names(piece, *span, place);
             if !self.own() {
@@ -440,7 +440,7 @@ impl Checker<'_> {
         }
     }
 
-    fn names(&mut self, piece: &Piece, span: Span, place: Place) {
+    fn names(&mut self, piece: &Piece, span: Span, place: UseSite) {
         match piece {
             Piece::Var(name) | Piece::Answer(name) => self.used(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
@@ -519,7 +519,7 @@ impl Checker<'_> {
             Action::Message { lines, .. } => {
                 for line in lines {
                     let pieces = self.located(line, true);
-                    self.pattern(&pieces, Place::Step);
+                    self.pattern(&pieces, UseSite::Step);
                 }
             }
             Action::Close | Action::Silence => self.refused(span),
@@ -572,7 +572,7 @@ impl Checker<'_> {
             Who::Job => return 1,
             Who::Ranks { group, set } => (group, set),
             Who::Spawned { number, .. } => {
-                self.used(&number.value, number.span, Place::NoRank);
+                self.used(&number.value, number.span, UseSite::NoRank);
                 return UNKNOWN;
             }
         };
@@ -744,7 +744,7 @@ impl Checker<'_> {
         }
         let pieces = self.located(line, true);
         for Located { piece, span } in &pieces {
-            self.names(piece, *span, Place::Step);
+            self.names(piece, *span, UseSite::Step);
             if !self.own() {
                 continue;
             }
@@ -810,7 +810,7 @@ impl Checker<'_> {
     /// A line that we wait for.
     fn expected(&mut self, role: Role, line: &Template, step: Span) {
         let pieces = self.located(line, true);
-        self.pattern(&pieces, Place::Step);
+        self.pattern(&pieces, UseSite::Step);
         let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
         let dialect = self.scenario.dialect;
         let keys = vocabulary::response_keys(dialect);
@@ -898,11 +898,11 @@ impl Checker<'_> {
             ProcessAction::Env(_, template) | ProcessAction::Args(template) => match self.scenario.tests {
                 UnderTest::Server => {
                     let pieces = self.located(template, false);
-                    self.pattern(&pieces, Place::Step);
+                    self.pattern(&pieces, UseSite::Step);
                 }
                 // `<absent>` of a variable can be arranged for by us as well.
                 _ if template.pieces == [Piece::Typed(Kind::Absent)] => {}
-                _ => self.text(template, Place::Step, "a matcher where we start the process"),
+                _ => self.text(template, UseSite::Step, "a matcher where we start the process"),
             },
             _ => {}
         }
@@ -924,12 +924,12 @@ impl Checker<'_> {
         }
         for arg in &call.args {
             match arg {
-                Arg::Text(text) => self.text(text, Place::Step, "a matcher where we call"),
-                Arg::Number(number) => self.expr(number, Place::Step),
+                Arg::Text(text) => self.text(text, UseSite::Step, "a matcher where we call"),
+                Arg::Number(number) => self.expr(number, UseSite::Step),
                 Arg::Null => {}
                 Arg::Out(name, size) => {
                     if let Some(size) = size {
-                        self.expr(size, Place::Step);
+                        self.expr(size, UseSite::Step);
                     }
                     self.outs.push((who.clone(), name.value.clone()));
                 }
@@ -957,7 +957,7 @@ impl Checker<'_> {
                 self.sink.error(name.span, message).suggest(&name.value, &outs);
             }
             let pieces = self.located(value, false);
-            self.pattern(&pieces, Place::Step);
+            self.pattern(&pieces, UseSite::Step);
         }
     }
 }

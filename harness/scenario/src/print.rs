@@ -137,10 +137,9 @@ impl Printer<'_> {
         self.list("takes", &takes, |text| text.clone());
         let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
         for row in &scenario.rows {
-            let values = row
-                .values
-                .iter()
-                .map(|(name, value)| format!(" {}={}", name.value, text(&value.pieces, Place::Word)));
+            let values = row.values.iter().map(|(name, value)| {
+                format!(" {}={}", name.value, text(&value.pieces, QuotingContext::Word))
+            });
             let name = &row.name.value;
             let line = format!("row {name:longest$} {}", values.collect::<String>());
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
@@ -177,14 +176,14 @@ impl Printer<'_> {
                     let with: Vec<String> = with
                         .iter()
                         .map(|(name, value)| {
-                            format!("{}={}", name.value, text(&value.pieces, Place::Argument))
+                            format!("{}={}", name.value, text(&value.pieces, QuotingContext::Argument))
                         })
                         .collect();
                     let with = if with.is_empty() { String::new() } else { format!("({})", with.join(", ")) };
                     self.line(indent, &format!("use {}{with}", name.value), name.span);
                 }
                 Stmt::Let { name, value } => {
-                    let text = text(&value.pieces, Place::Let);
+                    let text = text(&value.pieces, QuotingContext::Let);
                     // After a blank, a `#` would begin a comment.
                     let blank = if text.starts_with('#') { "" } else { " " };
                     self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
@@ -254,10 +253,10 @@ impl Printer<'_> {
             Action::Call(call) => (self::call(call), [].as_slice()),
         };
         let mut lines = lines.iter();
-        let first = lines.next().map(|line| text(&line.pieces, Place::Line)).unwrap_or_default();
+        let first = lines.next().map(|line| text(&line.pieces, QuotingContext::Line)).unwrap_or_default();
         self.line(indent, &format!("{label} {before}{first}"), span);
         for line in lines {
-            self.line(below, &text(&line.pieces, Place::More), line.span);
+            self.line(below, &text(&line.pieces, QuotingContext::More), line.span);
         }
     }
 }
@@ -265,8 +264,10 @@ impl Printer<'_> {
 /// `NAME` or `NAME=TEXT`.
 fn parameter(parameter: &Parameter) -> Spanned<String> {
     let Parameter { name, default } = parameter;
-    let default =
-        default.as_ref().map(|value| format!("={}", text(&value.pieces, Place::Word))).unwrap_or_default();
+    let default = default
+        .as_ref()
+        .map(|value| format!("={}", text(&value.pieces, QuotingContext::Word)))
+        .unwrap_or_default();
     Spanned { value: name.value.clone() + &default, span: name.span }
 }
 
@@ -333,9 +334,9 @@ fn process(action: &ProcessAction, tests: UnderTest) -> String {
         ProcessAction::Started => "starts".into(),
         ProcessAction::Env(name, value) => {
             let verb = if tests == UnderTest::Server { "has" } else { "set" };
-            format!("{verb} {}={}", name.value, text(&value.pieces, Place::Value))
+            format!("{verb} {}={}", name.value, text(&value.pieces, QuotingContext::Value))
         }
-        ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, Place::Text)),
+        ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, QuotingContext::Text)),
         ProcessAction::Ended if tests == UnderTest::Server => "is ended".into(),
         ProcessAction::Ended | ProcessAction::Over => "ends".into(),
         ProcessAction::Exit(status) => format!("exit {status}"),
@@ -364,7 +365,7 @@ fn call(call: &Call) -> String {
     if let Some(result) = &call.result {
         let _ = write!(all, "{}= {}", if all.is_empty() { "" } else { " " }, result.value);
         for (name, value) in &call.outs {
-            let _ = write!(all, " {}={}", name.value, text(&value.pieces, Place::Word));
+            let _ = write!(all, " {}={}", name.value, text(&value.pieces, QuotingContext::Word));
         }
     }
     all
@@ -372,7 +373,7 @@ fn call(call: &Call) -> String {
 
 fn arg(arg: &Arg) -> String {
     match arg {
-        Arg::Text(value) => format!("\"{}\"", text(&value.pieces, Place::Quotes)),
+        Arg::Text(value) => format!("\"{}\"", text(&value.pieces, QuotingContext::Quotes)),
         Arg::Number(n) => number(n),
         Arg::Null => "NULL".into(),
         Arg::Out(name, None) => format!("&{}", name.value),
@@ -382,7 +383,7 @@ fn arg(arg: &Arg) -> String {
 
 /// Where a text stands, which decides what cannot stand in it unquoted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum QuotingContext {
     /// The last part of a line.
     Line,
     /// A line of its own.
@@ -401,7 +402,7 @@ enum Place {
     Argument,
 }
 
-fn text(pieces: &[Piece], place: Place) -> String {
+fn text(pieces: &[Piece], place: QuotingContext) -> String {
     let written: Vec<String> = pieces.iter().map(|piece| self::piece(piece, place)).collect();
     let mut out = String::new();
     for (index, (piece, text)) in pieces.iter().zip(&written).enumerate() {
@@ -425,22 +426,28 @@ fn text(pieces: &[Piece], place: Place) -> String {
             _ => out.push_str(text),
         }
     }
-    if matches!(place, Place::Line | Place::More | Place::Text | Place::Let) && out.starts_with(' ') {
+    if matches!(
+        place,
+        QuotingContext::Line | QuotingContext::More | QuotingContext::Text | QuotingContext::Let
+    ) && out.starts_with(' ')
+    {
         out.replace_range(..1, "<sp>");
     }
-    if !matches!(place, Place::Quotes | Place::Word | Place::Argument) && out.ends_with(' ') {
+    if !matches!(place, QuotingContext::Quotes | QuotingContext::Word | QuotingContext::Argument)
+        && out.ends_with(' ')
+    {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
         // A line of nothing, and one that would be a comment.
-        Place::Line | Place::More if out.is_empty() => "<empty>".into(),
-        Place::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
-        Place::Let => out.replace(" #", " <0x23>"),
+        QuotingContext::Line | QuotingContext::More if out.is_empty() => "<empty>".into(),
+        QuotingContext::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
+        QuotingContext::Let => out.replace(" #", " <0x23>"),
         _ => out,
     }
 }
 
-fn piece(piece: &Piece, place: Place) -> String {
+fn piece(piece: &Piece, place: QuotingContext) -> String {
     match piece {
         Piece::Literal { bytes, quoted: true } => {
             let mut out = String::new();
@@ -460,14 +467,14 @@ fn piece(piece: &Piece, place: Place) -> String {
     }
 }
 
-fn literal(bytes: &[u8], place: Place) -> String {
+fn literal(bytes: &[u8], place: QuotingContext) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             let special = match place {
-                Place::Word => c == ' ',
-                Place::Quotes => c == '"',
-                Place::Argument => matches!(c, ' ' | ',' | ')'),
+                QuotingContext::Word => c == ' ',
+                QuotingContext::Quotes => c == '"',
+                QuotingContext::Argument => matches!(c, ' ' | ',' | ')'),
                 _ => false,
             };
             if special || matches!(c, '$' | '<') || c.is_control() {

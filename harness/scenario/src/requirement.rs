@@ -128,6 +128,15 @@ pub struct Requirement {
 }
 
 impl Requirement {
+    /// Whether it has to be shown that this is tested in those whom it binds: a MUST that can be seen to be broken. What the text
+    /// contradicts itself about is never failed, so that nothing that is done there is a fault.
+    pub fn needs_fault(&self, whom: Binds) -> bool {
+        self.level == Level::Must
+            && self.binds.contains(&whom)
+            && self.excluded.is_none()
+            && self.contradiction.is_none()
+    }
+
     /// What a breach is.
     pub fn severity(&self) -> Severity {
         match self.level {
@@ -163,14 +172,60 @@ pub enum CatalogueError {
     Twice(String),
 }
 
-/// Sets by which only those are judged who ask for it, with what the ids of their requirements begin with: there is no standard
-/// behind them that everybody has agreed on.
-pub const ADVISORY_SETS: &[(&str, &str)] =
-    &[("pmi2-draft", "pmi2.draft."), ("pmi2-mpich", "pmi2.mpich."), ("mpich-1.2", "mpich-1.2.")];
+/// A set of requirements: what they are taken from, which is what their ids begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// RFC 13, its grammar left out.
+    Rfc13,
+    /// The rules of RFC 13's grammar.
+    Rfc13Grammar,
+    /// What PMI-2 servers have in common, and portable clients count on.
+    Pmi2Common,
+    /// The draft of PMI-2.
+    Pmi2Draft,
+    /// MPICH's table of PMI-2's messages.
+    Pmi2Mpich,
+    /// MPICH's PMI-1.2.
+    Mpich12,
+    /// What else there is: what implementations agree on.
+    Other,
+}
+
+impl Set {
+    /// What the ids of a set begin with; of two that fit, the first counts.
+    const PREFIXES: [(&'static str, Self); 6] = [
+        ("rfc13.abnf.", Self::Rfc13Grammar),
+        ("rfc13.", Self::Rfc13),
+        ("pmi2.common.", Self::Pmi2Common),
+        ("pmi2.draft.", Self::Pmi2Draft),
+        ("pmi2.mpich.", Self::Pmi2Mpich),
+        ("mpich-1.2.", Self::Mpich12),
+    ];
+
+    /// The set that a requirement belongs to, by its id.
+    pub fn of(id: &str) -> Self {
+        Self::PREFIXES.iter().find(|(prefix, _)| id.starts_with(prefix)).map_or(Self::Other, |(_, set)| *set)
+    }
+
+    /// Whether it is a part of RFC 13.
+    pub fn is_rfc13(self) -> bool {
+        matches!(self, Self::Rfc13 | Self::Rfc13Grammar)
+    }
+
+    /// Whether it is about PMI-2.
+    pub fn is_pmi2(self) -> bool {
+        matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich)
+    }
+}
+
+/// Sets by which only those are judged who ask for it, and how they do: there is no standard behind them that everybody has agreed on.
+pub const ADVISORY_SETS: &[(&str, Set)] =
+    &[("pmi2-draft", Set::Pmi2Draft), ("pmi2-mpich", Set::Pmi2Mpich), ("mpich-1.2", Set::Mpich12)];
 
 /// Whether a requirement belongs to one of them.
 pub fn is_advisory(id: &str) -> bool {
-    ADVISORY_SETS.iter().any(|(_, prefix)| id.starts_with(prefix))
+    let of = Set::of(id);
+    ADVISORY_SETS.iter().any(|(_, set)| *set == of)
 }
 
 /// All requirements, in the order of the files.
@@ -200,8 +255,8 @@ impl Catalogue {
 
     /// From here on, what belongs to this set is judged by its level. Whether there is such a set.
     pub fn judge_by(&mut self, set: &str) -> bool {
-        let Some((_, prefix)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
-        for requirement in self.list.iter_mut().filter(|r| r.id.starts_with(prefix)) {
+        let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
+        for requirement in self.list.iter_mut().filter(|r| Set::of(&r.id) == *set) {
             requirement.advisory = false;
         }
         true
@@ -209,8 +264,8 @@ impl Catalogue {
 
     /// The sets that are judged by because somebody asked for it.
     pub fn judged_by(&self) -> Vec<&'static str> {
-        let counts = |prefix: &str| self.list.iter().any(|r| r.id.starts_with(prefix) && !r.advisory);
-        ADVISORY_SETS.iter().filter(|(_, prefix)| counts(prefix)).map(|(set, _)| *set).collect()
+        let counts = |set: Set| self.list.iter().any(|r| Set::of(&r.id) == set && !r.advisory);
+        ADVISORY_SETS.iter().filter(|(_, set)| counts(*set)).map(|(name, _)| *name).collect()
     }
 
     /// A requirement by its id.

@@ -31,7 +31,7 @@ enum Value {
 
 /// Names and what they stand for, or that they stand for nothing.
 #[derive(Debug)]
-pub struct Told(Vec<(String, Option<Value>)>);
+pub struct Bindings(Vec<(String, Option<Value>)>);
 
 /// What names stand for.
 #[derive(Debug, Clone, Default)]
@@ -90,7 +90,7 @@ impl Scope {
     /// # Errors
     ///
     /// A text has no value here.
-    pub fn tell(&mut self, told: &[(&str, &Template)]) -> Result<Told, ScenarioError> {
+    pub fn tell(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
                 [Piece::Var(agent)] if agent == "agent" => Value::Agent,
@@ -99,11 +99,11 @@ impl Scope {
             Ok(((*name).to_owned(), Some(value)))
         };
         let told = told.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-        Ok(self.restore(Told(told)))
+        Ok(self.restore(Bindings(told)))
     }
 
     /// Takes back what [`Scope::tell`] did.
-    pub fn restore(&mut self, told: Told) -> Told {
+    pub fn restore(&mut self, told: Bindings) -> Bindings {
         let mut before = Vec::new();
         for (name, value) in told.0 {
             let old = match value {
@@ -112,7 +112,7 @@ impl Scope {
             };
             before.push((name, old));
         }
-        Told(before)
+        Bindings(before)
     }
 
     /// What a name stands for that the step has bound already.

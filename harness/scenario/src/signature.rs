@@ -61,20 +61,19 @@ pub struct Function {
     pub codes: &'static [i32],
     /// The RFC calls it optional, always or without dynamic processes.
     pub optional: bool,
+    /// Its last parameter tells whether there is what was asked for; if not, nothing else has to be set.
+    pub tells_found: bool,
 }
 
 impl Function {
-    /// Whether its last parameter tells whether there is what was asked for; if not, nothing else has to be set.
-    pub fn tells_found(&self) -> bool {
-        self.name.starts_with("PMI2_Info_Get") && self.name.contains("Attr")
-    }
-
     /// What it returned, with the name of the code.
     pub fn result_name(&self, result: i32) -> String {
         if self.is_flag { result.to_string() } else { code_name(result, self.dialect) }
     }
 }
 
+/// PMI_SUCCESS, and PMI2_SUCCESS.
+pub const SUCCESS: i32 = 0;
 /// PMI_FAIL.
 pub const FAIL: i32 = -1;
 /// PMI_ERR_INIT.
@@ -158,6 +157,12 @@ pub fn function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().chain(PMI2_FUNCTIONS).find(|f| f.name == name)
 }
 
+/// Whether a requirement says what calls return when they fail, and nothing of what they do.
+pub fn is_about_failures(requirement: &str) -> bool {
+    let mut all = FUNCTIONS.iter().chain(PMI2_FUNCTIONS);
+    all.any(|function| function.errors == requirement && function.does != requirement)
+}
+
 macro_rules! functions {
     ($($name:literal [$($param:expr),*] $does:literal $errors:literal [$($code:ident),*] $optional:literal)*) => {
         /// Those of PMI-1, in the order of the RFC.
@@ -165,7 +170,7 @@ macro_rules! functions {
             use Param::*;
             &[$(Function {
                 name: $name, dialect: Dialect::Pmi1, params: &[$($param),*], is_flag: false, does: concat!("rfc13.", $does),
-                errors: $errors, codes: &[$($code),*], optional: $optional,
+                errors: $errors, codes: &[$($code),*], optional: $optional, tells_found: false,
             }),*]
         };
     };
@@ -218,7 +223,13 @@ const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) 
         errors: "pmi2.common.api.errors",
         codes: &[],
         optional: false,
+        tells_found: false,
     }
+}
+
+/// One that asks for an attribute, and tells whether there is one.
+const fn pmi2_attribute(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
+    Function { tells_found: true, ..pmi2(name, params, does) }
 }
 
 /// Those of PMI-2, in the order of the header that MPICH and Slurm share. `PMIX_Ring` is Slurm's alone.
@@ -259,15 +270,23 @@ const PMI2_FUNCTIONS: &[Function] = {
         pmi2("PMI2_KVS_Put", &[Str, Str], "pmi2.common.api.kvs-put"),
         pmi2("PMI2_KVS_Fence", &[], "pmi2.common.api.kvs-fence"),
         pmi2("PMI2_KVS_Get", &[Str, Int, Str, OutText(Some(4)), Int, OutInt], "pmi2.common.api.kvs-get"),
-        pmi2("PMI2_Info_GetNodeAttr", &[Str, OutText(Some(2)), Int, OutInt, Int], "pmi2.common.api.nodeattr"),
-        pmi2(
+        pmi2_attribute(
+            "PMI2_Info_GetNodeAttr",
+            &[Str, OutText(Some(2)), Int, OutInt, Int],
+            "pmi2.common.api.nodeattr",
+        ),
+        pmi2_attribute(
             "PMI2_Info_GetNodeAttrIntArray",
             &[Str, OutInts(Some(2)), Int, OutInt, OutInt],
             "pmi2.common.api.nodeattr",
         ),
         pmi2("PMI2_Info_PutNodeAttr", &[Str, Str], "pmi2.common.api.nodeattr"),
-        pmi2("PMI2_Info_GetJobAttr", &[Str, OutText(Some(2)), Int, OutInt], "pmi2.common.api.jobattr"),
-        pmi2(
+        pmi2_attribute(
+            "PMI2_Info_GetJobAttr",
+            &[Str, OutText(Some(2)), Int, OutInt],
+            "pmi2.common.api.jobattr",
+        ),
+        pmi2_attribute(
             "PMI2_Info_GetJobAttrIntArray",
             &[Str, OutInts(Some(2)), Int, OutInt, OutInt],
             "pmi2.common.api.jobattr",
@@ -307,6 +326,15 @@ mod tests {
         for f in FUNCTIONS.iter().chain(PMI2_FUNCTIONS) {
             assert!(suite.catalogue.get(f.does).is_some(), "{}", f.does);
             assert!(f.errors.is_empty() || suite.catalogue.get(f.errors).is_some(), "{}", f.errors);
+        }
+        // The catalogue calls them so; but PMI_Finalize's says what it does as well.
+        for requirement in suite.catalogue.iter() {
+            assert_eq!(
+                is_about_failures(&requirement.id),
+                requirement.id.ends_with(".errors"),
+                "{}",
+                requirement.id
+            );
         }
     }
 }

@@ -77,8 +77,9 @@ impl Suite {
                 ));
             }
         }
-        suite.add(scenarios)?;
-        Ok(suite)
+        // What else may be wrong with them, our tests look at: each start of the command would take half as long again.
+        let wrong = suite.add(scenarios);
+        suite.unless(wrong)
     }
 
     /// The embedded fragments and requirements with the scenarios of these files, which come with their names. A file in a
@@ -97,8 +98,15 @@ impl Suite {
             .map(|(name, s)| (name.rsplit('/').next().unwrap_or_default().to_owned(), s))
             .collect();
         suite.add_fragments(fragments)?;
-        suite.add(scenarios)?;
-        Ok(suite)
+        let mut wrong = suite.add(scenarios);
+        wrong.extend(suite.diagnose());
+        wrong.retain(Diagnostic::is_error);
+        suite.unless(wrong)
+    }
+
+    /// The suite, if nothing is wrong with it.
+    fn unless(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
+        if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
     pub(super) fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
@@ -131,7 +139,8 @@ impl Suite {
         if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
-    fn add(&mut self, sources: Vec<(String, Arc<Source>)>) -> Result<(), SuiteError> {
+    /// Adds scenarios; returns why some cannot be read.
+    fn add(&mut self, sources: Vec<(String, Arc<Source>)>) -> Vec<Diagnostic> {
         let mut wrong = Vec::new();
         for (name, source) in sources {
             match parse(source, &name) {
@@ -142,10 +151,8 @@ impl Suite {
                 Err(errors) => wrong.extend(errors),
             }
         }
-        self.scenarios.sort_by(|a, b| order::key(&a.name).cmp(&order::key(&b.name)));
-        wrong.extend(self.diagnose());
-        wrong.retain(Diagnostic::is_error);
-        if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
+        self.scenarios.sort_by_cached_key(|scenario| order::key(&scenario.name));
+        wrong
     }
 
     /// Everything that is to be said about the scenarios, warnings included.

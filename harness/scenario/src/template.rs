@@ -63,14 +63,14 @@ pub(super) struct Located {
 }
 
 /// A place in a template: piece, and byte within an unquoted literal.
-type Place = (usize, usize);
+type PieceOffset = (usize, usize);
 
 #[derive(Debug, Clone)]
 pub(super) struct Tuple {
     pub(super) key: String,
-    pub(super) start: Place,
-    pub(super) value: Place,
-    pub(super) end: Place,
+    pub(super) start: PieceOffset,
+    pub(super) value: PieceOffset,
+    pub(super) end: PieceOffset,
 }
 
 /// [`Template::message_fields`] as places.
@@ -125,15 +125,15 @@ fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<Tuple> {
 }
 
 struct Token {
-    start: Place,
+    start: PieceOffset,
     key: Vec<u8>,
-    value: Option<Place>,
+    value: Option<PieceOffset>,
     holes: bool,
     runs_on: bool,
 }
 
 impl Token {
-    fn new(start: Place) -> Self {
+    fn new(start: PieceOffset) -> Self {
         Self { start, key: Vec::new(), value: None, holes: false, runs_on: false }
     }
 
@@ -143,7 +143,7 @@ impl Token {
         }
     }
 
-    fn close(self, end: Place) -> Tuple {
+    fn close(self, end: PieceOffset) -> Tuple {
         match self.value {
             Some(value) => {
                 Tuple { key: String::from_utf8_lossy(&self.key).into_owned(), start: self.start, value, end }
@@ -154,7 +154,7 @@ impl Token {
 }
 
 /// The pieces between two places.
-pub(super) fn slice(pieces: &[Piece], from: Place, to: Place) -> Vec<Piece> {
+pub(super) fn slice(pieces: &[Piece], from: PieceOffset, to: PieceOffset) -> Vec<Piece> {
     let mut part = Vec::new();
     for (index, piece) in pieces.iter().enumerate().skip(from.0) {
         let start = if index == from.0 { from.1 } else { 0 };
@@ -173,7 +173,7 @@ pub(super) fn slice(pieces: &[Piece], from: Place, to: Place) -> Vec<Piece> {
 }
 
 /// Where a place is in the file.
-pub(super) fn offset(pieces: &[Located], place: Place, end: usize) -> usize {
+pub(super) fn offset(pieces: &[Located], place: PieceOffset, end: usize) -> usize {
     pieces.get(place.0).map_or(end, |located| located.span.start + place.1)
 }
 

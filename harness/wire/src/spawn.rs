@@ -124,14 +124,25 @@ pub enum SpawnFault {
         expected: Rule,
     },
     /// The index in a key such as `arg-1` is no number from 0.
-    #[error("the index in \"{0}\" is not a number from 0 and below 2^64")]
-    BadIndex(String),
+    #[error("the index in \"{key}\" is not a number from 0 and below 2^64")]
+    BadIndex {
+        /// The key.
+        key: String,
+        /// What the index should have been: the rule for arguments has an `int` where the others have a `uint`.
+        expected: Rule,
+    },
     /// A key appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(String),
-    /// A key is missing: one of the rule's, one between two indices, or the other half of a pair.
+    /// A key is missing that each block has.
     #[error("the key \"{0}\" is missing")]
-    MissingKey(String),
+    MissingKey(&'static str),
+    /// The key of a pair is missing: one between two indices, or the other half of one that is there.
+    #[error("the key \"{0}\" is missing")]
+    MissingElement(String),
+    /// The argument of this number is missing between two others.
+    #[error("the key \"arg{0}\" is missing")]
+    MissingArgument(u64),
     /// A count disagrees with the number of elements.
     #[error("\"{key}\" says {declared}, but there are {seen}")]
     CountMismatch {
@@ -283,12 +294,11 @@ impl Draft {
         let Some((i, index)) = indexed else {
             return Ok(());
         };
-        // The rule for arguments has an `int` where the others have a `uint`.
-        let index = match INDEXED[i] {
-            "arg" => parse_int(index).and_then(|index| u64::try_from(index).ok()),
-            _ => parse_uint(index),
+        let (index, expected) = match INDEXED[i] {
+            "arg" => (parse_int(index).and_then(|index| u64::try_from(index).ok()), Rule::Int),
+            _ => (parse_uint(index), Rule::Uint),
         };
-        let index = index.ok_or_else(|| SpawnFault::BadIndex(name()))?;
+        let index = index.ok_or_else(|| SpawnFault::BadIndex { key: name(), expected })?;
         if INDEXED[i] == "preput_key_" && !is_word(value) {
             return Err(SpawnFault::BadValue { key: name(), expected: Rule::Word });
         }
@@ -302,19 +312,20 @@ impl Draft {
     }
 
     fn finish(self) -> Result<SpawnProgram, SpawnFault> {
-        let missing = |key: &str| SpawnFault::MissingKey(key.to_owned());
         let [args, preput_keys, preput_vals, info_keys, info_vals] = self.indexed;
         let mut numbers = [0; NUMBERS.len()];
         for ((number, found), key) in numbers.iter_mut().zip(self.numbers).zip(NUMBERS) {
-            *number = found.ok_or_else(|| missing(key))?;
+            *number = found.ok_or(SpawnFault::MissingKey(key))?;
         }
         let [nprocs, totspawns, spawnssofar, argcnt, preput_num, info_num] = numbers;
         let base = u64::from(!args.contains_key(&0));
-        contiguous(&args, base, "arg")?;
+        if let Some(index) = gap(&args, base) {
+            return Err(SpawnFault::MissingArgument(index));
+        }
         count("argcnt", argcnt, args.len())?;
         Ok(SpawnProgram {
             nprocs,
-            execname: self.execname.ok_or_else(|| missing("execname"))?,
+            execname: self.execname.ok_or(SpawnFault::MissingKey("execname"))?,
             totspawns,
             spawnssofar,
             args: args.into_iter().collect(),
@@ -331,11 +342,9 @@ fn fill<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Result<
     }
 }
 
-fn contiguous(elements: &BTreeMap<u64, Vec<u8>>, base: u64, prefix: &str) -> Result<(), SpawnFault> {
-    match elements.keys().zip(base..).find(|(index, expected)| *index != expected) {
-        Some((_, expected)) => Err(SpawnFault::MissingKey(format!("{prefix}{expected}"))),
-        None => Ok(()),
-    }
+/// The first index that is left out.
+fn gap(elements: &BTreeMap<u64, Vec<u8>>, base: u64) -> Option<u64> {
+    elements.keys().zip(base..).find(|(index, expected)| *index != expected).map(|(_, expected)| expected)
 }
 
 fn count(key: &'static str, declared: u64, seen: usize) -> Result<(), SpawnFault> {
@@ -352,14 +361,16 @@ fn pairs(
     mut values: BTreeMap<u64, Vec<u8>>,
 ) -> Result<Pairs, SpawnFault> {
     if let Some(index) = values.keys().find(|index| !keys.contains_key(index)) {
-        return Err(SpawnFault::MissingKey(format!("{name}_key_{index}")));
+        return Err(SpawnFault::MissingElement(format!("{name}_key_{index}")));
     }
-    contiguous(&keys, 0, &format!("{name}_key_"))?;
+    if let Some(index) = gap(&keys, 0) {
+        return Err(SpawnFault::MissingElement(format!("{name}_key_{index}")));
+    }
     count(if name == "info" { "info_num" } else { "preput_num" }, declared, keys.len())?;
     keys.into_iter()
         .map(|(index, key)| match values.remove(&index) {
             Some(value) => Ok((key, value)),
-            None => Err(SpawnFault::MissingKey(format!("{name}_val_{index}"))),
+            None => Err(SpawnFault::MissingElement(format!("{name}_val_{index}"))),
         })
         .collect()
 }

@@ -857,20 +857,21 @@ pub(super) struct Measure {
 }
 
 /// Reads `--ranks-per-agent`.
-fn ranks_per_agent(given: &str) -> Result<u32, String> {
+fn ranks_per_agent(given: &str) -> anyhow::Result<u32> {
     match given.parse() {
         Ok(1) => Ok(1),
-        Ok(2..) => Err("a process manager starts a process for each rank, and that process has one connection: PMI_FD is one descriptor, \
-                        and a PMI_ID, with which a process connects to PMI_PORT, is that of one process; so an agent speaks for one rank"
-            .to_owned()),
-        _ => Err("write a number from 1".to_owned()),
+        Ok(2..) => bail!(
+            "a process manager starts a process for each rank, and that process has one connection: PMI_FD is one descriptor, and a \
+             PMI_ID, with which a process connects to PMI_PORT, is that of one process; so an agent speaks for one rank"
+        ),
+        _ => bail!("write a number from 1"),
     }
 }
 
 /// Reads `--report` of a command that has one page to show.
-fn page(given: &str) -> Result<PathBuf, String> {
+fn page(given: &str) -> anyhow::Result<PathBuf> {
     let file = given.strip_prefix("html=").filter(|file| !file.is_empty());
-    file.map(PathBuf::from).ok_or_else(|| "write html=FILE".to_owned())
+    file.map(PathBuf::from).context("write html=FILE")
 }
 
 /// A dialect where there is to be one.
@@ -882,15 +883,15 @@ fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
 }
 
 /// Reads a budget of `measure`.
-fn budget(given: &str) -> Result<(Phase, f64), String> {
-    let (name, most) = given.split_once('=').ok_or("write WHAT=SECONDS, as in barrier=0.05")?;
+fn budget(given: &str) -> anyhow::Result<(Phase, f64)> {
+    let (name, most) = given.split_once('=').context("write WHAT=SECONDS, as in barrier=0.05")?;
     let known = Phase::NAMES.into_iter().find(|(known, _)| *known == name);
-    let (_, phase) = known.ok_or_else(|| {
+    let (_, phase) = known.with_context(|| {
         let names: Vec<&str> = Phase::NAMES.into_iter().map(|(name, _)| name).collect();
         format!("\"{name}\" is not measured; there are {}", names.join(", "))
     })?;
     let most = most.parse().ok().filter(|most: &f64| most.is_finite() && *most >= 0.0);
-    Ok((phase, most.ok_or_else(|| format!("\"{given}\" names no number of seconds"))?))
+    Ok((phase, most.with_context(|| format!("\"{given}\" names no number of seconds"))?))
 }
 
 /// Sets of requirements that nobody is judged by unless the user asks for it.

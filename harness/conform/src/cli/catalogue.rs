@@ -15,11 +15,11 @@ use pmi_judge::own;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{self as of_clients, UNSEEN};
 use pmi_reference::fault::faults;
+use pmi_runner::mutants;
 use pmi_runner::mutants::client::needs_client_fault;
-use pmi_runner::mutants::{self, needs_fault};
 use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
-use pmi_runner::run::{Observer, Options, run};
+use pmi_runner::run::{Observer, RunOptions, run};
 use pmi_runner::target::Target;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Scenario;
@@ -270,7 +270,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         results.extend(read_log(&name, io::BufReader::new(file), Keep::Nothing)?.results);
     }
     if args.log.is_empty() {
-        let options = Options::uncounted(Limits::default());
+        let options = RunOptions::uncounted(Limits::default());
         let target = Target::Memory(pmi_reference::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
@@ -326,7 +326,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         let fails = killed.contains(r.id.as_str());
         let client_fails = r.binds.contains(&Binds::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);
-        let lacks = needs_fault(r) && !fails;
+        let lacks = r.needs_fault(Binds::Server) && !fails;
         let client_lacks = needs_client_fault(r) && !client_fails;
         uncovered += usize::from(lacks) + usize::from(client_lacks);
         let kill = match (fails, client_fails) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use pmi_runner::doctor::{self, Examination};
+use pmi_runner::doctor::{Examination, of_library, of_program, of_server};
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::party::server::{Environment, Implementation, profile};
 use pmi_runner::target::Target;
 use serde_json::json;
 
@@ -54,7 +54,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");
         let (label, target) = (program(())?.label.clone(), Target::Client(Box::new(program(())?)));
-        let examination = doctor::of_program(&suite, &program(())?, &target, limits, args.ranks);
+        let examination = of_program(&suite, &program(())?, &target, limits, args.ranks);
         let next = shell_words::join(["pmi-conform", "--client", command, "-n", &args.ranks.to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
     }
@@ -65,7 +65,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
             BTreeMap::new(),
             environment.interrupted,
         );
-        let examination = doctor::of_library(&suite, &library, &target, limits);
+        let examination = of_library(&suite, &library, &target, limits);
         let label = format!("the library {}", library.path.display());
         let next = shell_words::join(["pmi-conform", "--library", &path.display().to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
@@ -90,7 +90,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         _ => server.label.clone(),
     };
     let target = Target::Processes(Box::new(server), environment);
-    let examination = doctor::of_server(&suite, &target, limits);
+    let examination = of_server(&suite, &target, limits);
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
     let mut next = vec!["pmi-conform".to_owned()];
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
@@ -99,6 +99,6 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     if args.connection != "fd" {
         next.extend(["--connection".to_owned(), args.connection.clone()]);
     }
-    let profile = named.map(|_| doctor::profile(&plain, &examination));
+    let profile = named.map(|_| profile::written(&plain, &examination.offers));
     Ok(Patient { label, examination, profile, next: shell_words::join(next) })
 }

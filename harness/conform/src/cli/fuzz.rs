@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_fuzzer::campaign::{Options, Progress, Reporter, Summary, Trouble, run};
+use pmi_fuzzer::campaign::{CampaignOptions, Progress, Reporter, Summary, Trouble, run};
 use pmi_fuzzer::case::Case;
 use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::failure::Failure;
@@ -141,7 +141,7 @@ fn campaign(
     let known = args.known.as_deref().map(Known::read).transpose()?;
     let sessions = stored.as_ref().map(|stored| stored.cases().len() as u64).or(args.sessions);
     let time = args.time.or_else(|| sessions.is_none().then_some(Duration::from_secs(60)));
-    let options = Options {
+    let options = CampaignOptions {
         seed: state.seed,
         sessions,
         time,
@@ -529,7 +529,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn json_report(target: &dyn Target, options: &Options, campaign: &Summary) -> String {
+fn json_report(target: &dyn Target, options: &CampaignOptions, campaign: &Summary) -> String {
     let progress = &campaign.progress;
     let report = json!({
         "format": 1,
@@ -567,7 +567,7 @@ fn sarif_frame(frame: &Frame) -> serde_json::Value {
     })
 }
 
-fn sarif(options: &Options, campaign: &Summary) -> String {
+fn sarif(options: &CampaignOptions, campaign: &Summary) -> String {
     let rules: Vec<_> = campaign
         .found
         .iter()

@@ -20,7 +20,7 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
-use pmi_runner::run::{Observer, Options, Tries, run};
+use pmi_runner::run::{Observer, RunOptions, Tries, run};
 use pmi_runner::serve::WayIn;
 use pmi_runner::target::Target;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
@@ -210,7 +210,7 @@ impl Chosen {
             }
             None => Deviations::default(),
         };
-        let options = Options {
+        let options = RunOptions {
             jobs,
             limits: Limits { step: args.timeout, start, ..Limits::default() },
             strict: strict.unwrap_or_default(),
@@ -237,7 +237,7 @@ pub(super) struct Prepared {
     selected: Vec<Arc<Scenario>>,
     target: Target,
     deviations: Deviations,
-    options: Options,
+    options: RunOptions,
     interrupted: Arc<AtomicBool>,
     setup: Option<String>,
     teardown: Option<String>,

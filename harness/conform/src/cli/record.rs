@@ -65,7 +65,11 @@ fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::Fi
 }
 
 /// Writes the scenarios, if the session makes any; says so if not.
-fn write_scripts(folder: &Path, session: &session::Session, command: &[String]) -> anyhow::Result<()> {
+fn write_scripts(
+    folder: &Path,
+    session: &session::RecordedSession,
+    command: &[String],
+) -> anyhow::Result<()> {
     let files = [SERVER, CLIENT].map(|name| folder.join(name));
     for file in &files {
         // One of an earlier session would be taken for this one's.
@@ -97,7 +101,7 @@ fn write_scripts(folder: &Path, session: &session::Session, command: &[String]) 
 }
 
 /// Standard output is the job's: what we have to say goes to standard error.
-fn show(session: &session::Session, judged: &ScenarioResult, verbose: bool) -> io::Result<()> {
+fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bool) -> io::Result<()> {
     let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut text = Vec::new();

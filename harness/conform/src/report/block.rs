@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiffConfig};
 
-use super::told::{BYTES, Told, told};
+use super::told::{BYTES, EventInWords, told};
 use super::{tally, text};
 use pmi_judge::event::{Event, What};
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
@@ -220,7 +220,7 @@ impl Block<'_> {
         let shown = &shown[shown.len().saturating_sub(EVENTS)..];
         let (bold, dim) = (self.palette.bold(), self.palette.dim());
         writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
-        let width = |get: fn(&(&Event, Told)) -> usize| shown.iter().map(get).max().unwrap_or(0);
+        let width = |get: fn(&(&Event, EventInWords)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
         let rank_width = width(|(_, told)| told.rank().len());
         for (event, told) in shown {

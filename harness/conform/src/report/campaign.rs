@@ -2,15 +2,15 @@
 //! from elsewhere.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use pmi_fuzzer::campaign::{Moment, Options, Summary};
+use pmi_fuzzer::campaign::{CampaignOptions, Moment, Summary};
 use pmi_fuzzer::store::{Found, Root, SCENARIO, TRIES};
 use pmi_fuzzer::target::Target;
 use serde::Serialize;
 
+use super::plot::{Area, at, path};
 use super::{page, text};
 
 /// Characters of foreign text.
@@ -20,11 +20,7 @@ const FRAMES: usize = 16;
 /// Rows of a table.
 const ROWS: usize = 1000;
 
-/// The size of a curve, and the room beside and below it.
-const WIDTH: f64 = 800.0;
-const HEIGHT: f64 = 170.0;
-const LEFT: f64 = 50.0;
-const BOTTOM: f64 = 20.0;
+const AREA: Area = Area { width: 800.0, height: 170.0, left: 50.0, right: 800.0, top: 20.0, floor: 150.0 };
 
 #[derive(Serialize)]
 struct Page {
@@ -50,10 +46,8 @@ struct Fact {
 #[derive(Serialize)]
 struct Curve {
     what: &'static str,
-    width: f64,
-    height: f64,
-    left: f64,
-    floor: f64,
+    #[serde(flatten)]
+    area: Area,
     /// The way of the line, in the words of SVG.
     path: String,
     most: usize,
@@ -115,13 +109,13 @@ struct Other {
 /// See [`page::render`].
 pub(crate) fn campaign_page(
     target: &dyn Target,
-    options: &Options,
+    options: &CampaignOptions,
     campaign: &Summary,
 ) -> io::Result<String> {
     page::render("campaign.html", of_campaign(&target.label(), options, campaign))
 }
 
-fn of_campaign(subject: &str, options: &Options, campaign: &Summary) -> Page {
+fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> Page {
     let progress = &campaign.progress;
     let mut roots: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
     for found in &campaign.found {
@@ -174,7 +168,7 @@ fn clock(time: Duration) -> String {
     }
 }
 
-fn facts(options: &Options, campaign: &Summary) -> Vec<Fact> {
+fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<Fact> {
     let progress = &campaign.progress;
     let seconds = progress.time.as_secs_f64().max(0.001);
     let mut facts = vec![
@@ -210,25 +204,16 @@ fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) 
     let history = &campaign.history;
     let all = history.last().map_or(0.0, |moment| moment.time.as_secs_f64()).max(0.001);
     let most = history.iter().map(of).max().unwrap_or(0);
-    let x = |time: Duration| LEFT + time.as_secs_f64() / all * (WIDTH - LEFT);
-    let floor = HEIGHT - BOTTOM;
-    let mut path = String::new();
-    for moment in history {
-        let y = floor - of(moment) as f64 / most.max(1) as f64 * (floor - BOTTOM);
-        let order = if path.is_empty() { 'M' } else { 'L' };
-        let _ = write!(path, "{order}{:.1} {y:.1}", x(moment.time));
-    }
+    let x = |time: Duration| AREA.x(time.as_secs_f64() / all);
+    let y = |moment: &Moment| AREA.y(of(moment) as f64 / most.max(1) as f64);
     let mark = |(bucket, time): (&String, &Duration)| Mark {
-        x: format!("{:.1}", x(*time).min(WIDTH)),
+        x: at(x(*time).min(AREA.right)),
         what: format!("{} after {}", words(bucket), clock(*time)),
     };
     Curve {
         what,
-        width: WIDTH,
-        height: HEIGHT,
-        left: LEFT,
-        floor,
-        path,
+        area: AREA,
+        path: path(history.iter().map(|moment| (x(moment.time), y(moment)))),
         most,
         end: clock(campaign.progress.time),
         met: campaign.met.iter().take(ROWS).map(mark).collect(),
@@ -254,7 +239,7 @@ fn moments(campaign: &Summary) -> Vec<Row> {
         .collect()
 }
 
-fn group(root: &Root, all: &[&Found], options: &Options, campaign: &Summary) -> Group {
+fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summary) -> Group {
     let found = |found: &&Found| {
         let folder = options.out.join(&found.bucket);
         let trace = found.backtrace.as_ref();

@@ -17,7 +17,8 @@ use pmi_judge::event::What;
 use pmi_judge::own;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_reference::fault::faults;
-use pmi_scenario::requirement::{Catalogue, Requirement};
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::requirement::{Catalogue, Requirement, Set};
 
 /// Characters of an expected or seen text.
 const TEXT: usize = 600;
@@ -314,7 +315,7 @@ fn agreed(results: &[ScenarioResult]) -> String {
 fn facts(run: &Run) -> Vec<Fact> {
     let header = &run.header;
     let mut sets = "RFC 13, and what implementations agree on beyond it".to_owned();
-    if header.dialect.contains("pmi-2") {
+    if header.speaks(Dialect::Pmi2) {
         sets = sets.replace("RFC 13", "RFC 13 and what PMI-2 servers have in common");
     }
     if !header.against.is_empty() {
@@ -506,13 +507,13 @@ fn group(
 
 /// Where a requirement stands, in words.
 fn source(requirement: &Requirement) -> String {
-    let of = if requirement.id.starts_with("rfc13.") { "RFC 13, " } else { "" };
+    let of = if Set::of(&requirement.id).is_rfc13() { "RFC 13, " } else { "" };
     format!("{of}{}", requirement.section)
 }
 
 /// Where a requirement of RFC 13 can be read.
 fn link(requirement: &Requirement) -> String {
-    if !requirement.id.starts_with("rfc13.") {
+    if !Set::of(&requirement.id).is_rfc13() {
         return String::new();
     }
     let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();

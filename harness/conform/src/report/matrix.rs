@@ -27,7 +27,7 @@ const RUNS: &str = "runs";
 const BADGES: &str = "badges";
 
 #[derive(Serialize)]
-struct Matrix {
+struct MatrixPages {
     version: &'static str,
     tables: Vec<Table>,
     interop: Vec<Interop>,
@@ -38,7 +38,7 @@ struct Matrix {
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
     /// Programs under process managers.
-    pub(crate) interop: Vec<interop::Matrix>,
+    pub(crate) interop: Vec<interop::InteropMatrix>,
     /// Runs of one kind are of versions of one implementation, the oldest first.
     pub(crate) history: bool,
 }
@@ -142,7 +142,7 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
         fs::write(folder.join(&own), html::page(&entry.run, &suite.catalogue)?)?;
         written.push(own);
     }
-    let matrix = Matrix {
+    let matrix = MatrixPages {
         version: env!("CARGO_PKG_VERSION"),
         tables: tables(entries, &names, &suite.catalogue, extra.history),
         interop: extra.interop.iter().map(meetings).collect(),
@@ -223,7 +223,7 @@ fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
 }
 
 /// A table of programs under process managers.
-fn meetings(matrix: &interop::Matrix) -> Interop {
+fn meetings(matrix: &interop::InteropMatrix) -> Interop {
     let meeting = |cell: &interop::Cell| {
         let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);
         let broken: Vec<String> = broken
@@ -331,7 +331,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
     titles.into_iter().map(of).collect()
 }
 
-fn in_markdown(matrix: &Matrix) -> String {
+fn in_markdown(matrix: &MatrixPages) -> String {
     let mut out = format!(
         "# How implementations stand\n\n\
          Made by `pmi-conform matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \

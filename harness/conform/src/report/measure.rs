@@ -6,6 +6,7 @@ use std::io;
 use pmi_runner::measure::{Measured, Phase, growth, memory_per_rank};
 use serde::Serialize;
 
+use super::plot::{Area, at, path};
 use super::{page, text};
 
 /// What is shown of a number of ranks: a phase, or something else that was counted.
@@ -112,13 +113,7 @@ pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[M
     shown
 }
 
-/// The size of a plot, and the room beside and below it.
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 22.0;
+const AREA: Area = Area { width: 420.0, height: 220.0, left: 62.0, right: 406.0, top: 12.0, floor: 198.0 };
 
 /// Lines that can be told from each other by their colours.
 const COLOURS: usize = 6;
@@ -129,11 +124,8 @@ struct Page {
     protocol: &'static str,
     rounds: u32,
     nodes: u32,
-    width: f64,
-    height: f64,
-    left: f64,
-    right: f64,
-    floor: f64,
+    #[serde(flatten)]
+    area: Area,
     managers: Vec<Manager>,
     plots: Vec<Plot>,
 }
@@ -213,11 +205,7 @@ pub(crate) fn measure_page(
         protocol,
         rounds,
         nodes,
-        width: WIDTH,
-        height: HEIGHT,
-        left: LEFT,
-        right: WIDTH - RIGHT,
-        floor: HEIGHT - BOTTOM,
+        area: AREA,
         managers: managers.iter().enumerate().map(manager).collect(),
         plots: rows.iter().map(|row| plot(*row, managers)).collect(),
     };
@@ -237,27 +225,26 @@ fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
     let most = 10f64.powf(values.iter().copied().fold(0.0, f64::max).log10().ceil()).max(least * 10.0);
     let ranks: Vec<u32> = managers[0].1.iter().map(|of| of.ranks).collect();
     let (first, last) = (ranks.first().copied().unwrap_or(1), ranks.last().copied().unwrap_or(1));
-    let x = |n: u32| LEFT + place(n.into(), first.into(), last.into()) * (WIDTH - RIGHT - LEFT);
-    let y = |value: f64| HEIGHT - BOTTOM - place(value, least, most) * (HEIGHT - BOTTOM - TOP);
-    let at = |place: f64| format!("{place:.1}");
+    let x = |n: u32| AREA.x(place(n.into(), first.into(), last.into()));
+    let y = |value: f64| AREA.y(place(value, least, most));
     let line = |(colour, (label, measured)): (usize, &(&str, &[Measured]))| {
-        let mut line = Line { colour: colour % COLOURS, path: String::new(), points: Vec::new() };
-        for of in *measured {
-            let Some(value) = row.of(of).filter(|value| *value > 0.0) else { continue };
-            let order = if line.path.is_empty() { 'M' } else { 'L' };
-            let _ = write!(line.path, "{order}{:.1} {:.1}", x(of.ranks), y(value));
-            line.points.push(Point {
-                x: at(x(of.ranks)),
-                y: at(y(value)),
-                what: format!(
-                    "{}: {} at {}",
-                    text::clip(&text::clean(label), 80),
-                    row.shown(value),
-                    text::count(of.ranks as usize, "rank")
-                ),
-            });
+        let known =
+            measured.iter().filter_map(|of| Some((of.ranks, row.of(of).filter(|value| *value > 0.0)?)));
+        let point = |(ranks, value): (u32, f64)| Point {
+            x: at(x(ranks)),
+            y: at(y(value)),
+            what: format!(
+                "{}: {} at {}",
+                text::clip(&text::clean(label), 80),
+                row.shown(value),
+                text::count(ranks as usize, "rank")
+            ),
+        };
+        Line {
+            colour: colour % COLOURS,
+            path: path(known.clone().map(|(ranks, value)| (x(ranks), y(value)))),
+            points: known.map(point).collect(),
         }
-        line
     };
     let decades = (least.log10().round() as i32)..=(most.log10().round() as i32);
     // Labels that would stand in each other are left out.

@@ -20,6 +20,7 @@ mod markdown;
 mod matrix;
 mod measure;
 mod page;
+mod plot;
 mod run;
 mod sarif;
 mod sequence;

@@ -44,7 +44,7 @@ impl Way {
 
 /// An event as people are told of it.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct EventInWords<'a> {
     /// Whose it is; `None` for the job as a whole.
     pub(super) proc: Option<Proc>,
     pub(super) way: Way,
@@ -54,7 +54,7 @@ pub(super) struct Told<'a> {
     pub(super) bytes: Option<&'a [u8]>,
 }
 
-impl Told<'_> {
+impl EventInWords<'_> {
     pub(super) fn rank(&self) -> String {
         self.proc.as_ref().map(Proc::to_string).unwrap_or_default()
     }
@@ -64,12 +64,13 @@ impl Told<'_> {
 const CALLS: usize = 6;
 
 /// Output stands apart from the transcript: when it was written says little about when it arrives.
-pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<Told<'a>> {
-    let told =
-        |proc: Option<&Proc>, way, what: String| Some(Told { proc: proc.copied(), way, what, bytes: None });
+pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
+    let told = |proc: Option<&Proc>, way, what: String| {
+        Some(EventInWords { proc: proc.copied(), way, what, bytes: None })
+    };
     let sent = |proc: Proc, way, bytes: &'a Bytes, more: &str| {
         let what = text::bytes(&bytes.0, limit) + more;
-        Some(Told { proc: Some(proc), way, what, bytes: Some(&bytes.0) })
+        Some(EventInWords { proc: Some(proc), way, what, bytes: Some(&bytes.0) })
     };
     match &event.what {
         What::Launched { ranks, nodes, .. } => {

@@ -5,7 +5,7 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use crate::client_steps::pattern;
-use crate::fields::{Message, text, tuples};
+use crate::fields::{FieldList, text, tuples};
 use crate::mutate::Answer;
 use crate::op::Op;
 use crate::pieces::unplaced;
@@ -44,7 +44,7 @@ pub(super) struct Request {
     pub(super) op: Op,
     pub(super) pattern: Template,
     pub(super) mapping: bool,
-    pub(super) answer: Message,
+    pub(super) answer: FieldList,
 }
 
 impl Request {

@@ -10,7 +10,7 @@ use super::library_call::{Planned, Request, call, negative, out, quoted, to};
 use super::swarm::CallSwarm;
 use crate::client_steps::{MAPPING, pattern};
 use crate::decisions::pick;
-use crate::fields::{Message, field, frame_tuples, text};
+use crate::fields::{FieldList, field, frame_tuples, text};
 use crate::pieces::{literal, own_rank, template};
 use crate::texts::Use;
 
@@ -47,7 +47,7 @@ pub(super) fn calls(
     Ok(all)
 }
 
-fn fullinit(ranks: u32) -> Message {
+fn fullinit(ranks: u32) -> FieldList {
     let mut answer = frame_tuples(b"cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;");
     answer.push(field("rank", own_rank()));
     answer.push(field("size", ranks.to_string()));
@@ -55,7 +55,7 @@ fn fullinit(ranks: u32) -> Message {
     answer
 }
 
-fn asked(command: Command, answer: Message) -> Option<Request> {
+fn asked(command: Command, answer: FieldList) -> Option<Request> {
     let op = command.into();
     Some(Request { op, pattern: pattern(op, false), mapping: false, answer })
 }

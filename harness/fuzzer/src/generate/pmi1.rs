@@ -6,7 +6,7 @@ use pmi_wire::Operation;
 
 use super::model::{Key, Model};
 use crate::decisions::percent;
-use crate::fields::{Field, Message, end_of_command, field, line, text};
+use crate::fields::{Field, FieldList, end_of_command, field, line, text};
 use crate::op::Op;
 use crate::pieces::{Limit, agent, child_kvsname, kvsname, letters, letters_to, literal, own_rank, template};
 use crate::plan::{Planned, ask, must_answer, plain, request};
@@ -114,11 +114,11 @@ impl Model<'_, '_> {
     /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
     pub(super) fn pmi1_children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
-        let mut ask = |op: Operation, fields: Message| {
-            let all: Message = [field("cmd", op.request_cmd())].into_iter().chain(fields).collect();
+        let mut ask = |op: Operation, fields: FieldList| {
+            let all: FieldList = [field("cmd", op.request_cmd())].into_iter().chain(fields).collect();
             requests.push((op.into(), line(&all)));
         };
-        let of_space = |fields: Message| [vec![field("kvsname", child_kvsname())], fields].concat();
+        let of_space = |fields: FieldList| [vec![field("kvsname", child_kvsname())], fields].concat();
         let named = |key: &str, text: &str| {
             let mut named = field(key, text);
             named.value.pieces.push(own_rank());

@@ -8,7 +8,7 @@ use pmi_wire::pmi2::Command;
 use super::model::{Key, Model};
 use super::scope::DraftOnly;
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{Field, Message, body, field, text};
+use crate::fields::{Field, FieldList, body, field, text};
 use crate::op::Op;
 use crate::pieces::{agent, jobid, letters, own_rank, template};
 use crate::plan::{Planned, ask, may_answer, must_answer, plain, request};
@@ -75,7 +75,7 @@ impl Model<'_, '_> {
     }
 
     /// The same with a `thrid` of its own, which all messages of a command have.
-    fn of_thread(&mut self, mut messages: Vec<Message>) -> Vec<Message> {
+    fn of_thread(&mut self, mut messages: Vec<FieldList>) -> Vec<FieldList> {
         self.threads.last += 1;
         let thrid = match self.threads.last % 4 {
             0 => format!("0x7f{:08x}", self.threads.last),
@@ -89,7 +89,7 @@ impl Model<'_, '_> {
 
     /// The entry into a fence that others have not entered yet. Meanwhile another thread of the process may ask for what needs
     /// nobody else.
-    pub(super) fn pmi2_fence(&mut self, rank: u32, fence: Message) -> Result<()> {
+    pub(super) fn pmi2_fence(&mut self, rank: u32, fence: FieldList) -> Result<()> {
         let several = self.threads.several[rank as usize];
         let messages = if several { self.of_thread(vec![fence]) } else { vec![fence] };
         self.plan.push(Planned::Request { rank, op: Command::KvsFence.into(), messages });
@@ -183,7 +183,7 @@ impl Model<'_, '_> {
         let Planned::Request { rank, op, messages } = planned else { return Ok(planned) };
         self.threads.concat += 1;
         let id = self.threads.concat.to_string();
-        let mut rest: Message = messages.into_iter().flatten().collect();
+        let mut rest: FieldList = messages.into_iter().flatten().collect();
         let mut pieces = Vec::new();
         for _ in 0..self.u.int_in_range(1..=2)? {
             if rest.len() < 2 {
@@ -408,8 +408,8 @@ impl Model<'_, '_> {
     /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
     pub(super) fn pmi2_children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
-        let mut ask = |command: Command, fields: Message| {
-            let all: Message = [field("cmd", command.name())].into_iter().chain(fields).collect();
+        let mut ask = |command: Command, fields: FieldList| {
+            let all: FieldList = [field("cmd", command.name())].into_iter().chain(fields).collect();
             requests.push((command.into(), body(&all)));
         };
         let named = |key: &str, text: &str| {

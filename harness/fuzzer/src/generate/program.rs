@@ -15,7 +15,7 @@ use super::Generator;
 use crate::case::Case;
 use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
-use crate::fields::{Message, frame_tuples, tuples};
+use crate::fields::{FieldList, frame_tuples, tuples};
 use crate::mutate::{Answer, Mutation, Said};
 use crate::op::Op;
 use crate::pieces::{kvsname, literal, push, template, unplaced};
@@ -42,7 +42,7 @@ struct Exchange {
     mapping: bool,
     /// The answer tells for which thread it is.
     of_thread: bool,
-    answer: Message,
+    answer: FieldList,
 }
 
 impl Exchange {

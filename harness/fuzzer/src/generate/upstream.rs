@@ -8,7 +8,7 @@ use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::Operation;
 
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{Draft, Message, end_of_command, field};
+use crate::fields::{Draft, FieldList, end_of_command, field};
 use crate::mutate::{Mutation, cached, junk, split};
 use crate::pieces::{agent, kvsname};
 use crate::plan::{Planned, may_answer, must_answer, request};
@@ -159,7 +159,7 @@ fn unknown_to_a_proxy(op: Operation, rank: u32, number: usize) -> Planned {
 }
 
 /// What an upstream answers, or that it will not.
-fn answer(op: Operation, number: usize, fails: bool) -> Message {
+fn answer(op: Operation, number: usize, fails: bool) -> FieldList {
     let mut fields = vec![field("cmd", op.response_cmd().unwrap_or_default())];
     if op != Operation::Barrier {
         fields.push(field("rc", if fails { "-1" } else { "0" }));

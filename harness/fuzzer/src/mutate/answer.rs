@@ -11,7 +11,7 @@ use super::mutation::Mutation;
 use super::places::split;
 use super::values::{ANSWERS, MAPPINGS, NUMBERS, PMI2_ANSWERS};
 use crate::decisions::pick;
-use crate::fields::{Draft, Message, text};
+use crate::fields::{Draft, FieldList, text};
 use crate::op::Op;
 use crate::pieces::{Limit, length, letters, literal, template, tidy};
 use crate::plan;
@@ -59,7 +59,7 @@ pub(crate) struct Answer<'a> {
     /// It holds a process mapping.
     pub(crate) mapping: bool,
     /// Tuple by tuple.
-    pub(crate) fields: &'a Message,
+    pub(crate) fields: &'a FieldList,
     /// `kvsname_max`, `keylen_max` and `vallen_max` as they are told.
     pub(crate) limits: [i64; 3],
 }

@@ -10,7 +10,7 @@ use super::values::{
     CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS, THREADS,
 };
 use crate::decisions::pick;
-use crate::fields::{Draft, Field, Message, field, text};
+use crate::fields::{Draft, Field, FieldList, field, text};
 use crate::pieces::{kvsname, letters, literal, push, template, tidy};
 
 impl Mutation {
@@ -74,7 +74,7 @@ impl Mutation {
 }
 
 /// The value of a key.
-pub(super) fn value<'a>(messages: &'a mut [Message], key: &str) -> Option<&'a mut Template> {
+pub(super) fn value<'a>(messages: &'a mut [FieldList], key: &str) -> Option<&'a mut Template> {
     messages.iter_mut().flatten().find(|field| field.key == key).map(|field| &mut field.value)
 }
 
@@ -100,7 +100,7 @@ fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
     })
 }
 
-fn token(messages: &mut Vec<Message>, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
+fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
     let (keys, requests) = match encoding {
         Encoding::Dialect => (KEYS, REQUESTS),
         _ => (PMI2_KEYS, PMI2_REQUESTS),
@@ -130,7 +130,7 @@ fn token(messages: &mut Vec<Message>, encoding: Encoding, u: &mut Unstructured<'
     Ok(())
 }
 
-fn length(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
+fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     if u.ratio(1, 8)? {
         let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
         let m = u.choose_index(messages.len())?;
@@ -151,7 +151,7 @@ fn length(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-fn number(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<bool> {
+fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> {
     let numeric = |f: &&mut Field| match &f.value.pieces[..] {
         // A server does well to believe how many processes it is to start, and a machine would not like it.
         [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
@@ -174,14 +174,14 @@ fn number(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn count(messages: &mut [Message], u: &mut Unstructured<'_>) -> Result<()> {
+fn count(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     let m = u.choose_index(messages.len())?;
     let times = pick(u, &[31, 32, 63, 64, 99, 100, 101, 128, 500])?;
     messages[m].extend((0..times).map(|i| field(&format!("x{i}"), "1")));
     Ok(())
 }
 
-fn refuse(fields: &mut Message, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
+fn refuse(fields: &mut FieldList, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
     let msg = if encoding == Encoding::Body { "errmsg" } else { "msg" };
     fields.retain(|field| !["rc", msg].contains(&field.key.as_str()));
     if u.arbitrary()? {
@@ -200,7 +200,7 @@ fn refuse(fields: &mut Message, encoding: Encoding, u: &mut Unstructured<'_>) ->
 }
 
 /// Tells a thread that it is meant, whether there is such a one or not, or none.
-fn thread(fields: &mut Message, u: &mut Unstructured<'_>) -> Result<()> {
+fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
     let had = fields.iter().position(|field| field.key == "thrid");
     if let Some(at) = had {
         fields.remove(at);

@@ -9,7 +9,7 @@ use pmi_judge::own::HANG;
 use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
 use pmi_scenario::ast::{Action, Dialect, Piece, Role, Step, Stmt, Template, UnderTest};
-use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::requirement::{Catalogue, Set};
 use pmi_wire::pmi2::{self, Command, Semicolons};
 use pmi_wire::{
     Body, Connection, Direction, Framed, Framing, FramingError, Operation, Proc, Request, Response,
@@ -222,7 +222,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
 /// What a request breaks that carries the name that we have told.
 fn follows_from_names(id: &str) -> bool {
     ["rfc13.kvs.name-used", "rfc13.wire.tuples", "rfc13.wire.newline"].contains(&id)
-        || id.starts_with("rfc13.abnf.")
+        || Set::of(id) == Set::Rfc13Grammar
 }
 
 /// A request without an answer.

@@ -202,7 +202,7 @@ mod tests {
     fn nothing_is_found_in_a_server_of_pmi2_however_lawfully_unusual() {
         assert_eq!(found(Behaviour::default(), 150, true), None);
         for variation in variations() {
-            assert_eq!(found(variation.behaviour(), 8, true), None, "{}", variation.name);
+            assert_eq!(found(variation.behaviour(), 3, true), None, "{}", variation.name);
         }
     }
 

@@ -195,7 +195,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
         }
     } else if result == 0 && !function.errors.is_empty() {
         let last = returned.outs.last().and_then(|(_, held)| held.number());
-        let misses = function.tells_found() && last == Some(0);
+        let misses = function.tells_found && last == Some(0);
         // PMI-2 tells the length of a value that does not fit as a negative number.
         let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {

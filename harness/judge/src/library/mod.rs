@@ -36,7 +36,7 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
 
 /// What a process was told in a call.
 #[derive(Debug, Default)]
-enum Told {
+enum AnsweredInCall {
     #[default]
     Nothing,
     /// This value, and nothing else.
@@ -67,7 +67,7 @@ struct Process {
     /// The request that a step has taken last.
     taken: Option<Request>,
     /// What it was told in this call.
-    told: Told,
+    told: AnsweredInCall,
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
@@ -104,10 +104,12 @@ impl Process {
             let (answered, value) = answered.unzip();
             self.we_broke_protocol |= answered.is_none() || answered != asked;
             self.told = match (&self.told, value.flatten()) {
-                (Told::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
-                    Told::Value(value)
+                (AnsweredInCall::Nothing, Some(value))
+                    if !self.we_broke_protocol && !is_ambiguous(&value) =>
+                {
+                    AnsweredInCall::Value(value)
                 }
-                _ => Told::Otherwise,
+                _ => AnsweredInCall::Otherwise,
             };
         }
     }
@@ -213,7 +215,7 @@ impl LibraryJudge {
                 let process = self.process(*proc);
                 process.call = Some(BegunCall { function, arguments: arguments.clone() });
                 process.held = *held;
-                process.told = Told::Nothing;
+                process.told = AnsweredInCall::Nothing;
                 process.taken = None;
                 process.in_barrier = false;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
@@ -292,7 +294,7 @@ impl LibraryJudge {
         let Some(call) = &process.call else { return };
         let function = call.function;
         let mut breaches = api::returned(call, returned);
-        if let Told::Value(value) = &process.told {
+        if let AnsweredInCall::Value(value) = &process.told {
             breaches.extend(api::returned_of(call, returned, value));
         }
         for Breach { requirement, at_most, expected, seen } in breaches {
@@ -396,5 +398,46 @@ impl LibraryJudge {
             at_most,
             ..Finding::new(requirement, Side::Library, expected, seen)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+
+    /// What is found where rank 0 leaves a barrier with PMI_SUCCESS that rank 1 has called, and in which its call failed, having asked for
+    /// the barrier or not.
+    #[rstest]
+    #[case::after_it_has_asked(true, &[])]
+    #[case::without_a_word(false, &["rfc13.api.barrier"])]
+    fn who_has_asked_for_a_barrier_is_in_it_whatever_its_call_returns(
+        #[case] asks: bool,
+        #[case] found: &[&str],
+    ) {
+        let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
+        let called =
+            |proc| What::Called { proc, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
+        let asked = |proc| What::ToServer { proc, bytes: Bytes(b"cmd=barrier_in\n".to_vec()) };
+        let told = |proc, line: &str| What::FromServer { proc, bytes: Bytes(line.into()) };
+        let returned = |proc, result| What::Returned {
+            proc,
+            function: "PMI_Barrier".into(),
+            returned: Returned { result, outs: Vec::new(), overrun: Vec::new() },
+        };
+        let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];
+        if asks {
+            events.extend([asked(second), told(second, "cmd=barrier_out rc=-1\n")]);
+        }
+        events.extend([returned(second, -1), called(first), asked(first)]);
+        events.extend([told(first, "cmd=barrier_out rc=0\n"), returned(first, 0)]);
+        let mut judge = LibraryJudge::new(Vec::new());
+        for (what, seq) in events.into_iter().zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        let cited: Vec<String> = judge.take_findings().into_iter().map(|f| f.requirement).collect();
+        assert_eq!(cited, found);
     }
 }

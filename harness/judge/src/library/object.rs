@@ -1,6 +1,7 @@
 //! What the file of a shared library shows: its name, and the functions that it has.
 
 use pmi_scenario::ast::Dialect;
+use pmi_scenario::requirement::Set;
 use pmi_scenario::signature::{function, functions};
 
 /// A library file.
@@ -19,7 +20,7 @@ impl File<'_> {
             Some(name) => format!("the soname {name}"),
             None => format!("no soname, and a file called {}", self.name),
         };
-        let dialect = if requirement.starts_with("pmi2.") { Dialect::Pmi2 } else { Dialect::Pmi1 };
+        let dialect = if Set::of(requirement).is_pmi2() { Dialect::Pmi2 } else { Dialect::Pmi1 };
         let missing = |expected, which: &dyn Fn(bool, &str) -> bool| {
             let has = |name: &str| self.functions.iter().any(|f| f == name);
             let all = functions(dialect).iter();

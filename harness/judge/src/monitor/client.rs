@@ -141,10 +141,6 @@ impl Monitor {
 
     /// The requirement that a spawn request breaks that cannot be read.
     fn spawn_rule(fault: &SpawnFault) -> &'static str {
-        // An index is left out.
-        let element = |key: &str| key.starts_with("preput_") || key.starts_with("info_");
-        let argument =
-            |key: &str| key.strip_prefix("arg").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
         match fault {
             // Once the request has begun, a line outside of a block stands between two of its blocks.
             SpawnFault::Interspersed | SpawnFault::OutsideBlock => "rfc13.spawn.not-interspersed",
@@ -153,11 +149,10 @@ impl Monitor {
             SpawnFault::CountMismatch { .. } => "rfc13.spawn.counts-zero-or-more",
             SpawnFault::BadValue { expected: Rule::Uint, .. } => "rfc13.abnf.uint",
             SpawnFault::BadValue { expected: Rule::Word, .. } => "rfc13.abnf.word",
-            SpawnFault::BadIndex(key) if key.starts_with("arg") => "rfc13.abnf.int",
-            SpawnFault::BadIndex(_) => "rfc13.abnf.uint",
-            SpawnFault::MissingKey(key) if key.ends_with("_num") => "rfc13.abnf.c-spawn",
-            SpawnFault::MissingKey(key) if element(key) => "rfc13.spawn.indices",
-            SpawnFault::MissingKey(key) if argument(key) => "rfc13.spawn.arg-indices",
+            SpawnFault::BadIndex { expected: Rule::Int, .. } => "rfc13.abnf.int",
+            SpawnFault::BadIndex { .. } => "rfc13.abnf.uint",
+            SpawnFault::MissingElement(_) => "rfc13.spawn.indices",
+            SpawnFault::MissingArgument(_) => "rfc13.spawn.arg-indices",
             _ => "rfc13.abnf.c-spawn",
         }
     }

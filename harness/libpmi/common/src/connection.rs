@@ -11,9 +11,9 @@ pub fn number(name: &str) -> Option<i32> {
 }
 
 /// The connection to the process manager.
-pub struct Connection(OwnedFd);
+pub struct PmiFd(OwnedFd);
 
-impl Connection {
+impl PmiFd {
     /// Takes the descriptor that PMI_FD names; `None` where it names none that is open.
     pub fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;

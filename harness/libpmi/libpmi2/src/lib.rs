@@ -1,37 +1,29 @@
 #![doc = include_str!("../README.md")]
-mod code;
 mod programs;
 mod session;
 
 use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-use pmi_c_api::{copy_out, set, text};
+use pmi_c_api::{Code, call, call_initialized, copy_out, set, text};
 use pmi_wire::pmi2::Request;
 
-use code::Code;
 pub use programs::Info;
 use programs::{Programs, preput};
-use session::Session;
+use session::InitializedProcess;
 
 /// The process's use of PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Threads that call at once wait for each other.
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
-/// Runs a function of the API. A panic must not reach C.
-fn api(body: impl FnOnce(&mut Option<Session>) -> Result<(), Code>) -> c_int {
-    let run = || body(&mut SESSION.lock().unwrap_or_else(PoisonError::into_inner));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Code::Success as c_int,
-        Ok(Err(code)) => code as c_int,
-        Err(_) => Code::Fail as c_int,
-    }
+/// Runs a function of the API.
+fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -> c_int {
+    call(&PROCESS, body)
 }
 
 /// Runs a function that wants PMI-2 to be initialized.
-fn joined(body: impl FnOnce(&mut Session) -> Result<(), Code>) -> c_int {
-    api(|session| body(session.as_mut().ok_or(Code::ErrInit)?))
+fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
+    call_initialized(&PROCESS, body)
 }
 
 /// A string of the caller's.
@@ -114,7 +106,7 @@ api! {
             if session.is_some() {
                 return Err(Code::Fail);
             }
-            let started = Session::start()?;
+            let started = InitializedProcess::start()?;
             let told = [
                 (spawned, c_int::from(started.spawned)),
                 (size, started.size),
@@ -139,8 +131,8 @@ api! {
 
     /// Whether `PMI2_Init` has succeeded: not a return code.
     fn PMI2_Initialized() {
-        let held = |session: &Option<Session>| c_int::from(session.is_some());
-        held(&SESSION.lock().unwrap_or_else(PoisonError::into_inner))
+        let held = |session: &Option<InitializedProcess>| c_int::from(session.is_some());
+        held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Ends this process, and asks for the end of the job where the flag is not 0.

@@ -3,10 +3,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use pmi_c_api::text;
+use pmi_c_api::{Code, text};
 use pmi_wire::pmi2::Program;
-
-use crate::code::Code;
 
 /// `MPID_Info`: a pair; of the other members nothing is read.
 #[derive(Debug, Clone, Copy)]

@@ -2,22 +2,20 @@
 
 use std::ffi::c_int;
 
-use pmi_c_api::{Connection, number};
+use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::pmi2::{Answer, Client, Misuse};
 use pmi_wire::MappingForm;
 use pmi_wire::grammar::parse_int;
 use pmi_wire::pmi2::{Request, Response};
 
-use crate::code::Code;
-
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
 /// A process that is initialized.
-pub(crate) struct Session {
+pub(crate) struct InitializedProcess {
     client: Client,
     /// `None` once the process manager has broken the protocol.
-    connection: Option<Connection>,
+    connection: Option<PmiFd>,
     pub(crate) rank: c_int,
     pub(crate) size: c_int,
     pub(crate) appnum: c_int,
@@ -38,10 +36,10 @@ fn refused(misuse: Misuse) -> Code {
     }
 }
 
-impl Session {
+impl InitializedProcess {
     /// Connects by PMI_FD, and learns what the process manager has to say about this process.
     pub(crate) fn start() -> Result<Self, Code> {
-        let connection = Connection::from_environment().ok_or(Code::Fail)?;
+        let connection = PmiFd::from_environment().ok_or(Code::Fail)?;
         let client = Client::default();
         let mut session =
             Self { client, connection: Some(connection), rank: 0, size: 0, appnum: 0, spawned: false };

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::SOCKET;
-use crate::process::connection::{CHUNK, Connection};
+use crate::process::connection::{CHUNK, NonBlockingStream};
 
 /// Longest line of an agent or to it.
 const LINE_MAX: usize = 256 << 20;
@@ -42,7 +42,7 @@ pub(crate) struct NoMessage(#[from] serde_json::Error);
 /// One end of such a connection.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    connection: Connection,
+    connection: NonBlockingStream,
     buffer: Vec<u8>,
     /// So many bytes of the buffer are known to hold no end of a line.
     searched: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn new(socket: impl Into<OwnedFd>) -> Self {
-        let connection = Connection::new(socket.into());
+        let connection = NonBlockingStream::new(socket.into());
         Self {
             connection,
             buffer: Vec::new(),

@@ -62,7 +62,7 @@ pub(crate) struct RankHello {
     pub(crate) singinit: Option<Singinit>,
     /// It keeps its connection and carries what goes over it, since it cannot hand it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) relays: Option<Box<Place>>,
+    pub(crate) relays: Option<Box<Namespaces>>,
 }
 
 impl RankHello {
@@ -78,7 +78,7 @@ impl RankHello {
 
 /// Where a process runs: what is said by numbers of processes and addresses has a meaning in the same place only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct Namespaces {
     /// The kernel, and its namespace of processes.
     pub(crate) processes: String,
     /// The kernel, and its namespace of networks.

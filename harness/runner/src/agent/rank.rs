@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
 use super::port::{self, Greeted};
-use super::protocol::{Hello, Order, Place, RankHello};
+use super::protocol::{Hello, Namespaces, Order, RankHello};
 use super::relay::{self, OPTION, Way};
 use super::singleton;
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
@@ -70,11 +70,15 @@ fn relay_to(way: &Way, group: u32, args: Vec<OsString>) -> io::Result<u8> {
 }
 
 /// What is told of this process, and its connection if it has one.
-fn introduction(group: u32, args: Vec<OsString>, relays: Option<Box<Place>>) -> (RankHello, Option<OwnedFd>) {
+fn introduction(
+    group: u32,
+    args: Vec<OsString>,
+    relays: Option<Box<Namespaces>>,
+) -> (RankHello, Option<OwnedFd>) {
     let (mut greeted, mut singinit) = (None, None);
     let connection = if let Some((said, connection)) = singleton::wait() {
         singinit = Some(said);
-        connection
+        connection.map_err(|why| why.to_string())
     } else if let Some(connected) = port::connect() {
         connected.map_err(|why| why.to_string()).map(|Greeted { connection, said, told }| {
             greeted = Some((Bytes(said), Bytes(told)));

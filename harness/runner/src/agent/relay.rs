@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::channel::Channel;
-use super::protocol::{Order, Pass, Place, Relayed, Welcome};
+use super::protocol::{Namespaces, Order, Pass, Relayed, Welcome};
 use super::{RUNNER_GONE, die};
-use crate::process::connection::{CHUNK, Connection, Received};
+use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::foreign::Foreign;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{context, tcp, tree};
@@ -123,13 +123,13 @@ pub(super) fn group_of_path(path: &Path) -> u32 {
 }
 
 /// Where this process runs.
-pub(crate) fn place() -> Place {
+pub(crate) fn place() -> Namespaces {
     let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {
         let link = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
         format!("{} {}", kernel.trim_end(), link.display())
     };
-    Place { processes: namespace("pid"), network: namespace("net") }
+    Namespaces { processes: namespace("pid"), network: namespace("net") }
 }
 
 /// What is waited for.
@@ -157,7 +157,7 @@ struct Relay {
 }
 
 struct Pmi {
-    connection: Connection,
+    connection: NonBlockingStream,
     key: Key,
     /// Nothing more comes from the process manager.
     over: bool,
@@ -182,7 +182,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     });
     let maker = maker.transpose()?;
     let pmi = pmi.map(|fd| {
-        let connection = Connection::over(fd);
+        let connection = NonBlockingStream::over(fd);
         let key = reactor.add(&connection, Source::Pmi, Wanted::Read)?;
         io::Result::Ok(Pmi { connection, key, over: false })
     });

@@ -20,7 +20,7 @@ pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of it: what was said, and the connection or why there is none.
-pub(super) type Came = (Singinit, Result<OwnedFd, String>);
+pub(super) type Came = (Singinit, io::Result<OwnedFd>);
 
 /// Waits where the runner has given us a socket that listens.
 pub(super) fn wait() -> Option<Came> {
@@ -29,7 +29,7 @@ pub(super) fn wait() -> Option<Came> {
     // SAFETY: the runner has put it there for us, and nothing else here owns it.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
     let mut singinit = Singinit::default();
-    let connection = answer(&listener, &mut singinit).map(OwnedFd::from).map_err(|error| error.to_string());
+    let connection = answer(&listener, &mut singinit).map(OwnedFd::from);
     Some((singinit, connection))
 }
 

@@ -13,7 +13,7 @@ use pmi_scenario::ast::{Action, Alternative, RankSet, Scenario, Source, Template
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-use super::manager::{Manager, Reply, Rule};
+use super::manager::{Manager, Reply, ReplyRule};
 use super::recorder::Recorder;
 use crate::party::{Incoming, Limits, Party, Silence};
 
@@ -357,7 +357,7 @@ impl<'a> Interpreter<'a> {
     pub(super) fn answer(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
-            let Rule { request: lines, replies } = &self.manager()?.rules[&p][at];
+            let ReplyRule { request: lines, replies } = &self.manager()?.rules[&p][at];
             let (lines, replies) = (lines.clone(), replies.clone());
             let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<Vec<_>, _>>()?;
             if let Some(captures) = request.fits(&patterns) {

@@ -20,9 +20,9 @@ use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
 pub use super::manager::KVS_PREFIX;
-use super::manager::{Manager, Reply, Rule};
+use super::manager::{Manager, Reply, ReplyRule};
 use super::recorder::{EventSink, Recorder};
-use super::walk::{Fragments, Place, walk};
+use super::walk::{Fragments, Position, walk};
 use crate::party::library::{Library, LibraryParty};
 use crate::party::{Limits, Party, Silence};
 
@@ -70,7 +70,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    pub(super) fn library_step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Ended> {
+    pub(super) fn library_step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
         let ranks = match &step.who {
             Who::Job => match &step.action {
                 Action::Process(ProcessAction::Logged) => return Ok(self.expect(None, Expected::Logs)?),
@@ -201,7 +201,8 @@ impl Interpreter<'_> {
             return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
         }
         // Where a scenario is about errors, what has to succeed is its control, and cites what it is about.
-        if wanted.value == "PMI_SUCCESS" && !cites && self.cited.ends_with(".errors") {
+        let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
+        if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.does.to_owned();
         }
         let Some(code) = ReturnCode::new(&wanted.value) else {
@@ -221,7 +222,7 @@ impl Interpreter<'_> {
         match action {
             Action::Close => self.expect(Some(p), Expected::Close)?,
             Action::Message { lines, .. } if !in_call => {
-                let rule = Rule { request: lines.clone(), replies: Vec::new() };
+                let rule = ReplyRule { request: lines.clone(), replies: Vec::new() };
                 self.manager()?.rules.entry(p).or_default().push(rule);
             }
             _ if !in_call => return Err(mistake("outside of a call, a library says nothing")),

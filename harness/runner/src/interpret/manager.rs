@@ -23,11 +23,11 @@ pub(super) struct Manager {
     pub(super) launched: bool,
     pub(super) env: BTreeMap<Proc, BTreeMap<String, String>>,
     pub(super) started: BTreeSet<Proc>,
-    pub(super) rules: BTreeMap<Proc, Vec<Rule>>,
+    pub(super) rules: BTreeMap<Proc, Vec<ReplyRule>>,
 }
 
 /// How requests of a form are answered.
-pub(super) struct Rule {
+pub(super) struct ReplyRule {
     pub(super) request: Vec<Template>,
     pub(super) replies: Vec<Reply>,
 }

@@ -24,7 +24,7 @@ use pmi_scenario::scope::Scope;
 use pmi_wire::Proc;
 
 use interpreter::{Ended, Interpreter};
-use walk::{Place, Steps};
+use walk::{Position, Steps};
 
 pub use recorder::{EventSink, KEPT, Recorder, Watcher};
 pub use server::play;
@@ -45,7 +45,7 @@ impl Steps for Interpreter<'_> {
         self.left_out += statements;
     }
 
-    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Ended> {
+    fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
         if !Arc::ptr_eq(&self.source, place.source) {
             self.source = Arc::clone(place.source);
         }

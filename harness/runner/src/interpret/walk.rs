@@ -15,7 +15,7 @@ pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
 /// Where a step stands.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Position<'a> {
     /// Line in the scenario's own file, or the number of the statement where it was not read from one. The steps of a fragment
     /// stand in the line that uses it.
     pub(crate) line: usize,
@@ -40,7 +40,7 @@ pub(crate) trait Steps {
     fn leave_out(&mut self, _statements: usize) {}
 
     /// A step has been reached.
-    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), Self::Stop>;
+    fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
 }
 
 /// Walks over a whole scenario.
@@ -127,7 +127,7 @@ impl Walk<'_> {
                     let line = line_of(step.span.start);
                     steps.at(line);
                     let step = spawned(steps.scope(), step)?;
-                    steps.step(&step, Place { line, source, rest: &body[index + 1..] })?;
+                    steps.step(&step, Position { line, source, rest: &body[index + 1..] })?;
                 }
             }
             Ok(())

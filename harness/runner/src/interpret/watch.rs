@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Abandoned, Exit, SilenceProof, What};
-use pmi_judge::{Judge, Message, Outcome, Side};
+use pmi_judge::{Judge, Outcome, ReceivedMessage, Side};
 use pmi_scenario::ast::{Action, Kind, Piece, Role, Scenario, Step, Template, UpstreamAction};
 use pmi_wire::Proc;
 
@@ -136,7 +136,7 @@ impl Interpreter<'_> {
     }
 
     /// Binds the names in what was due; without them what follows cannot be said.
-    fn bind(&mut self, line: &Template, message: &Message) -> Result<(), Ended> {
+    fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), Ended> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {
                 Piece::Capture(name, kind) => Some((name, kind)),

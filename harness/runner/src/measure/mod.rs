@@ -17,7 +17,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use crate::party::server::{Environment, Implementation};
 pub use plan::{Measured, Phase, Plan, Unmeasured};
 use request::Ask;
-use session::Session;
+use session::MeasuredJob;
 
 /// How many barriers are measured behind the first.
 const BARRIERS: usize = 5;
@@ -59,7 +59,7 @@ impl Rounds {
         };
         let offered = |need| implementation.claims.get(&need) != Some(&false);
         let start = Instant::now();
-        let mut session = Session::start(implementation, ranks, plan, environment)?;
+        let mut session = MeasuredJob::start(implementation, ranks, plan, environment)?;
         self.note(Phase::Start, start.elapsed());
         let init = session.join()?;
         self.note(Phase::Init, init);
@@ -105,7 +105,7 @@ impl Rounds {
     /// Every rank asks, and none is refused.
     fn ask(
         &mut self,
-        session: &mut Session,
+        session: &mut MeasuredJob,
         phase: Phase,
         ask: &dyn Fn(u32) -> Ask,
     ) -> Result<(), Unmeasured> {
@@ -115,7 +115,7 @@ impl Rounds {
     }
 
     /// Names, where there are any: who refuses the first does not offer them.
-    fn names(&mut self, session: &mut Session) -> Result<(), Unmeasured> {
+    fn names(&mut self, session: &mut MeasuredJob) -> Result<(), Unmeasured> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");
         let published = session.each(Phase::Publish, 1, &|rank, _| Ask::Publish(name(rank)))?;

@@ -23,7 +23,7 @@ const SPARE: u64 = 128;
 const SPAWNED: u32 = 1;
 
 /// What came of asking.
-pub(super) struct Told {
+pub(super) struct AskResult {
     /// Until the last answer.
     pub(super) time: Duration,
     /// How many answers say that it was not done.
@@ -33,7 +33,7 @@ pub(super) struct Told {
 }
 
 /// See the module's documentation.
-pub(super) struct Session {
+pub(super) struct MeasuredJob {
     party: ServerParty,
     ranks: u32,
     plan: Plan,
@@ -46,7 +46,7 @@ pub(super) struct Session {
     _room: Room,
 }
 
-impl Session {
+impl MeasuredJob {
     /// Starts the job, and waits until each of its processes has reported.
     pub(super) fn start(
         implementation: &Implementation,
@@ -193,7 +193,7 @@ impl Session {
         procs
     }
 
-    fn none_refused(&self, told: &Told) -> Result<(), Unmeasured> {
+    fn none_refused(&self, told: &AskResult) -> Result<(), Unmeasured> {
         match told.refused {
             0 => Ok(()),
             _ => Err(self.wrong(format!("refused, as in \"{}\"", told.last.escape_ascii()))),
@@ -206,7 +206,7 @@ impl Session {
         phase: Phase,
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<Told, Unmeasured> {
+    ) -> Result<AskResult, Unmeasured> {
         let told = self.each(phase, times, ask)?;
         self.none_refused(&told)?;
         Ok(told)
@@ -218,7 +218,7 @@ impl Session {
         phase: Phase,
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<Told, Unmeasured> {
+    ) -> Result<AskResult, Unmeasured> {
         let procs = self.procs(0);
         self.all(phase, &procs, times, ask)
     }
@@ -239,7 +239,7 @@ impl Session {
         procs: &[Proc],
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
-    ) -> Result<Told, Unmeasured> {
+    ) -> Result<AskResult, Unmeasured> {
         self.phase = phase;
         let start = Instant::now();
         for proc in procs {
@@ -273,7 +273,7 @@ impl Session {
                 what => self.reported(&what)?,
             }
         }
-        Ok(Told { time: start.elapsed(), refused, last })
+        Ok(AskResult { time: start.elapsed(), refused, last })
     }
 
     /// The messages that these bytes complete.

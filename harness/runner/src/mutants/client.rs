@@ -14,7 +14,7 @@ use crate::interpret::Recorder;
 use crate::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_judge::event::{Bytes, SilenceProof, What};
 use pmi_judge::{Finding, Judge, Side};
-use pmi_scenario::requirement::{Binds, Level, Requirement};
+use pmi_scenario::requirement::{Binds, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{Part, SECRET, Semicolons, challenge_answer};
 use pmi_wire::{HEADER, Proc, frame_header};
@@ -84,14 +84,9 @@ impl ClientMatrix {
     }
 }
 
-/// Whether a client's fault has to show that the requirement is watched over: a MUST for clients that can be seen to be
-/// broken. What the RFC contradicts itself about is never failed.
+/// Whether a client's fault has to show that the requirement is watched over: no script can break what is unseen.
 pub fn needs_client_fault(requirement: &Requirement) -> bool {
-    requirement.level == Level::Must
-        && requirement.binds.contains(&Binds::Client)
-        && requirement.excluded.is_none()
-        && requirement.contradiction.is_none()
-        && UNSEEN.iter().all(|u| u.id != requirement.id)
+    requirement.needs_fault(Binds::Client) && UNSEEN.iter().all(|u| u.id != requirement.id)
 }
 
 /// A process of a session, as far as the script has to know.

@@ -25,7 +25,7 @@ pub(crate) enum Received {
 
 /// A connection that never makes us wait.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct NonBlockingStream {
     fd: OwnedFd,
     out: Vec<u8>,
     /// How much of `out` is written.
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     ends: Option<Ends>,
 }
 
-impl Connection {
+impl NonBlockingStream {
     /// Over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         let ends = tcp::ends(&socket);
@@ -154,13 +154,13 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for NonBlockingStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl AsRawFd for Connection {
+impl AsRawFd for NonBlockingStream {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

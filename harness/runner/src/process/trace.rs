@@ -22,7 +22,7 @@ use pmi_judge::event::What;
 use super::child::{self, Child};
 use super::connection::pair;
 use super::trace_request::while_asking;
-use super::tracer::{NAME, Told};
+use super::tracer::{NAME, TracerReport};
 use super::tree::MARK;
 use super::unwind::backtrace;
 
@@ -76,7 +76,7 @@ impl Tracer {
         }
     }
 
-    fn told(&mut self) -> io::Result<Told> {
+    fn told(&mut self) -> io::Result<TracerReport> {
         self.connection.shutdown(Shutdown::Write)?;
         self.connection.set_read_timeout(Some(TELL))?;
         let mut text = Vec::new();

@@ -26,7 +26,7 @@ pub(super) const NAME: &str = "pmi-conform-tracer";
 
 /// What a tracer tells in the end.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct TracerReport {
     /// Of processes that died of a signal.
     pub(super) dead: Vec<Snapshot>,
     /// Why a process could not be traced.
@@ -69,11 +69,11 @@ struct Seen {
     signals: HashMap<i32, Vec<Snapshot>>,
     /// The processes of threads that were looked at.
     process: HashMap<i32, i32>,
-    told: Told,
+    told: TracerReport,
 }
 
 /// Traces whoever the other side of the standard input asks for, until it has nothing more to say; gives that connection back.
-fn trace() -> io::Result<(Told, UnixStream)> {
+fn trace() -> io::Result<(TracerReport, UnixStream)> {
     close_others();
     let mut connection = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
     let mut mask = SigSet::empty();

@@ -28,7 +28,7 @@ use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 
 /// Something that has happened to a process of the session.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ProcessFact {
     /// When, since the session began.
     pub(super) at: Duration,
     /// The process, by the number that the process manager knows.
@@ -116,14 +116,14 @@ pub(super) struct Carrier {
 /// What was told and nobody has taken yet, and what it takes to tell.
 struct Book {
     start: Instant,
-    told: Vec<Told>,
+    told: Vec<ProcessFact>,
     scratch: PathBuf,
     binary: PathBuf,
 }
 
 impl Book {
     fn tell(&mut self, pid: i32, fact: Fact) {
-        self.told.push(Told { at: self.start.elapsed(), pid, fact });
+        self.told.push(ProcessFact { at: self.start.elapsed(), pid, fact });
     }
 }
 
@@ -206,7 +206,7 @@ impl Carrier {
 
     /// Waits, at most so long, and carries what there is: what was told, and whether anything else
     /// that is watched has something.
-    pub(super) fn carry(&mut self, wait: Duration) -> (Vec<Told>, bool) {
+    pub(super) fn carry(&mut self, wait: Duration) -> (Vec<ProcessFact>, bool) {
         let mut other = false;
         // Interrupted or not, whatever is there is looked at.
         for Ready { source, .. } in self.reactor.wait(Some(wait)).unwrap_or_default() {

@@ -157,7 +157,7 @@ impl Cell {
 
 /// All of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Matrix {
+pub struct InteropMatrix {
     /// The programs, as given.
     pub programs: Vec<String>,
     /// The process managers, as given.
@@ -181,8 +181,8 @@ pub fn run(
     timeout: Duration,
     binary: &Path,
     signals: &mut StopSignals,
-) -> io::Result<Matrix> {
-    let mut matrix = Matrix {
+) -> io::Result<InteropMatrix> {
+    let mut matrix = InteropMatrix {
         programs: programs.iter().map(|p| p.label.clone()).collect(),
         managers: managers.iter().map(|m| m.label.clone()).collect(),
         cells: Vec::new(),
@@ -213,7 +213,7 @@ pub fn run(
     Ok(matrix)
 }
 
-impl Matrix {
+impl InteropMatrix {
     /// The exit code: 130 interrupted, 1 if anything went wrong, 3 if something could not be judged.
     pub fn exit_code(&self) -> u8 {
         let bad = |cell: &Cell| {
@@ -360,7 +360,7 @@ mod tests {
             by_manager: usize::from(verdict == Verdict::Fail),
             by_program: 0,
         };
-        let matrix = |cells: Vec<Cell>| Matrix {
+        let matrix = |cells: Vec<Cell>| InteropMatrix {
             programs: vec!["a".into()],
             managers: cells.iter().map(|c| c.manager.clone()).collect(),
             cells,

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
-use crate::process::connection::{Connection, Received};
+use crate::process::connection::{NonBlockingStream, Received};
 use crate::process::reactor::{Key, Reactor, Wanted};
 
 /// Most bytes that are read, and told of, at once.
@@ -43,7 +43,7 @@ pub(super) trait Owner {
 
 struct End {
     /// While something waits to be written to it, nothing is read from the other end.
-    connection: Connection,
+    connection: NonBlockingStream,
     key: Key,
     /// Nothing more comes from it.
     over: bool,
@@ -85,7 +85,7 @@ impl Pump {
         source: impl Fn(Side) -> S,
     ) -> io::Result<Self> {
         let mut end = |fd, side| {
-            let connection = Connection::over(fd);
+            let connection = NonBlockingStream::over(fd);
             let key = reactor.add(&connection, source(side), Wanted::Read)?;
             io::Result::Ok(End { connection, key, over: false, told: false })
         };
@@ -252,10 +252,10 @@ mod tests {
         }
     }
 
-    type Told = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
+    type ToldReceiver = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
 
     /// The program's and the process manager's descriptors, and what is told.
-    fn piped() -> (UnixStream, UnixStream, Told, std::thread::JoinHandle<io::Result<State>>) {
+    fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<State>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();
         let (sender, told) = mpsc::channel();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::carrier::{Fact, Told};
+use super::carrier::{Fact, ProcessFact};
 use super::notice::Start;
 use super::tap::FIRST;
 use pmi_judge::event::{Abandoned, Bytes, Event, Exit, HangProof, What};
@@ -100,8 +100,8 @@ impl Recording {
     }
 
     /// Takes what has happened to a process, and shows the new events.
-    pub(super) fn take(&mut self, told: Told, sink: &mut dyn FnMut(&Event)) {
-        let Told { at, pid, fact } = told;
+    pub(super) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
+        let ProcessFact { at, pid, fact } = told;
         let mut book = Book { at, sink };
         match fact {
             Fact::Started(start) if start.is_by_port() => {
@@ -280,7 +280,7 @@ mod tests {
     use pmi_judge::Side;
 
     fn tell(recording: &mut Recording, pid: i32, fact: Fact) {
-        recording.take(Told { at: Duration::ZERO, pid, fact }, &mut |_| {});
+        recording.take(ProcessFact { at: Duration::ZERO, pid, fact }, &mut |_| {});
     }
 
     fn start(pid: i32, folder: &str, env: &[(&str, &str)]) -> Fact {

@@ -1,6 +1,6 @@
 //! What a recorded session came to, in the form of any other result.
 
-use super::session::Session;
+use super::session::RecordedSession;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
@@ -32,7 +32,7 @@ pub fn header(command: &[String]) -> RunHeader {
 }
 
 /// Judges a session. `path` is shown as its place, `replay` as the command that plays it again.
-pub fn result(suite: &Suite, session: &Session, path: String, replay: String) -> ScenarioResult {
+pub fn result(suite: &Suite, session: &RecordedSession, path: String, replay: String) -> ScenarioResult {
     let blank = ScenarioResult {
         scenario: NAME.into(),
         summary: String::new(),
@@ -67,7 +67,7 @@ pub fn result(suite: &Suite, session: &Session, path: String, replay: String) ->
 }
 
 /// The last line of a session's log.
-pub fn end(session: &Session, result: &ScenarioResult) -> RunEnd {
+pub fn end(session: &RecordedSession, result: &ScenarioResult) -> RunEnd {
     RunEnd {
         counts: [(result.verdict, 1)].into(),
         deviations: 0,

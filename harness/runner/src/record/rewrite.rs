@@ -24,7 +24,7 @@ const SPAWN: &[u8] = b"cmd=spawn;";
 const NEGOTIATION: usize = 64 * 1024;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BlockState {
     #[default]
     Outside,
     /// In a block, before its `execname`; or after it, where nothing is held.
@@ -49,7 +49,7 @@ enum Frame {
 pub(super) struct Rewriter {
     /// Until it is known that frames follow.
     negotiation: Option<Connection>,
-    place: Place,
+    place: BlockState,
     /// The beginning of the line.
     line: Vec<u8>,
     frame: Frame,
@@ -60,7 +60,7 @@ impl Default for Rewriter {
     fn default() -> Self {
         Self {
             negotiation: Some(Connection::new(NEGOTIATION)),
-            place: Place::Outside,
+            place: BlockState::Outside,
             line: Vec::new(),
             frame: Frame::Held,
             held: Vec::new(),
@@ -161,31 +161,34 @@ impl Rewriter {
             let room = (LOOKED_AT + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             let begun = self.line.len().min(EXECNAME.len());
-            if self.place == Place::Block && self.line[..begun] == EXECNAME[..begun] {
-                self.place = Place::Holding;
-            } else if self.place == Place::Holding && self.held.len() <= LOOKED_AT && !self.may_be_name() {
+            if self.place == BlockState::Block && self.line[..begun] == EXECNAME[..begun] {
+                self.place = BlockState::Holding;
+            } else if self.place == BlockState::Holding && self.held.len() <= LOOKED_AT && !self.may_be_name()
+            {
                 out.append(&mut self.held);
-                self.place = Place::Block;
+                self.place = BlockState::Block;
             }
-            let to = if self.place == Place::Holding { &mut self.held } else { &mut out };
+            let to = if self.place == BlockState::Holding { &mut self.held } else { &mut out };
             to.extend_from_slice(part);
             if self.held.len() > LONGEST {
                 out.append(&mut self.held);
-                self.place = Place::Outside;
+                self.place = BlockState::Outside;
             }
             if part.len() > text.len() {
                 match (&self.line[..], self.place) {
-                    (b"mcmd=spawn", Place::Outside) => self.place = Place::Block,
+                    (b"mcmd=spawn", BlockState::Outside) => self.place = BlockState::Block,
                     (b"endcmd", place) => {
-                        if place == Place::Holding {
+                        if place == BlockState::Holding {
                             out.extend(rewritten(&std::mem::take(&mut self.held), &mut tap));
                         }
-                        self.place = Place::Outside;
+                        self.place = BlockState::Outside;
                     }
                     // An empty line, or one that ends within the word, is no name.
-                    (line, Place::Holding) if self.held.len() <= LOOKED_AT && !line.starts_with(EXECNAME) => {
+                    (line, BlockState::Holding)
+                        if self.held.len() <= LOOKED_AT && !line.starts_with(EXECNAME) =>
+                    {
                         out.append(&mut self.held);
-                        self.place = Place::Block;
+                        self.place = BlockState::Block;
                     }
                     _ => {}
                 }

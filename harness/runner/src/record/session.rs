@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::carrier::{Carrier, Told};
+use super::carrier::{Carrier, ProcessFact};
 use super::place;
 use super::recording::Recording;
 use super::tap::{self, FIRST};
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What a session came to.
-pub struct Session {
+pub struct RecordedSession {
     /// What was recorded.
     pub recording: Recording,
     /// How the launcher ended.
@@ -68,7 +68,7 @@ pub fn run(
     mode: Mode,
     signals: &mut StopSignals,
     sink: &mut (dyn FnMut(&Event) + Send),
-) -> io::Result<Session> {
+) -> io::Result<RecordedSession> {
     let scratch = scratch_folder()?;
     let start = Instant::now();
     let mut carrier = Carrier::new(scratch.path(), binary, start)?;
@@ -110,12 +110,12 @@ pub fn run(
         ((interrupted, exit, lost), recording)
     });
     let (interrupted, exit, lost) = ended;
-    Ok(Session { recording, exit, interrupted, lost, time: start.elapsed() })
+    Ok(RecordedSession { recording, exit, interrupted, lost, time: start.elapsed() })
 }
 
 /// What the judge is told.
 enum News {
-    Told(Told),
+    Told(ProcessFact),
     /// The user wants the session to end.
     Interrupted(Duration),
     /// The time is up.

@@ -13,7 +13,7 @@ use pmi_wire::port::LONGEST;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order};
 use crate::agent::reception::Reception;
-use crate::process::connection::{Connection, Received};
+use crate::process::connection::{NonBlockingStream, Received};
 use crate::process::reactor::{Key, Reactor, Wanted};
 use crate::process::{context, has_hung_up, lacks_descriptors};
 use pmi_judge::event::Bytes;
@@ -24,7 +24,7 @@ const WAITING: usize = 1024;
 /// A connection that nobody has a name for.
 struct Guest {
     number: u64,
-    connection: Connection,
+    connection: NonBlockingStream,
     key: Key,
     heard: Vec<u8>,
 }
@@ -135,7 +135,7 @@ impl Door {
         let stream = TcpStream::from(stream);
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let mut connection = Connection::new(OwnedFd::from(stream));
+        let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
         // A new connection takes so little at once.
         connection.push(welcome);
         connection.flush();
@@ -213,7 +213,11 @@ impl Door {
     }
 
     /// Gives up a guest's connection: to its process, or to be closed.
-    pub(super) fn take<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<Connection> {
+    pub(super) fn take<S: Copy>(
+        &mut self,
+        number: u64,
+        reactor: &mut Reactor<S>,
+    ) -> Option<NonBlockingStream> {
         let at = self.guests.iter().position(|guest| guest.number == number)?;
         let guest = self.guests.remove(at);
         reactor.remove(guest.key);

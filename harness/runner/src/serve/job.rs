@@ -18,7 +18,7 @@ use super::launch::{Executable, Launcher, Started, shown};
 use super::remote::Remote;
 use crate::agent::reception::Reception;
 use crate::process::child::{Child, spawn};
-use crate::process::connection::{CHUNK, Connection, Received};
+use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::context;
 use crate::process::output::capture;
 use crate::process::procfs::is_exiting;
@@ -54,7 +54,7 @@ struct Process {
     /// It leads a process group.
     child: Child,
     /// Until one side closes it.
-    connection: Option<(Connection, Key)>,
+    connection: Option<(NonBlockingStream, Key)>,
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, Key)>; 2],
     /// It has said something to us.
@@ -473,7 +473,7 @@ impl<H: Host> Job<H> {
         let process = &mut self.processes[index];
         if let Some(socket) = socket {
             let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
-            process.connection = Some((Connection::new(socket), key));
+            process.connection = Some((NonBlockingStream::new(socket), key));
         }
         // Another's has ended when its connection has: which process that is, it may have told us wrong.
         if !process.child.is_anothers() {

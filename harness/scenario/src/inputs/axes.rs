@@ -188,7 +188,7 @@ const RARE: &[&str] = &["version", "count", "job", "miss", "malformed"];
 /// The rules of the grammar that arguments have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Rule {
+pub(super) enum ArgumentRule {
     /// Visible characters without an equals sign.
     Word,
     /// Visible characters, blanks and tabs.
@@ -209,7 +209,7 @@ pub(super) enum Rule {
 pub(super) struct Argument {
     /// Its key, with `N` in the place of an index.
     pub(super) name: String,
-    pub(super) rule: Rule,
+    pub(super) rule: ArgumentRule,
     /// The limit that get_maxes announces for it, or that PMI-2's draft sets.
     pub(super) limit: Option<String>,
 }
@@ -278,7 +278,7 @@ pub(super) fn is_value(key: &str) -> bool {
 #[serde(deny_unknown_fields)]
 pub(super) struct Kind {
     /// The rules whose arguments have it.
-    pub(super) of: Vec<Rule>,
+    pub(super) of: Vec<ArgumentRule>,
     /// Whether only arguments with (or without) a limit have it.
     pub(super) limited: Option<bool>,
     /// Whether arguments that stand there for each index have it.

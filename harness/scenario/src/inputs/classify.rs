@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pmi_wire::pmi2::{Body, BodyError, Semicolons, halved};
 
-use super::axes::{Argument, Inputs, Operation, Rule};
+use super::axes::{Argument, ArgumentRule, Inputs, Operation};
 use crate::ast::Dialect;
 use crate::vocabulary::{commands, is_known_key};
 
@@ -111,7 +111,8 @@ pub(super) fn line(line: &[u8], inputs: &Inputs) -> Option<Classified> {
         };
         let rule = &operation.arguments[index];
         // What is no tuple belongs to the value before it; the value of a put takes all that follows.
-        let takes_all = rule.rule == Rule::String && !(rule.name == "msg" && token.value == b"success");
+        let takes_all =
+            rule.rule == ArgumentRule::String && !(rule.name == "msg" && token.value == b"success");
         if takes_all {
             rest = Some(at);
         }
@@ -280,20 +281,21 @@ fn kinds_of(value: &[u8], argument: &Argument, inputs: &Inputs) -> BTreeSet<&'st
             kinds.insert(kind);
         }
     };
-    if argument.rule == Rule::Bool {
+    if argument.rule == ArgumentRule::Bool {
         let small = matches!(value, b"true" | b"false");
         add("lower-case", small);
         add("not-a-boolean", !small && !matches!(value, b"TRUE" | b"FALSE"));
-    } else if matches!(argument.rule, Rule::Uint | Rule::Int | Rule::IntList) {
-        let list = argument.rule == Rule::IntList;
+    } else if matches!(argument.rule, ArgumentRule::Uint | ArgumentRule::Int | ArgumentRule::IntList) {
+        let list = argument.rule == ArgumentRule::IntList;
         for number in value.split(|b| list && *b == b',') {
-            let signed =
-                number.first().is_some_and(|b| *b == b'-' || (*b == b'+' && argument.rule != Rule::Uint));
+            let signed = number
+                .first()
+                .is_some_and(|b| *b == b'-' || (*b == b'+' && argument.rule != ArgumentRule::Uint));
             let (sign, number) = number.split_at(usize::from(signed));
             let digits = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
             let significant: &[u8] = &number[number.iter().take_while(|b| **b == b'0').count()..];
             let (length, positive) = (significant.len(), sign != b"-");
-            add("zero", digits && length == 0 && argument.rule != Rule::IntList);
+            add("zero", digits && length == 0 && argument.rule != ArgumentRule::IntList);
             add("tiny", digits && length == 1 && number.len() == 1 && positive);
             add("leading-zeros", digits && length > 0 && length < number.len());
             add("huge", digits && (length > 10 || (length == 10 && significant >= b"2147483648".as_slice())));

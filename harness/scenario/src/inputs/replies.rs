@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use super::axes::{self, Inputs, Operation};
 use super::classify::{self, Classified};
-use super::stream::{Form, Message, Stream};
+use super::stream::{Form, Stream, WrittenMessage};
 use super::walk::{self, Played, Reader, Walk};
 use crate::UnderTest;
 use crate::ast::{
@@ -195,7 +195,10 @@ impl Process {
                 }
             }
             Action::Empty => {
-                self.message(walk, Message { form: Form::Line, text: Vec::new(), framing: Vec::new() });
+                self.message(
+                    walk,
+                    WrittenMessage { form: Form::Line, text: Vec::new(), framing: Vec::new() },
+                );
             }
             Action::Right => self.replies += 1,
             Action::Close => {
@@ -224,8 +227,8 @@ impl Process {
     }
 
     /// A message that comes for what its last `C:` step names, or for nothing.
-    fn message(&mut self, walk: &mut Walk<'_>, message: Message) {
-        let Message { form, text: whole, framing } = message;
+    fn message(&mut self, walk: &mut Walk<'_>, message: WrittenMessage) {
+        let WrittenMessage { form, text: whole, framing } = message;
         let dialect = walk.inputs.dialect;
         let cr = form == Form::Line && whole.ends_with(b"\r");
         let text = whole.strip_suffix(b"\r").filter(|_| cr).unwrap_or(&whole);

@@ -6,7 +6,7 @@ use pmi_wire::{Proc, place};
 
 use super::axes::Inputs;
 use super::classify::{self, Classified};
-use super::stream::{Form, Message, Stream};
+use super::stream::{Form, Stream, WrittenMessage};
 use super::walk::{self, Played, Reader, Walk};
 use crate::ast::{Action, Dialect, Grade, Kind, Piece, Role, Scenario, Step, Template, WriteMode};
 use crate::suite::Suite;
@@ -128,9 +128,9 @@ impl Requests {
         &mut self,
         walk: &mut Walk<'_>,
         p: Proc,
-        message: Message,
+        message: WrittenMessage,
     ) -> Option<(Classified, BTreeSet<&'static str>, Vec<u8>)> {
-        let Message { form, text, framing } = message;
+        let WrittenMessage { form, text, framing } = message;
         let read = match form {
             Form::Line if text.starts_with(b"cmd=init") => {
                 self.rank(p).offered = true;
@@ -176,9 +176,9 @@ impl Requests {
         &mut self,
         inputs: &Inputs,
         p: Proc,
-        line: Message,
+        line: WrittenMessage,
     ) -> Option<(Classified, BTreeSet<&'static str>, Vec<u8>)> {
-        let Message { text: line, framing, .. } = line;
+        let WrittenMessage { text: line, framing, .. } = line;
         let mut framing = BTreeSet::from_iter(framing);
         let rank = self.rank(p);
         match &mut rank.block {

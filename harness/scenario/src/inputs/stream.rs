@@ -17,7 +17,7 @@ pub(super) enum Form {
 
 /// A message, and how it was written.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct WrittenMessage {
     pub(super) form: Form,
     pub(super) text: Vec<u8>,
     pub(super) framing: Vec<&'static str>,
@@ -35,7 +35,7 @@ pub(super) struct Stream {
 
 impl Stream {
     /// The messages that are complete with one more write.
-    pub(super) fn write(&mut self, dialect: Dialect, mode: WriteMode, write: &[u8]) -> Vec<Message> {
+    pub(super) fn write(&mut self, dialect: Dialect, mode: WriteMode, write: &[u8]) -> Vec<WrittenMessage> {
         if self.lost {
             return Vec::new();
         }
@@ -68,7 +68,7 @@ impl Stream {
         self.partial.len() > HEADER && self.partial.ends_with(b";")
     }
 
-    fn next(&mut self, dialect: Dialect) -> Option<Message> {
+    fn next(&mut self, dialect: Dialect) -> Option<WrittenMessage> {
         let newline = self.partial.iter().position(|b| *b == b'\n');
         let frames = dialect == Dialect::Pmi2;
         if frames && self.partial.first().is_some_and(|b| b.is_ascii_digit() || b" +-".contains(b)) {
@@ -80,7 +80,7 @@ impl Stream {
                 let mut framing = Vec::new();
                 framing.extend(cuts.contains(&at).then_some("newline-apart"));
                 framing.extend(cuts.iter().any(|cut| *cut != at).then_some("split"));
-                Some(Message { form: Form::Line, text: text[..at].to_vec(), framing })
+                Some(WrittenMessage { form: Form::Line, text: text[..at].to_vec(), framing })
             }
             None if frames && self.partial.len() >= HEADER && !self.partial.starts_with(b"cmd=") => {
                 Some(self.lose("length-not-a-number"))
@@ -89,7 +89,7 @@ impl Stream {
         }
     }
 
-    fn frame(&mut self) -> Option<Message> {
+    fn frame(&mut self) -> Option<WrittenMessage> {
         let header: [u8; HEADER] = self.partial.get(..HEADER)?.try_into().ok()?;
         let Some(length) = frame_length(header) else {
             return Some(self.lose(match header.trim_ascii() {
@@ -116,7 +116,7 @@ impl Stream {
         framing.extend(within(HEADER..HEADER + 1).then_some("header-apart"));
         framing.extend(within(HEADER + 1..end - 1).then_some("split"));
         framing.extend(within(end - 1..end).then_some("terminator-apart"));
-        Some(Message { form: Form::Frame, text: text[HEADER..].to_vec(), framing })
+        Some(WrittenMessage { form: Form::Frame, text: text[HEADER..].to_vec(), framing })
     }
 
     /// The bytes before a place, and where writes have ended in them.
@@ -127,9 +127,9 @@ impl Stream {
     }
 
     /// Everything from here on is part of what is no message.
-    fn lose(&mut self, word: &'static str) -> Message {
+    fn lose(&mut self, word: &'static str) -> WrittenMessage {
         self.lost = true;
         let text = std::mem::take(&mut self.partial);
-        Message { form: Form::Malformed(word), text, framing: Vec::new() }
+        WrittenMessage { form: Form::Malformed(word), text, framing: Vec::new() }
     }
 }

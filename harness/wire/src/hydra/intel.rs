@@ -4,6 +4,7 @@
 //! above the codecs all families look alike.
 
 use super::record::{BODY_MAX, CodecError, Received, Upward};
+use super::unread::Unread;
 use super::vector::Launch;
 
 const HEAD: usize = 20;
@@ -11,8 +12,7 @@ const HEAD: usize = 20;
 /// Reads what one proxy sends.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    buffer: Vec<u8>,
-    at: usize,
+    unread: Unread,
 }
 
 fn int(bytes: &[u8], at: usize) -> i32 {
@@ -61,17 +61,15 @@ fn string(text: &[u8]) -> Vec<u8> {
 
 impl Decoder {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-        self.buffer.extend_from_slice(bytes);
+        self.unread.push(bytes);
     }
 
     pub(super) fn partial(&self) -> &[u8] {
-        &self.buffer[self.at..]
+        self.unread.rest()
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
-        let rest = &self.buffer[self.at..];
+        let rest = self.unread.rest();
         if rest.len() < HEAD {
             return Ok(None);
         }
@@ -107,7 +105,7 @@ impl Decoder {
             27 => request(0, &[b"cmd=abort exitcode=", numbers[0].to_string().as_bytes()]),
             _ => return Err(CodecError::Command(kind)),
         };
-        self.at += HEAD + size;
+        self.unread.read(HEAD + size);
         Ok(Some(Received { group: None, what }))
     }
 }

@@ -8,6 +8,7 @@ mod family;
 mod intel;
 mod mpich;
 mod record;
+mod unread;
 mod vector;
 
 pub use codec::Decoder;

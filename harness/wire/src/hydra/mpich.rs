@@ -5,6 +5,7 @@
 
 use super::family::{Family, Header, Init};
 use super::record::{Address, BODY_MAX, CodecError, Received, Upward};
+use super::unread::Unread;
 use super::vector::Launch;
 
 /// First bytes of the init record, where it has any of that kind.
@@ -28,8 +29,7 @@ pub(super) struct Decoder {
     /// Processes that it was told to start: wide headers leave out the length of lists about them.
     processes: usize,
     begun: bool,
-    buffer: Vec<u8>,
-    at: usize,
+    unread: Unread,
 }
 
 fn int(bytes: &[u8]) -> i32 {
@@ -43,24 +43,22 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
 impl Decoder {
     pub(super) fn new(family: Family, processes: usize) -> Self {
         let (init, header) = (family.init(), family.header());
-        Self { init, header, processes, begun: false, buffer: Vec::new(), at: 0 }
+        Self { init, header, processes, begun: false, unread: Unread::default() }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-        self.buffer.extend_from_slice(bytes);
+        self.unread.push(bytes);
     }
 
     pub(super) fn partial(&self) -> &[u8] {
-        &self.buffer[self.at..]
+        self.unread.rest()
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
         if !self.begun {
             return self.init();
         }
-        let rest = &self.buffer[self.at..];
+        let rest = self.unread.rest();
         let head = match self.header {
             Header::Wide => 32,
             Header::Grouped => 24,
@@ -92,12 +90,12 @@ impl Decoder {
             8 | 9 => Upward::Output { stderr: command == 9, bytes: body.to_vec() },
             _ => Upward::Terminated,
         };
-        self.at += head + length;
+        self.unread.read(head + length);
         Ok(Some(Received { group, what }))
     }
 
     fn init(&mut self) -> Result<Option<Received>, CodecError> {
-        let seen = &self.buffer[self.at..];
+        let seen = self.unread.rest();
         let wrong =
             || CodecError::Init { expected: self.init.len(), seen: seen[..seen.len().min(64)].to_vec() };
         if seen.len() < 4 {
@@ -114,7 +112,7 @@ impl Decoder {
         let numbers = ints(if tagged { &seen[4..] } else { seen });
         let group = (self.init == Init::TaggedGroupId).then(|| numbers[0]);
         let proxy = *numbers.last().unwrap_or(&0);
-        self.at += self.init.len();
+        self.unread.read(self.init.len());
         self.begun = true;
         Ok(Some(Received { group, what: Upward::Init { proxy } }))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::block::FINDINGS;
 use super::super::text;
-use super::super::told::{BYTES, Told, Way, told};
+use super::super::told::{BYTES, EventInWords, Way, told};
 use pmi_judge::event::{Event, What};
 use pmi_judge::result::LAST_EVENTS;
 use pmi_judge::verdict::{Judged, ScenarioResult};
@@ -127,7 +127,7 @@ impl<'a> Chart<'a> {
     }
 
     fn of(events: &[&'a Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
-        let mut shown: Vec<(&Event, Told<'a>)> =
+        let mut shown: Vec<(&Event, EventInWords<'a>)> =
             events.iter().filter_map(|event| Some((*event, told(event, BYTES)?))).collect();
         let more = shown.len().saturating_sub(ROWS);
         shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
@@ -150,7 +150,7 @@ impl<'a> Chart<'a> {
         };
         let mut rows: Vec<Row<'a>> = before.map(note).into_iter().collect();
         let mut waits = Waits::default();
-        for (index, (event, Told { proc, way, what, bytes })) in shown.into_iter().enumerate() {
+        for (index, (event, EventInWords { proc, way, what, bytes })) in shown.into_iter().enumerate() {
             if let Some(more) = gap.filter(|_| index == FIRST) {
                 rows.push(note(format!("{more} events are left out here; they are in the log")));
             }
@@ -197,7 +197,7 @@ impl<'a> Chart<'a> {
 }
 
 /// Who takes part, from left to right, and how many processes have no lane.
-fn lanes(shown: &[(&Event, Told<'_>)], result: &ScenarioResult) -> (BTreeMap<Party, usize>, usize) {
+fn lanes(shown: &[(&Event, EventInWords<'_>)], result: &ScenarioResult) -> (BTreeMap<Party, usize>, usize) {
     let mut parties = BTreeSet::new();
     let mut others = BTreeSet::new();
     // Whoever a finding is about has a lane before all others.

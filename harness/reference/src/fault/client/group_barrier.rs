@@ -2,8 +2,8 @@
 
 use pmi_wire::Operation as Op;
 
-use super::row::{ClientFault, ClientVariation};
-use super::session::{Session, Step, write};
+use super::row::{ClientFault, ClientVariation, Rows};
+use super::session::{Session, SessionStep, write};
 
 const FORM: &[&str] = &["mpich-1.2.client.group-form"];
 const MEMBER: &[&str] = &["mpich-1.2.client.member"];
@@ -11,18 +11,7 @@ const TAG_ONCE: &[&str] = &["mpich-1.2.client.tag-once"];
 const FALLBACK: &[&str] = &["mpich-1.2.client.fallback"];
 const LOCK_STEP: &[&str] = &["rfc13.wire.lock-step"];
 
-const fn fault(
-    name: &'static str,
-    breaks: &'static [&'static str],
-    about: &'static str,
-    effect: fn(&mut Session),
-) -> ClientFault {
-    ClientFault { name, breaks, about, plain: Session::of_groups, effect }
-}
-
-const fn vary(name: &'static str, about: &'static str, effect: fn(&mut Session)) -> ClientVariation {
-    ClientVariation { name, about, plain: Session::of_groups, effect }
-}
+const GROUPS: Rows = Rows(Session::of_groups);
 
 const OFFER: &str = "cmd=init pmi_version=1 pmi_subversion=2\n";
 
@@ -58,7 +47,7 @@ const LIST: [(u32, Op, &str, bool); 24] = [
 impl Session {
     /// The plain session of PMI-1.2.
     pub fn of_groups() -> Self {
-        let step = |(rank, op, line, ahead): &(u32, Op, &str, bool)| Step {
+        let step = |(rank, op, line, ahead): &(u32, Op, &str, bool)| SessionStep {
             ahead: *ahead,
             ..write(0, *rank, Some(*op), line)
         };
@@ -87,24 +76,36 @@ impl Session {
 }
 
 pub(super) const FAULTS: &[ClientFault] = &[
-    fault("client-group-in-1-1", FALLBACK, "names a group though 1.1 was negotiated", Session::offers_1_1),
-    fault("client-group-of-old-server", FALLBACK, "names a group though the server is one of 1.1", |s| {
-        s.pmi12 = false;
-    }),
-    fault("client-group-word", FORM, "names a group of another kind", |s| s.first_group("SELF:42")),
-    fault("client-group-empty", FORM, "names no group", |s| s.first_group("")),
-    fault("client-group-comma-behind", FORM, "leaves a comma behind the last rank", |s| {
+    GROUPS.fault(
+        "client-group-in-1-1",
+        FALLBACK,
+        "names a group though 1.1 was negotiated",
+        Session::offers_1_1,
+    ),
+    GROUPS.fault(
+        "client-group-of-old-server",
+        FALLBACK,
+        "names a group though the server is one of 1.1",
+        |s| {
+            s.pmi12 = false;
+        },
+    ),
+    GROUPS.fault("client-group-word", FORM, "names a group of another kind", |s| s.first_group("SELF:42")),
+    GROUPS.fault("client-group-empty", FORM, "names no group", |s| s.first_group("")),
+    GROUPS.fault("client-group-comma-behind", FORM, "leaves a comma behind the last rank", |s| {
         s.first_group("0,1,:42");
     }),
-    fault("client-group-negative-tag", FORM, "gives a negative tag", |s| s.first_group("0,1:-42")),
-    fault("client-group-tag-word", FORM, "gives a word for a tag", |s| s.first_group("0,1:tag")),
-    fault("client-group-outsider", MEMBER, "enters a barrier of others", |s| s.first_group("1:42")),
-    fault("client-group-no-such-rank", MEMBER, "names a rank that there is not", |s| s.first_group("0,7:42")),
-    fault("client-group-rank-twice", MEMBER, "names a rank twice", |s| s.first_group("0,1,1:42")),
-    fault("client-group-same-tag", TAG_ONCE, "is in two barriers of the same tag", |s| {
+    GROUPS.fault("client-group-negative-tag", FORM, "gives a negative tag", |s| s.first_group("0,1:-42")),
+    GROUPS.fault("client-group-tag-word", FORM, "gives a word for a tag", |s| s.first_group("0,1:tag")),
+    GROUPS.fault("client-group-outsider", MEMBER, "enters a barrier of others", |s| s.first_group("1:42")),
+    GROUPS.fault("client-group-no-such-rank", MEMBER, "names a rank that there is not", |s| {
+        s.first_group("0,7:42")
+    }),
+    GROUPS.fault("client-group-rank-twice", MEMBER, "names a rank twice", |s| s.first_group("0,1,1:42")),
+    GROUPS.fault("client-group-same-tag", TAG_ONCE, "is in two barriers of the same tag", |s| {
         s.meanwhile(Op::Barrier, "cmd=barrier_in group=WORLD:42\n");
     }),
-    fault(
+    GROUPS.fault(
         "client-group-tag-of-plain",
         TAG_ONCE,
         "is in a barrier of the tag 0 and in that without a group",
@@ -113,13 +114,18 @@ pub(super) const FAULTS: &[ClientFault] = &[
             s.meanwhile(Op::Barrier, "cmd=barrier_in group=0,1\n");
         },
     ),
-    fault("client-group-finalizes-inside", LOCK_STEP, "finalizes while it is in a barrier of a group", |s| {
-        s.meanwhile(Op::Barrier, "cmd=finalize\n");
-    }),
+    GROUPS.fault(
+        "client-group-finalizes-inside",
+        LOCK_STEP,
+        "finalizes while it is in a barrier of a group",
+        |s| {
+            s.meanwhile(Op::Barrier, "cmd=finalize\n");
+        },
+    ),
 ];
 
 pub(super) const VARIATIONS: &[ClientVariation] = &[
-    vary("client-group-falls-back", "does without groups where the server is one of 1.1", |s| {
+    GROUPS.vary("client-group-falls-back", "does without groups where the server is one of 1.1", |s| {
         s.pmi12 = false;
         s.steps.retain(|step| step.op != Some(Op::Barrier));
         s.beside(Op::Get, 0, false, "cmd=barrier_in\n");
@@ -127,12 +133,12 @@ pub(super) const VARIATIONS: &[ClientVariation] = &[
         let at = s.at(Op::Get);
         s.steps.insert(at, second);
     }),
-    vary("client-group-order", "lists the ranks from the last to the first", |s| {
+    GROUPS.vary("client-group-order", "lists the ranks from the last to the first", |s| {
         s.first_group("1,0:42");
         let at = s.at(Op::Barrier) + 1;
         s.steps[at] = write(0, 1, Some(Op::Barrier), "cmd=barrier_in group=1,0:42\n");
     }),
-    vary("client-group-tag-largest", "gives the largest tag", |s| {
+    GROUPS.vary("client-group-tag-largest", "gives the largest tag", |s| {
         s.first_group("0,1:2147483647");
         let at = s.at(Op::Barrier) + 1;
         s.steps[at] = write(0, 1, Some(Op::Barrier), "cmd=barrier_in group=0,1:2147483647\n");

@@ -14,7 +14,7 @@ mod variations;
 
 pub use faults::UNSEEN;
 pub use row::{ClientFault, ClientVariation, Unseen};
-pub use session::{Act, Session, Step};
+pub use session::{Act, Session, SessionStep};
 
 /// All faults.
 pub fn faults() -> impl Iterator<Item = &'static ClientFault> {

@@ -1,7 +1,7 @@
 //! The plain session of PMI-2, and what clients do otherwise in it.
 
-use super::row::{ClientFault, ClientVariation};
-use super::session::{Act, Session, Step};
+use super::row::{ClientFault, ClientVariation, Rows};
+use super::session::{Act, Session, SessionStep};
 
 const FIRST_LINE: &[&str] = &["pmi2.common.first-line"];
 const FRAME: &[&str] = &["pmi2.common.frame"];
@@ -18,18 +18,7 @@ const AUTH: &[&str] = &["pmi2.draft.auth-challenge"];
 const CMDS: &[&str] = &["pmi2.draft.spawn.cmds"];
 const PUTALL: &[&str] = &["pmi2.draft.kvs-putall"];
 
-const fn fault(
-    name: &'static str,
-    breaks: &'static [&'static str],
-    about: &'static str,
-    effect: fn(&mut Session),
-) -> ClientFault {
-    ClientFault { name, breaks, about, plain: Session::of_frames, effect }
-}
-
-const fn vary(name: &'static str, about: &'static str, effect: fn(&mut Session)) -> ClientVariation {
-    ClientVariation { name, about, plain: Session::of_frames, effect }
-}
+const FRAMES: Rows = Rows(Session::of_frames);
 
 const OFFER: &str = "cmd=init pmi_version=2 pmi_subversion=0\n";
 
@@ -69,8 +58,8 @@ const LIST: [(u32, u32, &str); 27] = [
     (0, 1, "cmd=finalize;"),
 ];
 
-fn step(group: u32, rank: u32, act: Act) -> Step {
-    Step { group, rank, act, ahead: false, op: None }
+fn step(group: u32, rank: u32, act: Act) -> SessionStep {
+    SessionStep { group, rank, act, ahead: false, op: None }
 }
 
 fn frames(bodies: &[&str]) -> Act {
@@ -93,7 +82,7 @@ impl Session {
     /// Where a command is first said.
     fn said(&self, command: &str) -> usize {
         let begin = format!("cmd={command};");
-        let says = |step: &Step| match &step.act {
+        let says = |step: &SessionStep| match &step.act {
             Act::Frames(bodies) => bodies.iter().any(|body| body.starts_with(begin.as_bytes())),
             Act::Write(_) | Act::Close => false,
         };
@@ -115,15 +104,15 @@ impl Session {
     /// Its process says something before it, and waits for the answer.
     fn said_before(&mut self, command: &str, body: &str) {
         let at = self.said(command);
-        let Step { group, rank, .. } = self.steps[at];
+        let SessionStep { group, rank, .. } = self.steps[at];
         self.steps.insert(at, step(group, rank, frames(&[body])));
     }
 
     /// Its process says something once it is answered; `ahead` if it does not wait for that.
     fn said_after(&mut self, command: &str, ahead: bool, body: &str) {
         let at = self.said(command);
-        let Step { group, rank, .. } = self.steps[at];
-        self.steps.insert(at + 1, Step { ahead, ..step(group, rank, frames(&[body])) });
+        let SessionStep { group, rank, .. } = self.steps[at];
+        self.steps.insert(at + 1, SessionStep { ahead, ..step(group, rank, frames(&[body])) });
     }
 
     /// A part of its body is another one.
@@ -148,155 +137,169 @@ impl Session {
 
 /// Those of programs that speak PMI-2.
 pub(super) const FAULTS: &[ClientFault] = &[
-    fault("client-frame-first", FIRST_LINE, "begins with a frame", |s| {
+    FRAMES.fault("client-frame-first", FIRST_LINE, "begins with a frame", |s| {
         s.steps[0].act = frames(&["cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"]);
     }),
-    fault("client-offer-in-a-frame", FIRST_LINE, "offers version 2 in a frame", |s| {
+    FRAMES.fault("client-offer-in-a-frame", FIRST_LINE, "offers version 2 in a frame", |s| {
         s.steps[0].act = frames(&["cmd=init;pmi_version=2;pmi_subversion=0;"]);
     }),
     // ----- frames and tuples
-    fault("client-no-length", FRAME, "leaves the length out", |s| s.bytes_for("job-getid", "cmd=job-getid;")),
-    fault("client-line-of-pmi1", FRAME, "says a line of PMI-1", |s| {
+    FRAMES.fault("client-no-length", FRAME, "leaves the length out", |s| {
+        s.bytes_for("job-getid", "cmd=job-getid;")
+    }),
+    FRAMES.fault("client-line-of-pmi1", FRAME, "says a line of PMI-1", |s| {
         s.bytes_for("job-getid", "cmd=get_maxes\n")
     }),
-    fault("client-length-a-word", FRAME, "has no number for a length", |s| {
+    FRAMES.fault("client-length-a-word", FRAME, "has no number for a length", |s| {
         s.bytes_for("job-getid", "lengthcmd=job-getid;");
     }),
-    fault("client-length-negative", FRAME, "has a negative length", |s| {
+    FRAMES.fault("client-length-negative", FRAME, "has a negative length", |s| {
         s.bytes_for("job-getid", "   -14cmd=job-getid;");
     }),
-    fault("client-length-too-short", FRAME, "counts two bytes less than follow", |s| {
+    FRAMES.fault("client-length-too-short", FRAME, "counts two bytes less than follow", |s| {
         s.bytes_for("kvs-put", "     22cmd=kvs-put;key=k;value=v;cmd=");
     }),
-    fault("client-length-binary", FRAME, "writes the length as a binary number", |s| {
+    FRAMES.fault("client-length-binary", FRAME, "writes the length as a binary number", |s| {
         s.bytes_for("job-getid", b"\0\0\0\0\0\x0ecmd=job-getid;");
     }),
-    fault("client-no-semicolon-at-the-end", TUPLES, "leaves the last semicolon out", |s| {
+    FRAMES.fault("client-no-semicolon-at-the-end", TUPLES, "leaves the last semicolon out", |s| {
         s.bodies_for("job-getid", &["cmd=job-getid"]);
     }),
-    fault("client-semicolon-not-doubled", TUPLES, "leaves a semicolon in a value as it is", |s| {
+    FRAMES.fault("client-semicolon-not-doubled", TUPLES, "leaves a semicolon in a value as it is", |s| {
         s.other("kvs-put", "tcp://", "tcp;//");
     }),
-    fault("client-command-not-first", TUPLES, "has thrid before cmd", |s| {
+    FRAMES.fault("client-command-not-first", TUPLES, "has thrid before cmd", |s| {
         s.bodies_for("job-getid", &["thrid=1;cmd=job-getid;"]);
     }),
-    fault("client-tuple-without-equals", TUPLES, "has a word for a tuple", |s| {
+    FRAMES.fault("client-tuple-without-equals", TUPLES, "has a word for a tuple", |s| {
         s.bodies_for("job-getid", &["cmd=job-getid;now;"]);
     }),
-    fault("client-blanks-for-semicolons", TUPLES, "parts tuples by blanks, as in PMI-1", |s| {
+    FRAMES.fault("client-blanks-for-semicolons", TUPLES, "parts tuples by blanks, as in PMI-1", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put key=card-0 value=x"]);
     }),
-    fault("client-command-of-pmi1", COMMAND, "says a command of PMI-1 in a frame", |s| {
+    FRAMES.fault("client-command-of-pmi1", COMMAND, "says a command of PMI-1 in a frame", |s| {
         s.bodies_for("kvs-put", &["cmd=put;key=card-0;value=x;"]);
     }),
-    fault("client-command-underscore", COMMAND, "writes an underscore in a command", |s| {
+    FRAMES.fault("client-command-underscore", COMMAND, "writes an underscore in a command", |s| {
         s.other("kvs-fence", "kvs-fence", "kvs_fence");
     }),
-    fault("client-key-with-dot", KEY, "has a dot in a key", |s| {
+    FRAMES.fault("client-key-with-dot", KEY, "has a dot in a key", |s| {
         s.other("job-getid", "job-getid;", "job-getid;x.vendor=1;");
     }),
-    fault("client-key-of-65", KEY, "has a key of 65 bytes", |s| {
+    FRAMES.fault("client-key-of-65", KEY, "has a key of 65 bytes", |s| {
         s.other("job-getid", "job-getid;", &format!("job-getid;{}=1;", "k".repeat(65)));
     }),
     // ----- what requests have
-    fault("client-kvs-put-no-value", COMPLETE, "puts without a value", |s| {
+    FRAMES.fault("client-kvs-put-no-value", COMPLETE, "puts without a value", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;"]);
     }),
-    fault("client-kvs-put-val", COMPLETE, "has val for value in a put", |s| {
+    FRAMES.fault("client-kvs-put-val", COMPLETE, "has val for value in a put", |s| {
         s.other("kvs-put", ";value=", ";val=");
     }),
-    fault("client-kvs-get-no-key", COMPLETE, "gets without a key", |s| s.other("kvs-get", "key=card-1;", "")),
-    fault("client-kvs-get-key-twice", COMPLETE, "gets two keys at once", |s| {
+    FRAMES.fault("client-kvs-get-no-key", COMPLETE, "gets without a key", |s| {
+        s.other("kvs-get", "key=card-1;", "")
+    }),
+    FRAMES.fault("client-kvs-get-key-twice", COMPLETE, "gets two keys at once", |s| {
         s.other("kvs-get", "key=card-1;", "key=card-1;key=card-0;");
     }),
-    fault("client-fullinit-rank-a-word", COMPLETE, "has no number for its rank", |s| {
+    FRAMES.fault("client-fullinit-rank-a-word", COMPLETE, "has no number for its rank", |s| {
         s.other("fullinit", "pmirank=0", "pmirank=first");
     }),
-    fault("client-wait-yes", COMPLETE, "has wait=yes", |s| {
+    FRAMES.fault("client-wait-yes", COMPLETE, "has wait=yes", |s| {
         s.other("info-getnodeattr", "wait=TRUE", "wait=yes")
     }),
-    fault("client-pmi2-publish-no-port", COMPLETE, "publishes a name without a port", |s| {
+    FRAMES.fault("client-pmi2-publish-no-port", COMPLETE, "publishes a name without a port", |s| {
         s.other("name-publish", "port=tag#0$host;", "");
     }),
-    fault("client-pmi2-spawn-no-maxprocs", COMPLETE, "spawns without a number of processes", |s| {
+    FRAMES.fault("client-pmi2-spawn-no-maxprocs", COMPLETE, "spawns without a number of processes", |s| {
         s.other("spawn", "maxprocs=1;", "");
     }),
-    fault("client-spawn-one-argument-less", COMPLETE, "counts one argument more than there are", |s| {
-        s.other("spawn", "argc=1;", "argc=2;");
-    }),
-    fault("client-spawn-one-program-more", COMPLETE, "counts one program more than there are", |s| {
+    FRAMES.fault(
+        "client-spawn-one-argument-less",
+        COMPLETE,
+        "counts one argument more than there are",
+        |s| {
+            s.other("spawn", "argc=1;", "argc=2;");
+        },
+    ),
+    FRAMES.fault("client-spawn-one-program-more", COMPLETE, "counts one program more than there are", |s| {
         s.other("spawn", "ncmds=1;", "ncmds=2;");
     }),
-    fault("client-connect-no-job", COMPLETE, "connects with nothing", |s| {
+    FRAMES.fault("client-connect-no-job", COMPLETE, "connects with nothing", |s| {
         s.other("job-connect", "jobid=kvs-1;", "");
     }),
-    fault("client-kvs-key-too-long", LENGTHS, "puts a key of 65 bytes", |s| {
+    FRAMES.fault("client-kvs-key-too-long", LENGTHS, "puts a key of 65 bytes", |s| {
         s.other("kvs-put", "card-0", &"k".repeat(65));
     }),
-    fault("client-kvs-value-too-long", LENGTHS, "puts a value of 1025 bytes", |s| {
+    FRAMES.fault("client-kvs-value-too-long", LENGTHS, "puts a value of 1025 bytes", |s| {
         s.other("kvs-put", "tcp://10.0.0.1:4711", &"v".repeat(1025));
     }),
-    fault("client-attribute-too-long", LENGTHS, "stores an attribute of 1025 bytes", |s| {
+    FRAMES.fault("client-attribute-too-long", LENGTHS, "stores an attribute of 1025 bytes", |s| {
         s.other("info-putnodeattr", "/tmp/s", &"v".repeat(1025));
     }),
     // ----- the order of requests
-    fault("client-no-fullinit", FULLINIT, "asks for the job without fullinit", |s| {
+    FRAMES.fault("client-no-fullinit", FULLINIT, "asks for the job without fullinit", |s| {
         s.bodies_for("fullinit", &["cmd=job-getid;"]);
     }),
-    fault("client-put-before-fullinit", FULLINIT, "puts before fullinit", |s| {
+    FRAMES.fault("client-put-before-fullinit", FULLINIT, "puts before fullinit", |s| {
         s.said_before("fullinit", "cmd=kvs-put;key=early;value=x;");
     }),
-    fault("client-fullinit-twice", FULLINIT, "says fullinit again", |s| {
+    FRAMES.fault("client-fullinit-twice", FULLINIT, "says fullinit again", |s| {
         s.said_after("job-getid", false, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;");
     }),
-    fault("client-pmi2-no-finalize", LAST, "closes without finalize", |s| s.unsaid("finalize")),
-    fault("client-pmi2-put-after-finalize", LAST, "puts after finalize", |s| {
+    FRAMES.fault("client-pmi2-no-finalize", LAST, "closes without finalize", |s| s.unsaid("finalize")),
+    FRAMES.fault("client-pmi2-put-after-finalize", LAST, "puts after finalize", |s| {
         s.said_after("finalize", false, "cmd=kvs-put;key=late;value=x;");
     }),
-    fault("client-pmi2-finalize-twice", LAST, "finalizes twice", |s| {
+    FRAMES.fault("client-pmi2-finalize-twice", LAST, "finalizes twice", |s| {
         s.said_after("finalize", false, "cmd=finalize;");
     }),
-    fault("client-two-without-thrid", THREADS, "asks twice before an answer, without a thrid", |s| {
+    FRAMES.fault("client-two-without-thrid", THREADS, "asks twice before an answer, without a thrid", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;value=x;", "cmd=kvs-put;key=more;value=x;"]);
     }),
-    fault("client-two-of-one-thread", THREADS, "asks twice before an answer, with the same thrid", |s| {
-        s.bodies_for("job-getid", &["cmd=kvs-fence;thrid=1;", "cmd=job-getid;thrid=1;"]);
-    }),
-    fault("client-request-in-fence", THREADS, "gets a value while it is in a fence", |s| {
+    FRAMES.fault(
+        "client-two-of-one-thread",
+        THREADS,
+        "asks twice before an answer, with the same thrid",
+        |s| {
+            s.bodies_for("job-getid", &["cmd=kvs-fence;thrid=1;", "cmd=job-getid;thrid=1;"]);
+        },
+    ),
+    FRAMES.fault("client-request-in-fence", THREADS, "gets a value while it is in a fence", |s| {
         s.said_after("kvs-fence", true, "cmd=kvs-get;key=card-1;");
     }),
-    fault("client-finalize-in-fence", THREADS, "finalizes while it is in a fence", |s| {
+    FRAMES.fault("client-finalize-in-fence", THREADS, "finalizes while it is in a fence", |s| {
         s.said_after("kvs-fence", true, "cmd=finalize;");
     }),
     // ----- what only the draft has
-    fault("client-concat-of-nothing", CONCAT, "goes on with a command that has not begun", |s| {
+    FRAMES.fault("client-concat-of-nothing", CONCAT, "goes on with a command that has not begun", |s| {
         s.said_before("job-getid", "cmd=concat;concatid=1;key=k;");
     }),
-    fault("client-concat-other-id", CONCAT, "goes on with a command under another id", |s| {
+    FRAMES.fault("client-concat-other-id", CONCAT, "goes on with a command under another id", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;concat=1;", "cmd=concat;concatid=2;value=x;"]);
     }),
-    fault("client-concat-no-id", CONCAT, "goes on with a command without its id", |s| {
+    FRAMES.fault("client-concat-no-id", CONCAT, "goes on with a command without its id", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;concat=1;", "cmd=concat;value=x;"]);
     }),
-    fault("client-concat-id-used-twice", CONCAT, "begins two commands under one id", |s| {
+    FRAMES.fault("client-concat-id-used-twice", CONCAT, "begins two commands under one id", |s| {
         s.bodies_for(
             "kvs-put",
             &["cmd=kvs-put;thrid=1;key=card-0;concat=1;", "cmd=kvs-put;thrid=2;key=more;concat=1;"],
         );
     }),
-    fault("client-proof-unasked", AUTH, "proves who it is although nobody has asked", |s| {
+    FRAMES.fault("client-proof-unasked", AUTH, "proves who it is although nobody has asked", |s| {
         s.said_before("job-getid", "cmd=auth-response-complete;authinfo=00;");
     }),
-    fault("client-proof-twice", AUTH, "proves who it is a second time", |s| {
+    FRAMES.fault("client-proof-twice", AUTH, "proves who it is a second time", |s| {
         s.said_after("auth-response-complete", false, "cmd=auth-response-complete;authinfo={answer};");
     }),
-    fault("client-spawn-cmd-alone", CMDS, "says spawn-cmd without a spawn before it", |s| {
+    FRAMES.fault("client-spawn-cmd-alone", CMDS, "says spawn-cmd without a spawn before it", |s| {
         s.bodies_for(
             "spawn",
             &["cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;"],
         );
     }),
-    fault(
+    FRAMES.fault(
         "client-spawn-interrupted",
         CMDS,
         "asks for something else before the last program of a spawn",
@@ -308,14 +311,19 @@ pub(super) const FAULTS: &[ClientFault] = &[
             );
         },
     ),
-    fault("client-spawn-cmd-other-thread", CMDS, "has another thrid in spawn-cmd than in spawn", |s| {
-        let program = "cmd=spawn-cmd;thrid=2;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
-        s.bodies_for("spawn", &["cmd=spawn;thrid=1;ncmds=1;preputcount=0;", program]);
-    }),
-    fault("client-pair-alone", PUTALL, "brings a pair without kvs-putall before it", |s| {
+    FRAMES.fault(
+        "client-spawn-cmd-other-thread",
+        CMDS,
+        "has another thrid in spawn-cmd than in spawn",
+        |s| {
+            let program = "cmd=spawn-cmd;thrid=2;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
+            s.bodies_for("spawn", &["cmd=spawn;thrid=1;ncmds=1;preputcount=0;", program]);
+        },
+    ),
+    FRAMES.fault("client-pair-alone", PUTALL, "brings a pair without kvs-putall before it", |s| {
         s.said_after("job-connect", false, "cmd=kvs-putall-pair;key=k;val=v;");
     }),
-    fault("client-pair-more", PUTALL, "brings one pair more than announced", |s| {
+    FRAMES.fault("client-pair-more", PUTALL, "brings one pair more than announced", |s| {
         let pair = "cmd=kvs-putall-pair;key=k;val=v;";
         s.said_after("job-connect", false, "");
         let at = s.said("job-connect") + 1;
@@ -325,60 +333,60 @@ pub(super) const FAULTS: &[ClientFault] = &[
 
 /// What programs that speak PMI-2 may do, though few of them do.
 pub(super) const VARIATIONS: &[ClientVariation] = &[
-    vary("client-length-left", "pads a length on the right", |s| {
+    FRAMES.vary("client-length-left", "pads a length on the right", |s| {
         s.bytes_for("job-getid", "14    cmd=job-getid;");
     }),
-    vary("client-length-zeros", "pads a length with zeros", |s| {
+    FRAMES.vary("client-length-zeros", "pads a length with zeros", |s| {
         s.bytes_for("job-getid", "000014cmd=job-getid;")
     }),
-    vary("client-frames-bytewise", "writes each byte by itself", |s| s.piece = 1),
-    vary("client-frames-pieces", "writes seven bytes at a time", |s| s.piece = 7),
-    vary("client-two-threads", "asks for two threads at once", |s| {
+    FRAMES.vary("client-frames-bytewise", "writes each byte by itself", |s| s.piece = 1),
+    FRAMES.vary("client-frames-pieces", "writes seven bytes at a time", |s| s.piece = 7),
+    FRAMES.vary("client-two-threads", "asks for two threads at once", |s| {
         s.bodies_for("job-getid", &["cmd=job-getid;thrid=1;", "cmd=job-getid;thrid=2;"]);
     }),
-    vary("client-get-in-fence", "gets a value of another thread while one is in the fence", |s| {
+    FRAMES.vary("client-get-in-fence", "gets a value of another thread while one is in the fence", |s| {
         s.other("kvs-fence", "kvs-fence;", "kvs-fence;thrid=1;");
         s.said_after("kvs-fence", true, "cmd=kvs-get;thrid=2;key=card-0;");
     }),
-    vary("client-put-in-two-messages", "puts in two messages", |s| {
+    FRAMES.vary("client-put-in-two-messages", "puts in two messages", |s| {
         s.bodies_for(
             "kvs-put",
             &["cmd=kvs-put;key=card-0;concat=x/1;", "cmd=concat;concatid=x/1;value=tcp://10.0.0.1:4711;"],
         );
     }),
-    vary("client-spawn-in-messages", "spawns with a message for the program", |s| {
+    FRAMES.vary("client-spawn-in-messages", "spawns with a message for the program", |s| {
         let program = "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
         s.bodies_for("spawn", &["cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=pre;ppval0=a;", program]);
     }),
-    vary("client-brings-pairs", "brings pairs of the job that it has connected with", |s| {
+    FRAMES.vary("client-brings-pairs", "brings pairs of the job that it has connected with", |s| {
         s.said_after("job-connect", false, "");
         let at = s.said("job-connect") + 1;
         let pair = ["cmd=kvs-putall-pair;key=k;val=v;", "cmd=kvs-putall-pair;key=l;val=;"];
         s.steps[at].act = frames(&["cmd=kvs-putall;jobid=kvs-1;npair=2;", pair[0], pair[1]]);
     }),
-    vary("client-fullinit-bare", "says fullinit and nothing more", |s| {
+    FRAMES.vary("client-fullinit-bare", "says fullinit and nothing more", |s| {
         s.bodies_for("fullinit", &["cmd=fullinit;"]);
     }),
-    vary("client-keys-in-another-order", "has the value before the key", |s| {
+    FRAMES.vary("client-keys-in-another-order", "has the value before the key", |s| {
         s.bodies_for("kvs-put", &["cmd=kvs-put;value=tcp://10.0.0.1:4711;key=card-0;"]);
     }),
-    vary("client-further-keys", "has keys that the draft does not have", |s| {
+    FRAMES.vary("client-further-keys", "has keys that the draft does not have", |s| {
         s.other("job-getid", "job-getid;", "job-getid;x-vendor=1;X_2=;");
     }),
-    vary("client-pmi2-aborts", "asks for an abort by the draft", |s| {
+    FRAMES.vary("client-pmi2-aborts", "asks for an abort by the draft", |s| {
         s.said_before("name-publish", "cmd=abort;isworld=TRUE;msg=a b;");
     }),
-    vary("client-pmi2-aborts-with-code", "asks for an abort as MPICH does", |s| {
+    FRAMES.vary("client-pmi2-aborts-with-code", "asks for an abort as MPICH does", |s| {
         s.said_before("name-publish", "cmd=abort;exitcode=7;message=a b;");
     }),
-    vary("client-longest-pair", "puts the longest key and value", |s| {
+    FRAMES.vary("client-longest-pair", "puts the longest key and value", |s| {
         s.other("kvs-put", "card-0", &"k".repeat(64));
         s.other("kvs-put", "tcp://10.0.0.1:4711", &"v".repeat(1024));
     }),
-    vary("client-gets-what-is-not-there", "gets what nobody has put", |s| {
+    FRAMES.vary("client-gets-what-is-not-there", "gets what nobody has put", |s| {
         s.said_after("kvs-get", false, "cmd=kvs-get;key=nothing;");
     }),
-    vary("client-many-fences", "enters a hundred fences", |s| {
+    FRAMES.vary("client-many-fences", "enters a hundred fences", |s| {
         let at = s.said("kvs-get");
         let round = [0, 1].map(|rank| step(0, rank, frames(&["cmd=kvs-fence;"])));
         s.steps.splice(at..at, std::iter::repeat_n(round, 100).flatten());

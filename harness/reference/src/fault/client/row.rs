@@ -59,19 +59,29 @@ pub struct Unseen {
     pub reason: &'static str,
 }
 
-pub(super) const fn fault(
-    name: &'static str,
-    breaks: &'static [&'static str],
-    about: &'static str,
-    effect: fn(&mut Session),
-) -> ClientFault {
-    ClientFault { name, breaks, about, plain: Session::of_lines, effect }
-}
+/// Makes rows about the session that is plain otherwise.
+pub(super) struct Rows(pub(super) fn() -> Session);
 
-pub(super) const fn vary(
-    name: &'static str,
-    about: &'static str,
-    effect: fn(&mut Session),
-) -> ClientVariation {
-    ClientVariation { name, about, plain: Session::of_lines, effect }
+/// Of the session of PMI-1.
+pub(super) const LINES: Rows = Rows(Session::of_lines);
+
+impl Rows {
+    pub(super) const fn fault(
+        &self,
+        name: &'static str,
+        breaks: &'static [&'static str],
+        about: &'static str,
+        effect: fn(&mut Session),
+    ) -> ClientFault {
+        ClientFault { name, breaks, about, plain: self.0, effect }
+    }
+
+    pub(super) const fn vary(
+        &self,
+        name: &'static str,
+        about: &'static str,
+        effect: fn(&mut Session),
+    ) -> ClientVariation {
+        ClientVariation { name, about, plain: self.0, effect }
+    }
 }

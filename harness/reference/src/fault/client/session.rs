@@ -21,7 +21,7 @@ pub enum Act {
 
 /// A step of a session.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct SessionStep {
     /// Process group: 0, or 1 for the one that is spawned.
     pub group: u32,
     /// Rank in it.
@@ -34,7 +34,7 @@ pub struct Step {
     pub(super) op: Option<Op>,
 }
 
-impl Step {
+impl SessionStep {
     /// Whether it writes this line.
     pub(super) fn says(&self, line: &str) -> bool {
         matches!(&self.act, Act::Write(bytes) if bytes == line.as_bytes())
@@ -47,7 +47,7 @@ pub struct Session {
     /// Size of group 0.
     pub ranks: u32,
     /// In order. A step of a process that is still waiting for an answer, and does not act ahead, is never reached.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SessionStep>,
     /// Most bytes in one write.
     pub piece: usize,
     /// What is odd about the server.
@@ -98,8 +98,8 @@ const LIST: [(u32, u32, Op, &str); 28] = [
     (0, 1, Op::Finalize, "cmd=finalize\n"),
 ];
 
-pub(super) fn write(group: u32, rank: u32, op: Option<Op>, line: impl AsRef<[u8]>) -> Step {
-    Step { group, rank, act: Act::Write(line.as_ref().to_vec()), ahead: false, op }
+pub(super) fn write(group: u32, rank: u32, op: Option<Op>, line: impl AsRef<[u8]>) -> SessionStep {
+    SessionStep { group, rank, act: Act::Write(line.as_ref().to_vec()), ahead: false, op }
 }
 
 impl Session {
@@ -109,9 +109,9 @@ impl Session {
     }
 
     /// These steps, after which all processes close their connections.
-    pub(super) fn of(mut steps: Vec<Step>) -> Self {
+    pub(super) fn of(mut steps: Vec<SessionStep>) -> Self {
         let closes = [(1, 0), (0, 0), (0, 1)];
-        steps.extend(closes.map(|(group, rank)| Step {
+        steps.extend(closes.map(|(group, rank)| SessionStep {
             group,
             rank,
             act: Act::Close,
@@ -134,7 +134,7 @@ impl Session {
     /// The same process writes this too, at an offset from its first request of that kind.
     pub(super) fn beside(&mut self, op: Op, offset: usize, ahead: bool, line: &str) {
         let at = self.at(op);
-        let step = Step { ahead, ..write(self.steps[at].group, self.steps[at].rank, None, line) };
+        let step = SessionStep { ahead, ..write(self.steps[at].group, self.steps[at].rank, None, line) };
         self.steps.insert(at + offset, step);
     }
 

@@ -13,7 +13,7 @@ use crate::party::program::{FinishedJob, Outputs, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, What};
 use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_wire::{Message, Proc, ValueReading};
+use pmi_wire::{Framer, Message, Proc, ValueReading};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -43,20 +43,18 @@ pub fn play(
 /// Which dialect a program offers where it may choose: PMI-1 unless it offers version 2.
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
     let mut offers_second = false;
-    // A line may come in pieces.
-    let mut first_lines: BTreeMap<Proc, Vec<u8>> = BTreeMap::new();
+    // Of each process until its first line is there, which is the offer.
+    let mut framers: BTreeMap<Proc, Option<Framer>> = BTreeMap::new();
     let mut record = |_, what: What| {
         let What::ToServer { proc, bytes } = what else { return };
-        let line = first_lines.entry(proc).or_default();
-        if line.ends_with(b"\n") || line.len() > LINE_LIMIT {
-            return;
-        }
-        line.extend(bytes.0.split_inclusive(|b| *b == b'\n').next().unwrap_or_default());
-        let Some(line) = line.strip_suffix(b"\n") else { return };
-        if let Ok(offer) = Message::parse(line, ValueReading::ToBlank) {
-            let is_init = offer.get("cmd") == Some(b"init");
-            offers_second |= is_init && offer.get("pmi_version") == Some(b"2");
-        }
+        let unheard = framers.entry(proc).or_insert_with(|| Some(Framer::new(LINE_LIMIT)));
+        let Some(framer) = unheard else { return };
+        framer.push(&bytes.0);
+        let Some(line) = framer.next_line() else { return };
+        let offer = line.ok().and_then(|line| Message::parse(line, ValueReading::ToBlank).ok());
+        offers_second |= offer
+            .is_some_and(|offer| offer.get("cmd") == Some(b"init") && offer.get("pmi_version") == Some(b"2"));
+        *unheard = None;
     };
     program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);
     if offers_second { Dialect::Pmi2 } else { Dialect::Pmi1 }

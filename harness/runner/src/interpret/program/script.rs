@@ -8,8 +8,8 @@ use pmi_reference::Config;
 use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_wire::Proc;
 
-use crate::interpret::walk::{Fragments, Place, Steps, walk};
-use crate::party::program::{Mistake, ProcessScript, Rule, ServerAct, Serving};
+use crate::interpret::walk::{Fragments, Position, Steps, walk};
+use crate::party::program::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
 use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
@@ -135,7 +135,7 @@ impl Script {
     }
 }
 
-impl Serving for Script {
+impl ProgramServer for Script {
     fn config(&self) -> &Config {
         &self.config
     }
@@ -159,12 +159,17 @@ impl Serving for Script {
                 Entry::Trigger(request, shown, every) => {
                     expect(Expected::Request(Some(shown.clone())));
                     let pattern = Pattern::new(&scope, request, shown).map_err(mistake)?;
-                    part.rules.push(Rule { trigger: Some((pattern, *every)), acts: Vec::new(), line, scope });
+                    part.rules.push(ServerRule {
+                        trigger: Some((pattern, *every)),
+                        acts: Vec::new(),
+                        line,
+                        scope,
+                    });
                 }
                 Entry::Act(act) => {
                     if part.rules.is_empty() {
                         expect(Expected::Request(None));
-                        part.rules.push(Rule { trigger: None, acts: Vec::new(), line, scope });
+                        part.rules.push(ServerRule { trigger: None, acts: Vec::new(), line, scope });
                     }
                     part.rules.last_mut().into_iter().for_each(|rule| rule.acts.push(act.clone()));
                 }
@@ -216,7 +221,7 @@ impl Steps for Writer<'_> {
         self.line = line;
     }
 
-    fn step(&mut self, step: &Step, place: Place<'_>) -> Result<(), ScenarioError> {
+    fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), ScenarioError> {
         let entry = entry(step, place.source)
             .ok_or_else(|| ScenarioError::Mistake("no step for a client under test".to_owned()))?;
         if self.script.places.len() == STEPS {

@@ -22,7 +22,7 @@ use crate::party::server::Implementation;
 use crate::party::{Incoming, Party, Silence};
 use crate::process;
 use crate::process::child::{Launch, cancel, without_protocol_variables};
-use crate::process::connection::{CHUNK, Connection, Received, pair};
+use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
@@ -70,7 +70,7 @@ struct Process {
     launch: Option<Launch>,
     control: Option<(Channel, Key)>,
     /// Our end of its PMI_FD.
-    pmi: Option<(Connection, Key)>,
+    pmi: Option<(NonBlockingStream, Key)>,
     output: Output,
     /// Where a launcher has started it: the file that is its standard error, read when it is gone.
     stderr: Option<File>,
@@ -165,7 +165,7 @@ impl<'a> LibraryParty<'a> {
         let pmi = match number {
             Some(_) => {
                 let key = reactor.add(&pmi, source, Wanted::Read)?;
-                Some((Connection::new(pmi), key))
+                Some((NonBlockingStream::new(pmi), key))
             }
             None => None,
         };

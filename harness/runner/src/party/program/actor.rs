@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
-use super::serving::{ProcessScript, Rule, ServerAct};
+use super::serving::{ProcessScript, ServerAct, ServerRule};
 use crate::process::output::Lines;
 
 /// Most bytes of standard output that are kept to be compared.
@@ -118,7 +118,7 @@ impl Actor {
 
     /// The rule whose turn it is; those for every request have none.
     fn next_rule(&self) -> usize {
-        let in_turn = |rule: &Rule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
+        let in_turn = |rule: &ServerRule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
         let turn = |i: &usize| !self.played[*i] && in_turn(&self.part.rules[*i]);
         (0..self.part.rules.len()).find(turn).unwrap_or(self.part.rules.len())
     }

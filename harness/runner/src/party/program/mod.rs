@@ -24,7 +24,7 @@ use crate::agent::reception::Reception;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::{Executable, is_executable};
-pub(crate) use serving::{Mistake, ProcessScript, Rule, ServerAct, Serving};
+pub(crate) use serving::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
 use stage::{Record, Stage};
 
 /// A program under test.
@@ -171,7 +171,7 @@ impl Program {
     /// Starts it under a server and waits for its end.
     pub(crate) fn start(
         &self,
-        serving: &dyn Serving,
+        serving: &dyn ProgramServer,
         ranks: u32,
         limits: Limits,
         interrupted: &AtomicBool,

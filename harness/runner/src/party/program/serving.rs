@@ -25,7 +25,7 @@ pub(crate) enum ServerAct {
 
 /// What the server does at a request of one process.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct ServerRule {
     /// The request, and whether it is every one that fits; `None` for what is done at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
     /// Nothing for the right answer.
@@ -41,7 +41,7 @@ pub(crate) struct ProcessScript {
     /// The variables that it finds changed, absent if `None`.
     pub(crate) env: Vec<(String, Option<String>)>,
     /// What is done at its requests, in order.
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<ServerRule>,
     /// What it is to come to, each with its line of the scenario.
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Mistake {
 }
 
 /// The server that a program is started under.
-pub(crate) trait Serving {
+pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// What an answer waits.
     fn delay(&self) -> Duration;

@@ -13,7 +13,7 @@ use pmi_wire::{
 };
 
 use super::actor::{Actor, Out, Why};
-use super::serving::{Mistake, ProcessScript, ServerAct, Serving};
+use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
 use crate::party::Limits;
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::LINES_MAX;
@@ -50,7 +50,7 @@ pub(super) struct Stage<'a> {
     pub(super) path: Option<OsString>,
     /// What was said first to a process that has started an `mpiexec`, until it has answered.
     asked: Option<Vec<u8>>,
-    serving: &'a dyn Serving,
+    serving: &'a dyn ProgramServer,
     record: Record<'a>,
     /// Line of the scenario that is being played.
     line: usize,
@@ -80,7 +80,7 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
-        serving: &'a dyn Serving,
+        serving: &'a dyn ProgramServer,
         record: Record<'a>,
         limits: Limits,
         interrupted: &'a AtomicBool,

@@ -17,7 +17,7 @@ use super::script;
 use super::upstream::{ILLEGIBLE, Order, Upstream};
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
-use crate::process::connection::{CHUNK, Connection, Received, pair};
+use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::stop::StopSignals;
 use crate::process::{context, tree};
@@ -73,7 +73,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 
 struct Proxy {
     child: Child,
-    connection: Option<(Connection, Key)>,
+    connection: Option<(NonBlockingStream, Key)>,
     /// By when it must have done what it does without a client: begin, or end.
     deadline: Option<Instant>,
 }
@@ -268,7 +268,7 @@ impl Driver {
         self.reactor.add(child.pidfd(), Source::Process(link), Wanted::Read)?;
         let key = self.reactor.add(&ours, Source::Connection(link), Wanted::Read)?;
         let deadline = Some(Instant::now() + self.options.patience);
-        self.proxies.push(Proxy { child, connection: Some((Connection::new(ours), key)), deadline });
+        self.proxies.push(Proxy { child, connection: Some((NonBlockingStream::new(ours), key)), deadline });
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::implementation::{Implementation, for_singleton};
@@ -16,14 +16,14 @@ use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::door::Listen;
-use crate::agent::protocol::{self, Hello, Order, Place, RankHello, Singinit};
+use crate::agent::protocol::{self, Hello, Namespaces, Order, RankHello, Singinit};
 use crate::agent::quick::QuickAgent;
 use crate::agent::reception::Reception;
 use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
-use crate::process::connection::{CHUNK, Connection, Received};
+use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::foreign::{self, Foreign};
 use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
@@ -67,8 +67,8 @@ pub struct Environment {
     pub binary: PathBuf,
     /// The agent: this binary, or the program of that name beside it, which starts faster.
     pub agent: PathBuf,
-    /// The one that starts fastest, where there is one.
-    quick: Option<QuickAgent>,
+    /// The one that starts fastest, where there is one; made for the first launch that it is enough for.
+    quick: OnceLock<Option<QuickAgent>>,
     /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
     pub foreign_deaths_are_known: bool,
     /// The processes of jobs relay their connections to us, since they run where they cannot hand them over.
@@ -95,7 +95,7 @@ impl Environment {
         let agent = agent::program(&binary, agent::rank::NAME);
         let foreign_deaths_are_known = foreign::kernel_tells(&agent);
         let slots = Slots::new(jobs);
-        let quick = QuickAgent::write();
+        let quick = OnceLock::new();
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 }
@@ -119,7 +119,7 @@ enum Source {
 
 /// A process's PMI_FD.
 struct Pmi {
-    connection: Connection,
+    connection: NonBlockingStream,
     /// The process of the server's that has the other end, if that is known.
     maker: Option<i32>,
     /// `None` once the server has ended the connection.
@@ -145,7 +145,7 @@ impl Rank {
 
     /// Gives up our end. A connection that is dropped is closed, as a process closes it; a wrapper between the process manager
     /// and the agent may still hold it open, as it would that of any process.
-    fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<Connection> {
+    fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
         let Pmi { connection, key, .. } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
@@ -164,7 +164,7 @@ struct Relayed {
     /// So many of them are known to be carried out.
     taken: u64,
     /// Where the process runs.
-    place: Place,
+    place: Namespaces,
 }
 
 /// A launched implementation.
@@ -266,7 +266,8 @@ impl ServerParty {
         reception.watch(&mut reactor, Source::Reception)?;
         // All that it can do is to hand over what PMI_FD names.
         let is_enough = implementation.way_in == WayIn::Fd && environment.listen.is_none();
-        let quick = environment.quick.as_ref().filter(|_| is_enough).map(QuickAgent::path);
+        let quick = is_enough.then(|| environment.quick.get_or_init(QuickAgent::write).as_ref());
+        let quick = quick.flatten().map(QuickAgent::path);
         let agent = reception.make_rank(&environment.agent, quick.as_deref(), 0)?;
         let job = reception.name();
         let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);
@@ -466,7 +467,7 @@ impl ServerParty {
                     deaths.extend(Foreign::new(pid));
                 }
             }
-            let connection = Connection::over(fd);
+            let connection = NonBlockingStream::over(fd);
             let key = self.reactor.add(&connection, Source::Pmi(proc), Wanted::Read).ok();
             Pmi { connection, maker, key }
         });
@@ -848,7 +849,7 @@ impl Party for ServerParty {
         }
         // Where nobody listens any more, nothing that is expected on it comes.
         let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
-        let connection = Connection::over(stream.into());
+        let connection = NonBlockingStream::over(stream.into());
         let key = self.reactor.add(&connection, Source::Pmi(stray), Wanted::Read).ok();
         self.strays.insert(stray, Pmi { connection, maker: None, key });
     }

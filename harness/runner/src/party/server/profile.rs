@@ -251,7 +251,7 @@ fn printed_version(command: &str) -> Option<semver::Version> {
 
 /// The profile of an implementation that has none, as far as is known what it needs: a name to be mended, its commands, and which
 /// optional operations it has.
-pub(crate) fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
+pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     // Braces need no quotes here.
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));

@@ -21,7 +21,7 @@ pub(super) struct Said {
 
 /// A step of the scenario.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct RecordedStep {
     /// Ranks of one group.
     pub(super) who: Vec<Proc>,
     pub(super) said: Said,
@@ -46,7 +46,7 @@ type Alike = BTreeMap<u32, Vec<u32>>;
 /// The steps so far.
 #[derive(Default)]
 pub(super) struct Steps {
-    done: Vec<Step>,
+    done: Vec<RecordedStep>,
     /// Steps whose order is not decided, as the number of what is said.
     open: Vec<(Proc, u32)>,
     /// What is said in them.
@@ -86,7 +86,7 @@ impl Steps {
     }
 
     /// All of them.
-    pub(super) fn finish(mut self) -> Vec<Step> {
+    pub(super) fn finish(mut self) -> Vec<RecordedStep> {
         self.close();
         self.done
     }
@@ -109,7 +109,7 @@ impl Steps {
     }
 
     /// The first steps of all ranks, then the second ones, and so on; those that say the same, in one.
-    fn columns(&self) -> Vec<Step> {
+    fn columns(&self) -> Vec<RecordedStep> {
         let cuts: Vec<Cut> = self.said.iter().map(|said| Cut::of(&said.text)).collect();
         let mut shapes = HashMap::new();
         let shape_of = |(said, cut): (&Said, &Cut)| {
@@ -139,19 +139,19 @@ impl Steps {
                 let texts: Vec<(&Cut, &[u32])> =
                     alike.iter().map(|(number, ranks)| (&cuts[*number as usize], &ranks[..])).collect();
                 let size = if group == 0 { self.size } else { None };
-                all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| Step {
+                all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
                     who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
                     said: Said { text, ..said.clone() },
                 }));
             }
-            all[from..].sort_by_key(|step: &Step| step.who[0]);
+            all[from..].sort_by_key(|step: &RecordedStep| step.who[0]);
         }
         all
     }
 }
 
 /// Adds a step, to the last one if that says the same.
-fn append(steps: &mut Vec<Step>, p: Proc, said: Said) {
+fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: Said) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
         Some(last)
@@ -159,7 +159,7 @@ fn append(steps: &mut Vec<Step>, p: Proc, said: Said) {
         {
             last.who.push(p);
         }
-        _ => steps.push(Step { who: vec![p], said }),
+        _ => steps.push(RecordedStep { who: vec![p], said }),
     }
 }
 

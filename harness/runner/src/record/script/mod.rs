@@ -20,7 +20,7 @@ use pmi_scenario::ast::{Dialect, Need, Source};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Direction, Framing, FramingError, Proc};
 
-use fold::{Said, Step};
+use fold::{RecordedStep, Said};
 use state::{Happening, Rank, Writer};
 
 pub(super) use frames::tuples;
@@ -260,7 +260,7 @@ impl Writer {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }
         let _ = writeln!(text, "ranks {ranks}\n");
-        for Step { who, said: Said { role, cites, text: body } } in steps {
+        for RecordedStep { who, said: Said { role, cites, text: body } } in steps {
             let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
             let body = body.replace('\n', "\n    ");
             let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));

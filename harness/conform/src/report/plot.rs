@@ -1,0 +1,58 @@
+//! Plots: where values stand between the axes, and the lines through them, in the words of SVG.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// The size of a plot, and where its axes are.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Area {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// Where the vertical axis is, and where the horizontal one ends.
+    pub(super) left: f64,
+    pub(super) right: f64,
+    /// Where the vertical axis ends, and where the horizontal one is.
+    pub(super) top: f64,
+    pub(super) floor: f64,
+}
+
+impl Area {
+    /// How far to the right something stands that is so far along its axis, from 0 to 1.
+    pub(super) fn x(self, along: f64) -> f64 {
+        self.left + along * (self.right - self.left)
+    }
+
+    /// How far down something stands that is so far up its axis, from 0 to 1.
+    pub(super) fn y(self, up: f64) -> f64 {
+        self.floor - up * (self.floor - self.top)
+    }
+}
+
+/// The way of a line through these points.
+pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let mut path = String::new();
+    for (x, y) in points {
+        let order = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{order}{x:.1} {y:.1}");
+    }
+    path
+}
+
+/// A coordinate.
+pub(super) fn at(place: f64) -> String {
+    format!("{place:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_from_corner_to_corner() {
+        let area = Area { width: 100.0, height: 60.0, left: 10.0, right: 90.0, top: 5.0, floor: 50.0 };
+        let corners = [(0.0, 0.0), (0.5, 0.2), (1.0, 1.0)];
+        assert_eq!(path(corners.map(|(x, y)| (area.x(x), area.y(y)))), "M10.0 50.0L50.0 41.0L90.0 5.0");
+        assert_eq!(path([]), "");
+    }
+}

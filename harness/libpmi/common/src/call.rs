@@ -1,0 +1,43 @@
+//! How a call of the C API is run, and the return codes that both libraries make use of. They share their numbers.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+/// A return code; those that the libraries have no use for are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Code {
+    /// PMI_SUCCESS.
+    Success = 0,
+    /// PMI_FAIL.
+    Fail = -1,
+    /// PMI_ERR_INIT.
+    ErrInit = 1,
+    /// PMI_ERR_INVALID_ARG.
+    InvalidArg = 3,
+    /// PMI_ERR_INVALID_KEY.
+    InvalidKey = 4,
+    /// PMI_ERR_INVALID_VAL.
+    InvalidVal = 6,
+    /// PMI_ERR_INVALID_LENGTH.
+    InvalidLength = 8,
+}
+
+/// Runs a function of the API. A panic must not reach C, and threads that call at once wait for each other.
+pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
+    let run = || body(&mut process.lock().unwrap_or_else(PoisonError::into_inner));
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Code::Success as c_int,
+        Ok(Err(code)) => code as c_int,
+        Err(_) => Code::Fail as c_int,
+    }
+}
+
+/// Runs a function that wants the process to be initialized.
+pub fn call_initialized<S>(
+    process: &Mutex<Option<S>>,
+    body: impl FnOnce(&mut S) -> Result<(), Code>,
+) -> c_int {
+    call(process, |process| body(process.as_mut().ok_or(Code::ErrInit)?))
+}

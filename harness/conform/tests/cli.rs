@@ -798,3 +798,17 @@ fn pmi2_is_judged_where_it_is_asked_for() {
         assert_eq!((ran.status, ran.out.contains(shows)), (status, true), "{options:?}: {}", ran.whole());
     }
 }
+
+/// It is the agent that waits for it, and whatever time it has for that, it is heard afterwards.
+#[rstest]
+#[case("0.3")]
+#[case("6")]
+fn a_process_manager_that_does_not_come_to_its_process_is_at_fault(#[case] patience: &str) {
+    let folder = folder(&[]);
+    let server = "sleep 1000 {port} {pid}";
+    let args = ["--server", server, "--connection", "singleton", "--start-timeout", patience];
+    let ran = conform(folder.path(), &[&args[..], &["--filter", "=singleton/joined"]].concat());
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("FAIL singleton.connects"), "{}", ran.whole());
+    assert!(ran.out.contains("0 could not judge"), "{}", ran.whole());
+}

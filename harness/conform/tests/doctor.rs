@@ -53,6 +53,18 @@ fn the_profile_that_it_shows_can_be_used() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
+/// Whoever takes longer to start than a step may has the time that its profile says.
+#[test]
+fn a_profile_says_how_long_processes_may_take_to_start() {
+    let folder = TempDir::new().unwrap();
+    let slow = "test -e seen || (touch seen; sleep 6); exec \"$@\"";
+    let profile =
+        format!("name = 'slow'\nstart-timeout = 600\ncommand = '''sh -c '{slow}' slow {}'''\n", serve(""));
+    std::fs::write(folder.path().join("slow.toml"), profile).unwrap();
+    let ran = conform(folder.path(), &["doctor", "--server", "@slow", "--timeout", "5"]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
+}
+
 #[rstest]
 #[case::nothing_starts("false {ranks} {agent}", "started")]
 #[case::no_connection("sh -c 'for i in $(seq $0); do $1 & done; wait' {ranks} {agent}", "connection")]

@@ -359,6 +359,41 @@ fn a_port_has_a_tap_too() {
     plays(folder.path());
 }
 
+/// Connects to the port that the program has found, before it, and says what the program would.
+const STRANGER: &str = r#"
+import os, socket, time
+while not os.path.exists("port"):
+    time.sleep(0.001)
+host, port = open("port").read().rsplit(":", 1)
+stream = socket.create_connection((host, int(port)))
+stream.sendall(b"cmd=initack pmiid=0\n")
+try:
+    answer = stream.recv(1)
+except ConnectionResetError:
+    answer = b""
+print("stranger", "served" if answer else "sent away", flush=True)
+open("gone", "w").close()
+"#;
+
+#[test]
+fn a_stranger_at_the_port_is_not_the_program() {
+    let folder = TempDir::new().unwrap();
+    let manager = PORT_MANAGER
+        .replace("stream, _ =", "stranger = subprocess.Popen([sys.executable, 'stranger.py'])\nstream, _ =");
+    let waits = "import os, time\nopen('part', 'w').write(os.environ['PMI_PORT'])\nos.rename('part', 'port')\n\
+                 while not os.path.exists('gone'): time.sleep(0.001)\n";
+    let program = format!("{waits}{PORT_PROGRAM}");
+    for (name, text) in [("manager.py", &*manager), ("program.py", &program), ("stranger.py", STRANGER)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let command = ["record", "-o", "out", "--", "python3", "manager.py", "{tap}", "python3", "program.py"];
+    let ran = conform(folder.path(), &command);
+    assert!(ran.out.contains("stranger sent away"), "{}", ran.whole());
+    assert!(ran.out.contains("client got cmd=finalize_ack rc=0"), "{}", ran.whole());
+    assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+    assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
+}
+
 #[test]
 fn programs_under_process_managers_make_a_matrix() {
     let folder = TempDir::new().unwrap();

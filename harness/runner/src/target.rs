@@ -19,6 +19,9 @@ use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Scenario, Source, 
 use pmi_scenario::suite::Suite;
 use pmi_wire::WayIn;
 
+/// How long a process may take to tell us that no process manager has come to it.
+const TELLING: Duration = Duration::from_secs(10);
+
 /// What a scenario came to and how long it took; or the verdict, and why, where it could not be played.
 pub(crate) type Played = Result<(Outcome, Duration), (Verdict, String)>;
 
@@ -125,7 +128,11 @@ impl Target {
                 if let Some(why) = implementation.lacks_room(scenario.ranks, scenario.nodes) {
                     return Err((Verdict::NotApplicable, why));
                 }
-                match ServerParty::launch(implementation, scenario.ranks, scenario.nodes, environment) {
+                let (ranks, nodes, start) = (scenario.ranks, scenario.nodes, limits.start());
+                // The process waits for its manager itself, and tells us what came of it.
+                let told = if implementation.way_in == WayIn::Singleton { TELLING } else { Duration::ZERO };
+                let limits = Limits { start: Some(start + told), ..limits };
+                match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => play(scenario, &fragment, command, &mut party, limits, sink),
                     Err(error) => return Err((Verdict::Unjudged, error.to_string())),
                 }

@@ -6,6 +6,7 @@
 //! over PMI_FD, in a process group of one. No specification has it: this is what MPICH's client and its servers do.
 
 use crate::message::{Message, ValueReading};
+use crate::request::Version;
 
 /// By which option a process manager is started for such a process.
 pub const OPTION: &str = "-pmi_args";
@@ -47,28 +48,37 @@ pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
     if fits { Ok(()) } else { Err(wanted) }
 }
 
-/// Whether a line is what a process answers.
+/// The version that a process answers with, if a line is what a process answers.
 ///
 /// # Errors
 ///
 /// What stands there otherwise.
-pub fn check_answer(line: &[u8]) -> Result<(), &'static str> {
+pub fn check_answer(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
-    let number = |key| message.get(key).and_then(crate::grammar::parse_uint).is_some();
+    let number = |key| message.get(key).and_then(crate::grammar::parse_uint).ok_or(wanted);
+    let offered = Version { version: number("pmi_version")?, subversion: number("pmi_subversion")? };
     let fits = message.get("cmd") == Some(b"singinit")
-        && number("pmi_version")
-        && number("pmi_subversion")
         && matches!(message.get("stdio"), Some(b"yes" | b"no"))
         && message.get("authtype").is_some_and(|a| a == b"none");
-    if fits { Ok(()) } else { Err(wanted) }
+    if fits { Ok(offered) } else { Err(wanted) }
 }
 
 impl Info {
     /// The line, without the newline.
     pub fn line(&self) -> Vec<u8> {
+        self.answer("yes")
+    }
+
+    /// The same for a process whose version is not spoken, as gforker has it.
+    pub fn refusal(&self) -> Vec<u8> {
+        self.answer("no")
+    }
+
+    fn answer(&self, versionok: &str) -> Vec<u8> {
         let stdio = if self.streams { "yes" } else { "no" };
-        [format!("cmd=singinit_info versionok=yes stdio={stdio} kvsname=").as_bytes(), &self.kvsname].concat()
+        let line = format!("cmd=singinit_info versionok={versionok} stdio={stdio} kvsname=");
+        [line.as_bytes(), &self.kvsname].concat()
     }
 
     /// Reads the line as MPICH's client does.
@@ -115,7 +125,7 @@ mod tests {
     #[test]
     fn what_is_said_is_read_back() {
         assert_eq!(check_asks(ASKS.as_bytes()), Ok(()));
-        assert_eq!(check_answer(ANSWER.as_bytes()), Ok(()));
+        assert_eq!(check_answer(ANSWER.as_bytes()), Ok(Version::V1_1));
         let info = Info { kvsname: b"kvs_1".to_vec(), streams: false };
         assert_eq!(Info::parse(&info.line()), Ok(info));
         assert_eq!(
@@ -137,6 +147,8 @@ mod tests {
     fn what_a_client_cannot_go_on_from_is_told() {
         assert!(check_asks(b"cmd=singinit authtype=md5").is_err());
         assert!(check_asks(b"cmd=init").is_err());
+        let info = Info { kvsname: b"k".to_vec(), streams: false };
+        assert!(Info::parse(&info.refusal()).is_err());
         assert!(check_answer(b"cmd=singinit pmi_version=1 stdio=no authtype=none").is_err());
         for wrong in [
             "cmd=singinit_info versionok=no stdio=no kvsname=k",

@@ -89,6 +89,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         }
         _ => server.label.clone(),
     };
+    let limits = Limits { start: limits.start.or(server.start_timeout), ..limits };
     let target = Target::Processes(Box::new(server), environment);
     let examination = of_server(&suite, &target, limits);
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));

@@ -309,6 +309,11 @@ fn library(args: &Judge, environment: Environment, server: Option<Implementation
 
 /// The library in a file, without a process manager of its own.
 pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
+    // It would find a C library that is not the one of the process, and crash.
+    anyhow::ensure!(
+        !cfg!(target_feature = "crt-static"),
+        "--library: this pmi-conform is a static binary, which cannot load libraries: build one with cargo install"
+    );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path).context("--library takes a shared library")?;
     // Without a slash, the loader would look elsewhere.

@@ -19,6 +19,8 @@ pub(crate) struct Comparison {
     pub(crate) after: ComparedRun,
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
     pub(crate) changed: Vec<Change>,
+    /// Scenarios that differ only in what an implementation does not do every time, by what the runs have counted.
+    pub(crate) varies: Vec<String>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
     /// Scenarios without a result in the first run.
@@ -55,6 +57,9 @@ pub(crate) struct Change {
     pub(crate) worse: bool,
 }
 
+/// What is less likely than this has not come about by chance.
+const CHANCE: f64 = 0.001;
+
 /// How bad a verdict is.
 fn badness(verdict: Verdict) -> u8 {
     match verdict {
@@ -66,8 +71,50 @@ fn badness(verdict: Verdict) -> u8 {
     }
 }
 
-fn broken(result: &ScenarioResult) -> BTreeSet<String> {
-    result.findings.iter().map(|judged| judged.finding.requirement.clone()).collect()
+/// What was found in a scenario, in whatever attempt.
+struct Found<'a> {
+    played: u32,
+    /// By requirement.
+    times: BTreeMap<&'a str, u32>,
+    /// Those that are no mere notes.
+    bad: BTreeSet<&'a str>,
+}
+
+impl<'a> Found<'a> {
+    fn of(result: &'a ScenarioResult) -> Self {
+        let once = || result.findings.iter().map(|judged| (judged, 1));
+        let (played, found): (u32, Vec<(&Judged, u32)>) = match &result.attempts {
+            Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
+            None => (1, once().collect()),
+        };
+        let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new() };
+        for (judged, times) in found {
+            let id = judged.finding.requirement.as_str();
+            let sum = this.times.entry(id).or_default();
+            // Two places of one attempt are no two attempts.
+            *sum = (*sum + times).min(played);
+            if judged.severity > Severity::Note {
+                this.bad.insert(id);
+            }
+        }
+        this
+    }
+
+    /// What was found here, and never in `other`.
+    fn without(&self, other: &Self) -> BTreeSet<&'a str> {
+        self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
+    }
+
+    /// Whether `other` may have missed it by chance: what was found in some attempts here need not come in any of as many there.
+    fn may_be_missed(&self, id: &str, other: &Self) -> bool {
+        let rate = f64::from(self.times[id]) / f64::from(self.played);
+        (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
+    }
+
+    /// Whether everything was found in each attempt.
+    fn is_steady(&self) -> bool {
+        self.times.values().all(|times| *times == self.played)
+    }
 }
 
 impl ComparedRun {
@@ -91,25 +138,33 @@ impl Comparison {
             before: ComparedRun::of(before),
             after: ComparedRun::of(after),
             changed: Vec::new(),
+            varies: Vec::new(),
             only_before: missing(&first, &second),
             only_after: missing(&second, &first),
             same: 0,
         };
         for (scenario, old) in &first {
             let Some(new) = second.get(scenario) else { continue };
-            let (was, is) = (broken(old), broken(new));
-            if old.verdict == new.verdict && was == is {
+            let (was, is) = (Found::of(old), Found::of(new));
+            let (mut broken, mut mended) = (is.without(&was), was.without(&is));
+            if old.verdict == new.verdict && broken.is_empty() && mended.is_empty() {
                 this.same += 1;
                 continue;
             }
-            let counts = |j: &&Judged| j.severity > Severity::Note && !was.contains(&j.finding.requirement);
+            broken.retain(|id| !is.may_be_missed(id, &was));
+            mended.retain(|id| !was.may_be_missed(id, &is));
+            if broken.is_empty() && mended.is_empty() && !(was.is_steady() && is.is_steady()) {
+                this.varies.push(scenario.clone());
+                continue;
+            }
+            let owned = |ids: &BTreeSet<&str>| ids.iter().map(|id| (*id).to_owned()).collect();
             this.changed.push(Change {
-                worse: badness(new.verdict) > badness(old.verdict) || new.findings.iter().any(|j| counts(&j)),
+                worse: badness(new.verdict) > badness(old.verdict) || !broken.is_disjoint(&is.bad),
                 scenario: scenario.clone(),
                 before: old.verdict,
                 after: new.verdict,
-                broken: is.difference(&was).cloned().collect(),
-                mended: was.difference(&is).cloned().collect(),
+                broken: owned(&broken),
+                mended: owned(&mended),
             });
         }
         this
@@ -163,6 +218,10 @@ impl Comparison {
         for (what, names) in groups.iter().filter(|(_, names)| !names.is_empty()) {
             writeln!(out, "\n{what}: {}", text::clean(&names.join(" ")))?;
         }
+        if !self.varies.is_empty() {
+            let names = text::clean(&self.varies.join(" "));
+            writeln!(out, "\nnot the same in each attempt, so that two runs may differ: {names}")?;
+        }
         for (when, names) in [("before", &self.only_before), ("after", &self.only_after)] {
             if all && !names.is_empty() {
                 writeln!(out, "\nplayed only {when}: {}", text::clean(&names.join(" ")))?;
@@ -175,7 +234,7 @@ impl Comparison {
             }
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
-        let (same, apart) = (self.same, self.changed.len());
+        let (same, apart) = (self.same + self.varies.len(), self.changed.len());
         writeln!(out, "\n{same} the same, {apart} not, {worse} worse (+ newly broken, - no longer broken)")
     }
 }
@@ -184,6 +243,7 @@ impl Comparison {
 mod tests {
     use super::super::tests;
     use super::*;
+    use pmi_judge::verdict::{Attempts, Repeated};
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
@@ -224,6 +284,30 @@ mod tests {
         let mut text = Vec::new();
         comparison.write_to(&mut text, false).unwrap();
         insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    }
+
+    #[test]
+    fn what_comes_only_sometimes_may_not_have_come_in_another_run() {
+        let sometimes = |times, played| {
+            let judged = tests::judged("x", Severity::Fail, "this", "that");
+            let found = if times == 0 { Vec::new() } else { vec![Repeated { times, judged }] };
+            let ids: &[&str] = if times == 0 { &[] } else { &["x"] };
+            let verdict = if times == 0 { Verdict::Pass } else { Verdict::Fail };
+            let attempts = Some(Attempts { played, red: times, found });
+            run(vec![ScenarioResult { attempts, ..with("a", verdict, ids) }])
+        };
+        for (before, after, same) in [
+            ((0, 10), (2, 10), true),
+            ((2, 10), (0, 10), true),
+            ((2, 10), (0, 60), false),
+            ((0, 10), (9, 10), false),
+            ((0, 10), (10, 10), false),
+            ((1, 10), (10, 10), true),
+        ] {
+            let comparison = Comparison::of(&sometimes(before.0, before.1), &sometimes(after.0, after.1));
+            assert_eq!(comparison.is_same(), same, "{before:?} {after:?} {comparison:?}");
+            assert_eq!(comparison.is_worse(), !same && after.0 > before.0, "{comparison:?}");
+        }
     }
 
     #[test]

@@ -123,8 +123,9 @@ impl Target for Server {
             }
             Access::Processes(implementation, environment) => {
                 let play = || -> io::Result<_> {
+                    let (ranks, nodes) = (case.ranks(), case.scenario.nodes);
                     let (mut party, command) =
-                        ServerParty::launch(implementation, case.ranks(), case.scenario.nodes, environment)?;
+                        ServerParty::launch(implementation, ranks, nodes, wait, environment)?;
                     if pace == Pace::Fast {
                         party.set_patience(FAST);
                     }

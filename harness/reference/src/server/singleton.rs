@@ -1,7 +1,7 @@
 //! Who comes in by a handshake before the protocol begins; and the process that has asked for a process manager itself.
 
 use pmi_wire::singleton::{ASKS, Info, check_answer};
-use pmi_wire::{Proc, WayIn};
+use pmi_wire::{Proc, Version, WayIn};
 
 use super::state::Server;
 use crate::behaviour::{Effect, Singinit};
@@ -15,7 +15,7 @@ impl Server {
     /// What is said first on a connection of which it is not known whose it is.
     pub fn welcome(&mut self) -> Vec<u8> {
         match self.config.way_in {
-            WayIn::Singleton => self.singinit().asks,
+            WayIn::Singleton => self.singinit(Version::V1_1).asks,
             WayIn::Fd | WayIn::Port => Vec::new(),
         }
     }
@@ -30,22 +30,21 @@ impl Server {
         }
     }
 
-    /// The one process, once, and what it is told.
+    /// The one process, once, and what it is told: that its version is well if init would have an answer to it, which may be a lower one.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
-        check_answer(line).ok()?;
+        let offered = check_answer(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
         let again = std::mem::replace(&mut self.proc(p).admitted, true);
-        (!again).then(|| (p, self.singinit().info))
+        (!again).then(|| (p, self.singinit(offered).info))
     }
 
-    fn singinit(&mut self) -> Singinit {
+    fn singinit(&mut self, offered: Version) -> Singinit {
         let p = Proc { group: 0, rank: 0 };
         // Its standard streams are its own: they are not forwarded.
         let info = Info { kvsname: self.groups[0].kvsname.clone(), streams: false };
-        let mut says = Singinit {
-            asks: [ASKS.as_bytes(), b"\n"].concat(),
-            info: [info.line(), b"\n".to_vec()].concat(),
-        };
+        let told = if offered < Version::V1_0 { info.refusal() } else { info.line() };
+        let mut says =
+            Singinit { asks: [ASKS.as_bytes(), b"\n"].concat(), info: [told, b"\n".to_vec()].concat() };
         if self.effects.is_some() {
             self.each_effect(
                 p,
@@ -54,5 +53,28 @@ impl Server {
             );
         }
         says
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Action, Config, GroupSpec};
+
+    #[test]
+    fn a_version_is_well_that_init_answers() {
+        for (version, subversion, ok) in [(0, 9, "no"), (1, 1, "yes"), (9, 0, "yes")] {
+            let mut server = Server::new(Config { way_in: WayIn::Singleton, ..Config::default() });
+            server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+            let offered = format!("pmi_version={version} pmi_subversion={subversion}");
+            let line = format!("cmd=singinit {offered} stdio=no authtype=none");
+            let (p, told) = server.admit(line.as_bytes()).unwrap();
+            let told = String::from_utf8(told).unwrap();
+            assert!(told.starts_with(&format!("cmd=singinit_info versionok={ok} ")), "{told}");
+            server.receive(p, format!("cmd=init {offered}\n").as_bytes());
+            let Some(Action::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
+            let is_answered = bytes.starts_with(b"cmd=response_to_init rc=0 ");
+            assert_eq!(is_answered, ok == "yes", "{}", bytes.escape_ascii());
+        }
     }
 }

@@ -16,8 +16,8 @@ use super::protocol::Singinit;
 /// Holds the number of the socket that listens.
 pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
 
-/// Longest wait for the process manager: one that does not come is found out by it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Holds how many milliseconds the process manager has to come: one that does not is found out by the end of them.
+pub(crate) const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
 /// What came of it: what was said, and the connection or why there is none.
 pub(super) type Came = (Singinit, io::Result<OwnedFd>);
@@ -29,12 +29,13 @@ pub(super) fn wait() -> Option<Came> {
     // SAFETY: the runner has put it there for us, and nothing else here owns it.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
     let mut singinit = Singinit::default();
-    let connection = answer(&listener, &mut singinit).map(OwnedFd::from);
+    let patience = Duration::from_millis(std::env::var(PATIENCE).ok()?.parse().ok()?);
+    let connection = answer(&listener, patience, &mut singinit).map(OwnedFd::from);
     Some((singinit, connection))
 }
 
-fn answer(listener: &TcpListener, singinit: &mut Singinit) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + PATIENCE;
+fn answer(listener: &TcpListener, patience: Duration, singinit: &mut Singinit) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + patience;
     let mut stream = accept(listener, deadline)?;
     stream.set_nodelay(true)?;
     singinit.asked = line(&mut stream, deadline)?;

@@ -54,7 +54,8 @@ impl MeasuredJob {
         plan: Plan,
         environment: &Environment,
     ) -> Result<Self, Unmeasured> {
-        let (mut party, _) = ServerParty::launch(implementation, ranks, plan.nodes, environment)?;
+        let (mut party, _) =
+            ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
         party.set_in_turn(false);
         // Behind the launch, since the limit is ours and not the manager's.
         let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;

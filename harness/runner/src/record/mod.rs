@@ -28,3 +28,4 @@ mod rewrite;
 pub mod script;
 pub mod session;
 pub mod tap;
+mod visitor;

@@ -18,6 +18,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use super::notice::{Notice, Start, Word};
 use super::pump::{Owner, PIECE, Pump, Side, State};
+use super::visitor::{self, PORT};
 use crate::agent;
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
@@ -37,9 +38,6 @@ pub(super) const FIRST: &str = "first";
 
 /// In the folder of a spawned tap: the name of its program.
 const PROGRAM: &str = "program";
-
-/// Holds HOST:PORT where the process manager connects no descriptor before.
-const PORT: &str = "PMI_PORT";
 
 /// How long a recorder may keep a tap waiting whose program has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -261,13 +259,22 @@ impl Between {
 
     /// Takes the program's connection on to the process manager. Where that does not listen, it ends.
     fn accept(&mut self) -> io::Result<()> {
-        let Some((listener, port)) = &self.listens else { return Ok(()) };
-        let (client, _) = listener.accept()?;
-        let server = TcpStream::connect(port.as_str())?;
-        for stream in [&client, &server] {
-            stream.set_nodelay(true)?;
+        while let Some((listener, port)) = &self.listens {
+            let client = match listener.accept() {
+                Ok((client, _)) => client,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+            if visitor::is_stranger(&client, &listener.local_addr()?.to_string()) {
+                continue;
+            }
+            let server = TcpStream::connect(port.as_str())?;
+            for stream in [&client, &server] {
+                stream.set_nodelay(true)?;
+            }
+            self.hand_over(client.into(), server.into())?;
         }
-        self.hand_over(client.into(), server.into())
+        Ok(())
     }
 
     /// Carries for a recorder that has gone.

@@ -249,7 +249,8 @@ impl Default for Patience {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program; the command line comes back as well.
+    /// Starts the implementation with our agent as its program; the command line comes back as well. `start` is how long one that is to
+    /// come to a process by itself has for that.
     ///
     /// # Errors
     ///
@@ -258,6 +259,7 @@ impl ServerParty {
         implementation: &Implementation,
         ranks: u32,
         nodes: u32,
+        start: Duration,
         environment: &Environment,
     ) -> io::Result<(Self, Vec<String>)> {
         let slot = environment.slots.take();
@@ -272,7 +274,7 @@ impl ServerParty {
         let job = reception.name();
         let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);
         let singleton = (implementation.way_in == WayIn::Singleton)
-            .then(|| Singleton::start(&agent, &reception.mark()))
+            .then(|| Singleton::start(&agent, &reception.mark(), start))
             .transpose()?;
         if let Some((port, pid)) = singleton.as_ref().map(Singleton::place) {
             for_singleton(&mut words, port, pid);

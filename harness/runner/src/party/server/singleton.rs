@@ -6,10 +6,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
 
-use crate::agent::{self, singleton::LISTENER};
+use crate::agent::{
+    self,
+    singleton::{LISTENER, PATIENCE},
+};
 use crate::process::child::{Child, without_protocol_variables};
 use crate::process::tree;
 
@@ -23,14 +27,15 @@ pub(super) struct Singleton {
 }
 
 impl Singleton {
-    /// Starts it. All that the launch of this mark has started is ended with it.
-    pub(super) fn start(agent: &Path, mark: &str) -> io::Result<Self> {
+    /// Starts it; the process manager has so long to come to it. All that the launch of this mark has started is ended with it.
+    pub(super) fn start(agent: &Path, mark: &str, patience: Duration) -> io::Result<Self> {
         // As MPICH's client does: on all addresses.
         let listener = TcpListener::bind(("0.0.0.0", 0))?;
         let port = listener.local_addr()?.port();
         let mut command = Command::new(agent);
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, NUMBER.to_string());
+        command.env(PATIENCE, patience.as_millis().to_string());
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mapping = FdMapping { parent_fd: OwnedFd::from(listener), child_fd: NUMBER };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
-use common::{Ran, conform};
+use common::{Ran, conform, results};
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
@@ -31,14 +31,11 @@ fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let fixed = ["--client", command, "--timeout", patience, "--report", &report];
     let ran = conform(scratch.path(), &[&fixed[..], args].concat());
     let mut scenarios = BTreeMap::new();
-    for line in std::fs::read_to_string(&log).unwrap_or_default().lines() {
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        if line["type"] == "result" {
-            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-            let findings = line["findings"].as_array().unwrap().iter();
-            let cited = findings.map(|f| text(&f["finding"]["requirement"])).collect();
-            scenarios.insert(text(&line["scenario"]), (text(&line["verdict"]), cited));
-        }
+    for result in results(&std::fs::read_to_string(&log).unwrap_or_default()) {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let findings = result["findings"].as_array().unwrap().iter();
+        let cited = findings.map(|f| text(&f["finding"]["requirement"])).collect();
+        scenarios.insert(text(&result["scenario"]), (text(&result["verdict"]), cited));
     }
     Found { ran, scenarios }
 }

@@ -77,10 +77,10 @@ fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
 #[rstest]
 #[case::one_length("value-256", "pmi-1.1", "150", "rule--rfc13.get.value--get")]
 #[case::one_kind_of_content("value-backslash", "pmi-1.1", "60", "rule--rfc13.get.value--get")]
-#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "60", "hang--rfc13.barrier.generic--barrier_in")]
+#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "120", "hang--rfc13.barrier.generic--barrier_in")]
 #[case::names_that_nobody_claims("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name")]
 #[case::a_second_group("spawn-second-job", "pmi-1.1", "100", "rule--rfc13.kvsname.distinct--get_my_kvsname")]
-#[case::of_pmi2("attribute-two", "pmi-2", "40", "hang--pmi2.common.nodeattr.wait--")]
+#[case::of_pmi2("attribute-two", "pmi-2", "80", "hang--pmi2.common.nodeattr.wait--")]
 fn rare_bugs_are_found_in_few_sessions(
     #[case] bug: &str,
     #[case] dialect: &str,
@@ -125,7 +125,7 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
 
 #[rstest]
 #[case("crash", "40", CRASH)]
-#[case("swap", "20", "rule--rfc13.get.value--get")]
+#[case("swap", "60", "rule--rfc13.get.value--get")]
 #[case("hang", "60", "hang--rfc13.abnf.c-put--put")]
 fn a_planted_bug_is_found_shrunk_stored_and_played_again(
     #[case] fault: &str,
@@ -247,7 +247,7 @@ fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
     let server = faulty_manager("crash-in-places");
     let mut command = Command::new(within.first().unwrap_or(&CONFORM));
     command.args(within.get(1..).unwrap_or_default());
-    command.args(["fuzz", "--server", &server, "--seed", "1", "--sessions", "25", "--valid", "-n", "1"]);
+    command.args(["fuzz", "--server", &server, "--seed", "1", "--sessions", "30", "--valid", "-n", "1"]);
     command.args(more).current_dir(folder.path()).stdin(Stdio::null()).env_remove("PMI_CONFORM_SERVER");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

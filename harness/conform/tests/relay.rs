@@ -7,7 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use common::{Ran, conform};
+use common::{Ran, conform, results};
 use pmi_test_programs::HOSTILE_MANAGER;
 use rstest::rstest;
 use serde_json::Value;
@@ -22,9 +22,8 @@ type Found = BTreeMap<String, (String, Vec<String>)>;
 fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     let ran = conform(folder, &[args, &["--report", "ndjson=log"]].concat());
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-    let results = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let found = results.filter(|line| line["type"] == "result").map(|result| {
+    let found = results(&log).into_iter().map(|result| {
         let findings = result["findings"].as_array().unwrap().iter();
         let found = findings.map(|judged| word(&judged["finding"]["requirement"])).collect();
         (word(&result["scenario"]), (word(&result["verdict"]), found))

@@ -1,4 +1,5 @@
-//! What was said in one direction of a connection, cut into messages as its protocol has them.
+//! What was said in one direction of a connection, cut into messages as its protocol has them. What campaigns send may be neither,
+//! so that the first bytes tell line and frame apart, and not what was negotiated.
 
 use pmi_wire::{HEADER, frame_length};
 

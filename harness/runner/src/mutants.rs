@@ -1,4 +1,5 @@
-//! Proof that the suite can fail: it is played against every fault and variation of the reference server.
+//! Proof that the suite can fail, the kill matrix: it is played against every fault and variation of the reference server. (What campaigns do to
+//! messages are mutations, in `pmi-fuzzer`.)
 //!
 //! A fault is killed by a scenario with a finding that cites a requirement that the fault breaks. A variation must not lead
 //! to any finding, of whatever weight.

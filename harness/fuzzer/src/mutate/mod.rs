@@ -1,4 +1,5 @@
 //! The one engine of mutations: the ways in which what is said to an implementation is made unusual or wrong, whoever says it.
+//! Only what an upstream does wrong in the order and the time of its replies is drawn with them, in `generate/upstream.rs`.
 //!
 //! `message` changes the text of a message, which requests, answers and what a proxy's upstream says have in common; `request`
 //! changes the course of requests, `frame` the frames of PMI-2, `answer` what a server says at a request, `case` makes a case of others.

@@ -1,4 +1,4 @@
-//! The monitor: a model of PMI-1 over events, always on.
+//! The monitor: a model of PMI-1 and of PMI-2 over events, always on.
 //!
 //! It follows every connection in both directions and reports what either side does against RFC 13. Once a client
 //! has broken the protocol the server may abort the program at any time, so from then on only what can never be

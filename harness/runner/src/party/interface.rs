@@ -32,7 +32,8 @@ pub enum Silence {
     Wrong,
 }
 
-/// The implementation under test with its connections, and the processes that it started for us.
+/// What the interpreter drives: a server with its connections and the processes that it has started for us, or the processes of a library. A
+/// program under test has none; see `party/program/stage.rs`.
 ///
 /// Nothing here judges: a party carries bytes and facts.
 pub trait Party {

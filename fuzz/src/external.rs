@@ -158,7 +158,8 @@ impl External {
 
     fn found(&self, case: &Case, failure: &Failure) {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        let examiner = Examiner { target: &self.server, seed: 0, interrupted: &NEVER, time: None, until: None };
+        let examiner =
+            Examiner { target: &self.server, seed: 0, interrupted: &NEVER, time: None, until: None };
         let seen = failure.key.to_string();
         let (failure, case) = examiner.root(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
         let bucket = failure.key.to_string();

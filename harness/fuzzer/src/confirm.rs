@@ -18,9 +18,9 @@ use super::waits;
 /// Most cases that shrinking one finding plays.
 const SHRINKING: usize = 200;
 
-/// Most time that shrinking one finding takes.
+/// Time that shrinking one finding may take, however fast cases are.
 const SHRINKING_TIME: Duration = Duration::from_secs(20);
-/// The same where cases are slow.
+/// The same where they are slow.
 const MOST_SHRINKING: Duration = Duration::from_secs(60);
 /// The same in a campaign that is over soon.
 const LEAST_SHRINKING: Duration = Duration::from_secs(10);
@@ -117,21 +117,28 @@ impl Examiner<'_> {
         shows.then_some(run)
     }
 
-    /// How many of some more runs show a failure. Where a run mostly waits, for a hang or for a launcher that sleeps, the runs are made at the
-    /// same time.
+    /// How many of some more runs show a failure.
     fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
+        self.again_in(case, wanted).0
+    }
+
+    /// The same, and how long one of them takes. Where a run mostly waits, for a hang or for a launcher that sleeps, the runs are made at the
+    /// same time; but for a launcher that may be asked for one thing at a time only.
+    fn again_in(&self, case: &Case, wanted: Wanted<'_>) -> (u32, Duration) {
         let run = || self.showing(case, Pace::Thorough, wanted).is_some();
-        if wanted.key.is_hang() {
-            return at_once(TRIES as usize, run) as u32;
-        }
         let start = Instant::now();
+        if wanted.key.is_hang() {
+            let shown = at_once(TRIES as usize, run);
+            return (shown as u32, start.elapsed());
+        }
         let first = usize::from(run());
+        let one = start.elapsed();
         let others = TRIES as usize - 1;
-        let shown = match start.elapsed() > SLOW {
+        let shown = match one > SLOW && self.target.plays_at_once(others) > 1 {
             true => at_once(others, run),
             false => (0..others).filter(|_| run()).count(),
         };
-        (first + shown) as u32
+        ((first + shown) as u32, one)
     }
 
     /// Whether a case shows a failure once more, and all that we say in it is lawful.
@@ -171,9 +178,8 @@ impl Examiner<'_> {
     /// Tries a failure of a case again, and makes the case smaller. `None` if it does not show again.
     pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<Confirmed> {
         let key = &failure.key;
-        let start = Instant::now();
-        let again = self.again(case, Wanted { key, lawful: false });
-        let time = start.elapsed() / if key.is_hang() { 1 } else { TRIES } * SHRINKING as u32;
+        let (again, one) = self.again_in(case, Wanted { key, lawful: false });
+        let time = one * SHRINKING as u32;
         // In a short campaign there are to be several findings, rather than a small one.
         let most = self.time.map_or(MOST_SHRINKING, |time| (time / 6).clamp(LEAST_SHRINKING, MOST_SHRINKING));
         let time = time.clamp(SHRINKING_TIME.min(most), most);

@@ -24,18 +24,17 @@ struct Driver {
     seen: Observation,
 }
 
-/// Plays a case. No step takes longer than `wait`, and the end of the job no longer than `ending`.
+/// Plays a case within these limits, to which the end of the job belongs.
 pub(crate) fn drive(
     case: &Case,
     suite: &Suite,
     party: &mut dyn Party,
     command: Vec<String>,
-    wait: Duration,
+    limits: Limits,
     ending: Duration,
 ) -> Observation {
     let dialect = case.scenario.dialect;
     let mut driver = Driver::new(dialect);
-    let limits = Limits { step: wait, ..Limits::default() };
     let fragments = |name: &str| suite.fragment(name);
     let Watched { outcome, exit, steps_done, stays } =
         watch(&case.scenario, &fragments, command, party, limits, ending, &mut driver);

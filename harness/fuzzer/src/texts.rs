@@ -1,4 +1,4 @@
-//! Lengths at boundaries, and contents of the kinds that the table of inputs tells apart.
+//! Lengths, most of them at boundaries, and contents of the kinds that the table of inputs tells apart.
 
 use std::sync::LazyLock;
 

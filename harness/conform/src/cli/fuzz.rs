@@ -271,16 +271,14 @@ fn server(
     }
     let suite = suite_against(&args.against)?;
     let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
+    let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let target = ServerTarget::Processes(Box::new(implementation), environment);
     // What is played again asks for what it asks for.
     let spoken_ones =
         Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(|dialect| spoken.has(*dialect));
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken_ones
         .filter(|_| args.replay.is_none())
-        .map(|dialect| {
-            let limits = Limits { step: args.timeout, ..Limits::default() };
-            (dialect, offered_operations(&suite, dialect, &target, limits))
-        })
+        .map(|dialect| (dialect, offered_operations(&suite, dialect, &target, limits)))
         .collect();
     let draft = DraftOnly::of(|need| {
         offered.iter().any(|(dialect, needs)| *dialect == Dialect::Pmi2 && needs.contains(&need))

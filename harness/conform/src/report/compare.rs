@@ -82,17 +82,16 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
-        let once = || result.findings.iter().map(|judged| (judged, 1));
         let (played, found): (u32, Vec<(&Judged, u32)>) = match &result.attempts {
             Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
-            None => (1, once().collect()),
+            None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
         };
         let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new() };
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
-            let sum = this.times.entry(id).or_default();
-            // Two places of one attempt are no two attempts.
-            *sum = (*sum + times).min(played);
+            // Each of several places may have been in the same attempts: in so many it was for sure.
+            let most = this.times.entry(id).or_default();
+            *most = times.max(*most);
             if judged.severity > Severity::Note {
                 this.bad.insert(id);
             }
@@ -109,6 +108,12 @@ impl<'a> Found<'a> {
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
         (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
+    }
+
+    /// Whether what was found in both is a mere note in both, or in neither.
+    fn weighs_as(&self, other: &Self) -> bool {
+        let both = self.times.keys().filter(|id| other.times.contains_key(*id));
+        both.into_iter().all(|id| self.bad.contains(id) == other.bad.contains(id))
     }
 
     /// Whether everything was found in each attempt.
@@ -153,7 +158,10 @@ impl Comparison {
             }
             broken.retain(|id| !is.may_be_missed(id, &was));
             mended.retain(|id| !was.may_be_missed(id, &is));
-            if broken.is_empty() && mended.is_empty() && !(was.is_steady() && is.is_steady()) {
+            let unjudged = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
+            let both_judged = !unjudged(old.verdict) && !unjudged(new.verdict);
+            let unsteady = !(was.is_steady() && is.is_steady());
+            if broken.is_empty() && mended.is_empty() && both_judged && unsteady && was.weighs_as(&is) {
                 this.varies.push(scenario.clone());
                 continue;
             }
@@ -308,6 +316,28 @@ mod tests {
             assert_eq!(comparison.is_same(), same, "{before:?} {after:?} {comparison:?}");
             assert_eq!(comparison.is_worse(), !same && after.0 > before.0, "{comparison:?}");
         }
+    }
+
+    #[test]
+    fn what_was_not_judged_or_weighs_more_has_not_come_about_by_chance() {
+        let attempts = |severity, verdict, times| {
+            let judged = || tests::judged("x", severity, "this", "that");
+            let found = vec![Repeated { times, judged: judged() }];
+            let attempts = Some(Attempts { played: 10, red: 0, found });
+            run(vec![ScenarioResult { attempts, findings: vec![judged()], ..tests::result("a", verdict) }])
+        };
+        let before = attempts(Severity::Note, Verdict::Note, 2);
+        let heavier = Comparison::of(&before, &attempts(Severity::Fail, Verdict::Fail, 2));
+        let unjudged = Comparison::of(&before, &run(vec![with("a", Verdict::Unjudged, &[])]));
+        assert!(heavier.is_worse() && unjudged.is_worse(), "{heavier:?} {unjudged:?}");
+        // Two places in the same attempts are no two chances.
+        let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
+        let found = ["one", "another"].map(|seen| Repeated { times: 4, judged: judged(seen) }).to_vec();
+        let attempts = Some(Attempts { played: 10, red: 4, found });
+        let both = ScenarioResult { attempts, ..with("a", Verdict::Fail, &["x"]) };
+        let none = Some(Attempts { played: 10, red: 0, found: Vec::new() });
+        let after = ScenarioResult { attempts: none, ..with("a", Verdict::Pass, &[]) };
+        assert!(Comparison::of(&run(vec![both]), &run(vec![after])).is_same());
     }
 
     #[test]

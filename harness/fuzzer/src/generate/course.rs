@@ -14,7 +14,7 @@ use crate::plan::{Planned, may_answer, must_answer, plain, request};
 use crate::statement::{MOST_GROUPS, exit, join, leave};
 
 /// Most keys that are read at once.
-const MOST_READ: usize = 120;
+const MOST_READ: usize = 300;
 
 /// Ends a write somewhere in a text: before it, in it or behind it.
 fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
@@ -190,25 +190,53 @@ impl Model<'_, '_> {
     pub(super) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<Planned> {
         match self.dialect {
             Dialect::Pmi1 => Self::pmi1_publish_of(rank, name, port),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NamePublish, name, Some(port)),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NamePublish, name, Some(port), 0),
         }
     }
 
     pub(super) fn lookup_of(&self, rank: u32, name: Template) -> Vec<Planned> {
         match self.dialect {
             Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Lookup, name),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameLookup, name, None),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameLookup, name, None, 0),
         }
     }
 
     pub(super) fn unpublish_of(&self, rank: u32, name: Template) -> Vec<Planned> {
         match self.dialect {
             Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Unpublish, name),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameUnpublish, name, None),
+            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameUnpublish, name, None, 0),
         }
     }
 
+    /// A barrier, in an order that is drawn; who comes late may do something before.
     pub(super) fn barrier(&mut self) -> Result<()> {
+        let mut order: Vec<u32> = (0..self.ranks).collect();
+        shuffle(self.u, &mut order)?;
+        let mut meanwhile = Vec::new();
+        for rank in &order {
+            meanwhile.push(match self.u.ratio(1, 5)? {
+                true if self.u.ratio(1, 3)? => self.put(*rank)?,
+                true => self.get(*rank)?,
+                false => Vec::new(),
+            });
+        }
+        let mut leaving = order.clone();
+        shuffle(self.u, &mut leaving)?;
+        self.barrier_in_order(order.into_iter().zip(meanwhile), &leaving)
+    }
+
+    /// A barrier that all enter one after the other.
+    pub(super) fn plain_barrier(&mut self) -> Result<()> {
+        let all: Vec<u32> = (0..self.ranks).collect();
+        self.barrier_in_order(all.iter().map(|rank| (*rank, Vec::new())), &all)
+    }
+
+    /// A barrier that processes enter in this order, each after what it does before, and leave in that.
+    fn barrier_in_order(
+        &mut self,
+        entering: impl IntoIterator<Item = (u32, Vec<Planned>)>,
+        leaving: &[u32],
+    ) -> Result<()> {
         if self.held == Some(Operation::Barrier) {
             return Ok(());
         }
@@ -216,23 +244,17 @@ impl Model<'_, '_> {
             Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
             Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
         };
-        let mut order: Vec<u32> = (0..self.ranks).collect();
-        shuffle(self.u, &mut order)?;
-        for rank in &order {
-            // Who comes later may still put and read while others wait.
-            if self.u.ratio(1, 5)? {
-                let meanwhile = if self.u.ratio(1, 3)? { self.put(*rank)? } else { self.get(*rank)? };
-                self.plan.extend(meanwhile);
-            }
+        let mut entering = entering.into_iter().peekable();
+        while let Some((rank, before)) = entering.next() {
+            self.plan.extend(before);
             let fence = vec![field("cmd", op.name())];
             match self.dialect {
                 // Who comes last waits for nobody.
-                Dialect::Pmi2 if order.last() != Some(rank) => self.pmi2_fence(*rank, fence)?,
-                _ => self.plan.push(request(*rank, op, fence)),
+                Dialect::Pmi2 if entering.peek().is_some() => self.pmi2_fence(rank, fence)?,
+                _ => self.plan.push(request(rank, op, fence)),
             }
         }
-        shuffle(self.u, &mut order)?;
-        self.plan.extend(order.into_iter().map(|rank| must_answer(rank, op)));
+        self.plan.extend(leaving.iter().map(|rank| must_answer(*rank, op)));
         self.visible.append(&mut self.fresh);
         Ok(())
     }

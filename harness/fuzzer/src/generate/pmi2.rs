@@ -328,20 +328,11 @@ impl Model<'_, '_> {
         };
         let port = if command == Command::NamePublish { Some(self.port()?) } else { None };
         let pairs = self.u.int_in_range(0..=1)?;
-        Ok(Self::pmi2_name_with(rank, command, name, port, pairs))
+        Ok(Self::pmi2_name_of(rank, command, name, port, pairs))
     }
 
+    /// A request about a name, with so many pairs of information.
     pub(super) fn pmi2_name_of(
-        rank: u32,
-        command: Command,
-        name: Template,
-        port: Option<Template>,
-    ) -> Vec<Planned> {
-        Self::pmi2_name_with(rank, command, name, port, 0)
-    }
-
-    /// The same with so many pairs of information.
-    fn pmi2_name_with(
         rank: u32,
         command: Command,
         name: Template,

@@ -12,6 +12,7 @@ use super::model::{Model, template_of};
 use super::swarm::{Sweep, Varies};
 use crate::decisions::pick;
 use crate::fields::text;
+use crate::op::Op;
 use crate::pieces::letters;
 use crate::plan::{Planned, plain};
 use crate::texts::{self, Use};
@@ -40,9 +41,11 @@ impl Soak {
 
 /// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
 pub(super) const PLACES: u32 = 4;
+const WITHIN: u32 = 2;
 
-/// So many requests without arguments are for the same thing.
-const SAME: usize = 300;
+/// Requests of PMI-1 without arguments that nothing comes of.
+pub(super) const PLAIN: [Operation; 4] =
+    [Operation::Maxes, Operation::Kvsname, Operation::Universe, Operation::Appnum];
 
 /// How many texts there are in a sweep that is drawn.
 const DRAWN: RangeInclusive<usize> = 12..=32;
@@ -63,7 +66,9 @@ impl Model<'_, '_> {
     /// others look up.
     pub(super) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
-        for (at, varied) in (first..).zip(all) {
+        let open = |varied: &&i64| sweep.varies == Varies::Byte && self.is_open(sweep.of, **varied, place);
+        let all: Vec<i64> = all.iter().filter(|varied| !open(varied)).copied().collect();
+        for (at, varied) in (first..).zip(&all) {
             let (rank, other) = (at % self.ranks, (at + 1) % self.ranks);
             let plain = match sweep.of {
                 Use::Key => self.plain_key(rank),
@@ -71,6 +76,8 @@ impl Model<'_, '_> {
                 Use::Value | Use::Port => "x".to_owned(),
             };
             let varied = match (sweep.varies, sweep.of) {
+                // No other key begins so: with a digit behind it, a plain one is another plain one.
+                (Varies::Byte, Use::Key) => self.with_byte(&format!("{plain}."), *varied as u8, place),
                 (Varies::Byte, _) => self.with_byte(&plain, *varied as u8, place),
                 (Varies::Length, Use::Value | Use::Port) => self.marked(*varied),
                 (Varies::Length, _) => match *varied - plain.len() as i64 {
@@ -96,7 +103,7 @@ impl Model<'_, '_> {
         if sweep.is_of_names() {
             return Ok(());
         }
-        self.barrier()?;
+        self.plain_barrier()?;
         self.read_back()
     }
 
@@ -125,13 +132,20 @@ impl Model<'_, '_> {
         Ok(all.into_iter().cycle().skip(first).take(count).collect())
     }
 
+    /// Whether RFC 13 leaves open what becomes of such a text.
+    fn is_open(&self, of: Use, byte: i64, place: u32) -> bool {
+        let is_blank = matches!(u8::try_from(byte), Ok(b' ' | b'\t'));
+        // A blank at the end of a value belongs to it or does not.
+        (of, self.dialect) == (Use::Value, Dialect::Pmi1) && is_blank && place != WITHIN
+    }
+
     /// A text with a byte at its beginning, at its end or within it, or the byte alone.
     fn with_byte(&self, rest: &str, byte: u8, place: u32) -> Template {
         let (rest, byte) = (rest.as_bytes(), &[byte][..]);
         let whole = match place {
             0 => [rest, byte].concat(),
             1 => [byte, rest].concat(),
-            2 => [rest, byte, rest].concat(),
+            WITHIN => [rest, byte, rest].concat(),
             // A key stays one of its own.
             _ if rest.len() > 1 => [byte, rest, byte].concat(),
             _ => byte.to_vec(),
@@ -139,7 +153,7 @@ impl Model<'_, '_> {
         texts::as_said(self.dialect, &whole)
     }
 
-    /// Very many requests of one kind.
+    /// One thing very many times.
     pub(super) fn soak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let count = match self.u.int_in_range(0..=2)? {
@@ -150,24 +164,21 @@ impl Model<'_, '_> {
         self.soak_in(soak, rank, count)
     }
 
-    /// The same thing so many times: what overflows or leaks shows late.
+    /// The same thing so many times, with short keys and values: what overflows or leaks shows late.
     pub(super) fn soak_in(&mut self, soak: Soak, rank: u32, count: u32) -> Result<()> {
         match soak {
             Soak::Put => {
                 for _ in 0..count {
-                    let put = self.put(rank)?;
+                    let put = self.short_put(rank);
                     self.plan.extend(put);
                 }
-                self.barrier()?;
-                for _ in 0..20 {
-                    let get = self.get(rank)?;
-                    self.plan.extend(get);
-                }
+                self.plain_barrier()?;
+                self.read_back()?;
             }
             Soak::Get => {
-                let put = self.put(rank)?;
+                let put = self.short_put(rank);
                 self.plan.extend(put);
-                self.barrier()?;
+                self.plain_barrier()?;
                 let key = self.visible.last().map_or_else(|| text("missing"), |key| key.name.clone());
                 for _ in 0..count {
                     let get = self.get_of(rank, key.clone());
@@ -181,30 +192,39 @@ impl Model<'_, '_> {
                 }
             }
             Soak::Barrier => {
-                for _ in 0..count / self.ranks {
-                    self.barrier()?;
+                for _ in 0..count {
+                    self.plain_barrier()?;
                 }
             }
             Soak::Names if self.scope.names => {
                 let other = (rank + 1) % self.ranks;
-                for at in 0..count / 3 {
+                for at in 0..count {
                     let port = text(format!("port-{at}"));
                     let name = self.name_for_others(rank, other, text("service"), port);
                     self.plan.extend(name);
                 }
             }
             Soak::Plain | Soak::Names => {
-                let ops = [Operation::Maxes, Operation::Kvsname, Operation::Universe, Operation::Appnum];
-                let drawn = self.u.choose_index(ops.len())?;
-                for at in drawn..drawn + count as usize {
-                    self.plan.extend(match self.dialect {
-                        Dialect::Pmi1 => plain(rank, ops[at / SAME % ops.len()]),
-                        Dialect::Pmi2 => plain(rank, Command::JobGetid),
-                    });
-                }
+                let op = match self.dialect {
+                    Dialect::Pmi1 => Op::Pmi1(pick(self.u, &PLAIN)?),
+                    Dialect::Pmi2 => Op::Pmi2(Command::JobGetid),
+                };
+                self.ask_again_and_again(rank, op, count);
             }
         }
         Ok(())
+    }
+
+    /// The same request without arguments so many times.
+    pub(super) fn ask_again_and_again(&mut self, rank: u32, op: Op, count: u32) {
+        for _ in 0..count {
+            self.plan.extend(plain(rank, op));
+        }
+    }
+
+    fn short_put(&mut self, rank: u32) -> Vec<Planned> {
+        let (key, value) = (text(self.plain_key(rank)), self.marked(8));
+        self.put_of(rank, key, value)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pmi_reference::Config;
-use pmi_runner::party::MemoryParty;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
+use pmi_runner::party::{Limits, MemoryParty};
 use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
@@ -100,10 +100,13 @@ impl Target for Server {
             Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),
             Pace::Fast => (self.fast_wait(), self.fast_wait()),
         };
-        let upstream = match &self.access {
-            Access::Memory(_) => false,
-            Access::Processes(implementation, _) => implementation.has_upstream(),
+        let (upstream, start) = match &self.access {
+            Access::Memory(_) => (false, None),
+            Access::Processes(implementation, _) => {
+                (implementation.has_upstream(), implementation.start_timeout)
+            }
         };
+        let limits = Limits { step: wait, start, ..Limits::default() };
         if let Access::Processes(implementation, _) = &self.access
             && let Some(why) = implementation.lacks_room(case.scenario.ranks, case.scenario.nodes)
         {
@@ -119,7 +122,7 @@ impl Target for Server {
                 let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
                 let nodes = case.scenario.nodes;
                 let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
-                (drive(case, &self.suite, &mut party, Vec::new(), wait, ending), Vec::new())
+                (drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new())
             }
             Access::Processes(implementation, environment) => {
                 let play = || -> io::Result<_> {
@@ -129,7 +132,7 @@ impl Target for Server {
                     if pace == Pace::Fast {
                         party.set_patience(FAST);
                     }
-                    let mut seen = drive(case, &self.suite, &mut party, command, wait, ending);
+                    let mut seen = drive(case, &self.suite, &mut party, command, limits, ending);
                     // Who was told to end, or wrote to one that had died, did not die first.
                     seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
                     // A launcher that ends its proxies by force ends the shell around them instead.

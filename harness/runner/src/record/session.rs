@@ -25,7 +25,7 @@ use pmi_judge::event::{Event, Exit};
 /// So many facts are judged together: whoever judges is not woken for each.
 const TOGETHER: usize = 256;
 
-/// How many times as many may wait to be judged: who judges more slowly than is said holds up the session then, and does not make us grow.
+/// So many times these may wait to be judged: who judges more slowly than is said holds up the session then, and does not make us grow.
 const AHEAD: usize = 64;
 
 /// How often it is looked whether the session is over, at least.

@@ -257,11 +257,13 @@ impl Between {
         false
     }
 
-    /// Takes the program's connection on to the process manager. Where that does not listen, it ends.
+    /// Takes the program's connection on to the process manager. Where that does not listen, it ends, and so does one that was reset before
+    /// it was taken.
     fn accept(&mut self) -> io::Result<()> {
         while let Some((listener, port)) = &self.listens {
             let client = match listener.accept() {
                 Ok((client, _)) => client,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             };

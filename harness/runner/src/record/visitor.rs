@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection of another process, which is not to be met by the name of one that is ours.
+    /// A connection of a child that lacks the port in its environment, so that only its descent can make it ours.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");

@@ -24,7 +24,7 @@ struct Driver {
     seen: Observation,
 }
 
-/// Plays a case within these limits, to which the end of the job belongs.
+/// Plays a case within these limits; the job may take as long as `ending` to end.
 pub(crate) fn drive(
     case: &Case,
     suite: &Suite,

@@ -274,9 +274,8 @@ fn server(
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let target = ServerTarget::Processes(Box::new(implementation), environment);
     // What is played again asks for what it asks for.
-    let spoken_ones =
-        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(|dialect| spoken.has(*dialect));
-    let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken_ones
+    let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
+        .dialects()
         .filter(|_| args.replay.is_none())
         .map(|dialect| (dialect, offered_operations(&suite, dialect, &target, limits)))
         .collect();

@@ -112,8 +112,8 @@ impl<'a> Found<'a> {
 
     /// Whether what was found in both is a mere note in both, or in neither.
     fn weighs_as(&self, other: &Self) -> bool {
-        let both = self.times.keys().filter(|id| other.times.contains_key(*id));
-        both.into_iter().all(|id| self.bad.contains(id) == other.bad.contains(id))
+        let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
+        both.all(|id| self.bad.contains(id) == other.bad.contains(id))
     }
 
     /// Whether everything was found in each attempt.

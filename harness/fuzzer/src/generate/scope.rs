@@ -26,6 +26,11 @@ impl Spoken {
         self == Self::Any || self == Self::One(dialect)
     }
 
+    /// The protocols that sessions are in.
+    pub fn dialects(self) -> impl Iterator<Item = Dialect> {
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(move |dialect| self.has(*dialect))
+    }
+
     pub(super) fn draw(self, u: &mut Unstructured<'_>) -> Result<Dialect> {
         match self {
             Self::One(dialect) => Ok(dialect),

@@ -27,25 +27,29 @@ pub(super) enum Soak {
     Miss,
     /// By all processes.
     Barrier,
-    /// A request without arguments.
-    Plain,
+    /// This request without arguments.
+    Ask(Op),
     /// A name is published and withdrawn.
     Names,
-}
-
-impl Soak {
-    /// All of them; putting, which takes memory, twice.
-    const ALL: [Self; 7] =
-        [Self::Put, Self::Put, Self::Get, Self::Miss, Self::Barrier, Self::Plain, Self::Names];
 }
 
 /// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
 pub(super) const PLACES: u32 = 4;
 const WITHIN: u32 = 2;
 
-/// Requests of PMI-1 without arguments that nothing comes of.
-pub(super) const PLAIN: [Operation; 4] =
-    [Operation::Maxes, Operation::Kvsname, Operation::Universe, Operation::Appnum];
+/// Requests without arguments that nothing comes of.
+pub(super) fn plain_requests(dialect: Dialect) -> &'static [Op] {
+    const LINES: [Op; 4] = [
+        Op::Pmi1(Operation::Maxes),
+        Op::Pmi1(Operation::Kvsname),
+        Op::Pmi1(Operation::Universe),
+        Op::Pmi1(Operation::Appnum),
+    ];
+    match dialect {
+        Dialect::Pmi1 => &LINES,
+        Dialect::Pmi2 => &[Op::Pmi2(Command::JobGetid)],
+    }
+}
 
 /// How many texts there are in a sweep that is drawn.
 const DRAWN: RangeInclusive<usize> = 12..=32;
@@ -160,7 +164,15 @@ impl Model<'_, '_> {
             2 => self.u.int_in_range(256..=300)?,
             _ => self.u.int_in_range(100..=199)?,
         };
-        let soak = pick(self.u, &Soak::ALL)?;
+        let soak = match self.u.int_in_range(0..=6)? {
+            // Putting, which takes memory, twice as often.
+            0 | 1 => Soak::Put,
+            2 => Soak::Get,
+            3 => Soak::Miss,
+            4 => Soak::Barrier,
+            6 if self.scope.names => Soak::Names,
+            _ => Soak::Ask(pick(self.u, plain_requests(self.dialect))?),
+        };
         self.soak_in(soak, rank, count)
     }
 
@@ -196,7 +208,12 @@ impl Model<'_, '_> {
                     self.plain_barrier()?;
                 }
             }
-            Soak::Names if self.scope.names => {
+            Soak::Ask(op) => {
+                for _ in 0..count {
+                    self.plan.extend(plain(rank, op));
+                }
+            }
+            Soak::Names => {
                 let other = (rank + 1) % self.ranks;
                 for at in 0..count {
                     let port = text(format!("port-{at}"));
@@ -204,22 +221,8 @@ impl Model<'_, '_> {
                     self.plan.extend(name);
                 }
             }
-            Soak::Plain | Soak::Names => {
-                let op = match self.dialect {
-                    Dialect::Pmi1 => Op::Pmi1(pick(self.u, &PLAIN)?),
-                    Dialect::Pmi2 => Op::Pmi2(Command::JobGetid),
-                };
-                self.ask_again_and_again(rank, op, count);
-            }
         }
         Ok(())
-    }
-
-    /// The same request without arguments so many times.
-    pub(super) fn ask_again_and_again(&mut self, rank: u32, op: Op, count: u32) {
-        for _ in 0..count {
-            self.plan.extend(plain(rank, op));
-        }
     }
 
     fn short_put(&mut self, rank: u32) -> Vec<Planned> {

@@ -3,14 +3,12 @@
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::{Dialect, UnderTest};
-use pmi_wire::pmi2::Command;
 
 use super::model::Model;
 use super::scope::Scope;
 use super::swarm::{Swarm, Sweep, Varies};
-use super::sweep::{PLACES, PLAIN, Soak, every_byte};
+use super::sweep::{PLACES, Soak, every_byte, plain_requests};
 use crate::case::Case;
-use crate::op::Op;
 use crate::plan::{Planned, settle};
 use crate::statement::{join, leave};
 use crate::texts::{self, Use};
@@ -22,8 +20,6 @@ enum Through {
     Texts(Sweep, Vec<i64>, u32),
     /// One thing, [`TIMES`].
     Times(Soak),
-    /// A request without arguments, as often.
-    Asks(Op),
 }
 
 /// So many texts make a session; a failure in a longer one takes longer to be looked into.
@@ -41,15 +37,11 @@ pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
     if number > LAST || !number.is_multiple_of(2) {
         return None;
     }
-    let mut at = usize::try_from(number / 2).ok()?;
-    let spoken: Vec<Dialect> = Dialect::NAMES
-        .into_iter()
-        .map(|(_, dialect)| dialect)
-        .filter(|dialect| scope.spoken.has(*dialect))
-        .collect();
-    let dialect = *spoken.get(at % spoken.len().max(1))?;
-    at /= spoken.len().max(1);
-    let through = all(scope, dialect).into_iter().nth(at)?;
+    let at = usize::try_from(number / 2).ok()?;
+    let spoken: Vec<Dialect> = scope.spoken.dialects().collect();
+    let (round, turn) = (at.checked_div(spoken.len())?, at.checked_rem(spoken.len())?);
+    let dialect = spoken[turn];
+    let through = all(scope, dialect).into_iter().nth(round)?;
     Some(made(scope, dialect, &through))
 }
 
@@ -72,10 +64,7 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     all.extend(bytes(Use::Value, 0));
     all.extend(bytes(Use::Key, 0));
     all.push(Through::Times(Soak::Barrier));
-    all.extend(match dialect {
-        Dialect::Pmi1 => PLAIN.map(|op| Through::Asks(Op::Pmi1(op))).to_vec(),
-        Dialect::Pmi2 => vec![Through::Asks(Op::Pmi2(Command::JobGetid))],
-    });
+    all.extend(plain_requests(dialect).iter().map(|op| Through::Times(Soak::Ask(*op))));
     all.extend(long);
     all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
     if scope.names {
@@ -98,10 +87,6 @@ fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
     let made = match through {
         Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
         Through::Times(soak) => model.soak_in(*soak, rank, TIMES),
-        Through::Asks(op) => {
-            model.ask_again_and_again(rank, *op, TIMES);
-            Ok(())
-        }
     };
     made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
     model.plan.push(Planned::Stmt(leave(dialect)));
@@ -167,7 +152,7 @@ mod tests {
         let puts = soaks(Soak::Put);
         // Once by who puts it, once by another.
         assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
-        assert_eq!(times(Through::Asks(Op::Pmi1(PLAIN[3])), "C: cmd=get_appnum"), 300);
+        assert_eq!(soaks(Soak::Ask(plain_requests(Dialect::Pmi1)[3]))("C: cmd=get_appnum"), 300);
         let bytes = Through::Texts(
             Sweep { of: Use::Value, varies: Varies::Byte },
             every_byte(Dialect::Pmi1, Use::Value),

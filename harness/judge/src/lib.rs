@@ -21,6 +21,7 @@ pub mod monitor;
 mod negotiated;
 pub mod own;
 mod program;
+mod recent;
 pub mod result;
 mod seen;
 pub mod session;

@@ -1,10 +1,11 @@
 //! Which versions the connections of a job have agreed on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pmi_wire::{Body, Proc, Response, ValueReading};
 
 use crate::event::{Event, What};
+use crate::recent::Recent;
 
 /// An answer to an offer stands among the first of a connection, and is not long.
 const LINES: usize = 4;
@@ -15,14 +16,14 @@ const BYTES: usize = 512;
 pub(crate) struct Negotiated {
     versions: BTreeSet<(u64, u64)>,
     /// What each process was told so far, without whole lines, and the number of those; nothing once it is known.
-    told: BTreeMap<Proc, Option<(Vec<u8>, usize)>>,
+    told: Recent<Proc, Option<(Vec<u8>, usize)>>,
 }
 
 impl Negotiated {
     /// Reads the next event.
     pub(crate) fn observe(&mut self, event: &Event) {
         let What::FromServer { proc, bytes } = &event.what else { return };
-        let entry = self.told.entry(*proc).or_insert_with(|| Some((Vec::new(), 0)));
+        let entry = self.told.get_or_insert_with(*proc, || Some((Vec::new(), 0)));
         let Some((told, lines)) = entry else { return };
         let room = BYTES.saturating_sub(told.len());
         told.extend_from_slice(&bytes.0[..bytes.0.len().min(room)]);

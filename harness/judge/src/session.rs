@@ -3,17 +3,17 @@
 //! What the rules of PMI know nothing of is settled here: whether a connection that ends without finalize is the doing of its program,
 //! of whoever killed the program, or of an answer with which the program could not go on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::{Connection, Direction, Framing, Proc};
+use pmi_wire::{Framing, Proc};
 
-use crate::bytes::LINE_LIMIT;
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
 use crate::negotiated::Negotiated;
+use crate::recent::Recent;
 use crate::result::{LAST_EVENTS, judged, same};
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side};
@@ -28,8 +28,8 @@ const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"]
 const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
 
 /// A process of the session.
+#[derive(Default)]
 struct Process {
-    connection: Connection,
     closed: bool,
     /// How it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
@@ -40,25 +40,12 @@ struct Process {
     answered: u64,
 }
 
-impl Process {
-    fn new() -> Self {
-        Self {
-            connection: Connection::new(LINE_LIMIT),
-            closed: false,
-            exit: None,
-            in_trouble: false,
-            asked: 0,
-            answered: 0,
-        }
-    }
-}
-
 /// See the module's documentation.
+#[derive(Default)]
 pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
-    processes: BTreeMap<Proc, Process>,
-    messages: usize,
+    processes: Recent<Proc, Process>,
     negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
@@ -69,24 +56,6 @@ pub struct SessionJudge {
     hung: bool,
     outlived: Vec<Proc>,
     last: VecDeque<Event>,
-}
-
-impl Default for SessionJudge {
-    fn default() -> Self {
-        Self {
-            monitor: Monitor::new(),
-            findings: Vec::new(),
-            processes: BTreeMap::new(),
-            messages: 0,
-            negotiated: Negotiated::default(),
-            unconnected: 0,
-            trouble: false,
-            exit: None,
-            hung: false,
-            outlived: Vec::new(),
-            last: VecDeque::new(),
-        }
-    }
 }
 
 impl SessionJudge {
@@ -108,10 +77,10 @@ impl SessionJudge {
             _ => false,
         };
         match &event.what {
-            What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0, event.seq),
-            What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0, event.seq),
+            What::ToServer { proc, .. } => self.process(*proc).asked = event.seq,
+            What::FromServer { proc, .. } => self.process(*proc).answered = event.seq,
             What::Started { proc, bad_fd, .. } => {
-                self.processes.insert(*proc, Process::new());
+                *self.process(*proc) = Process::default();
                 self.unconnected += usize::from(bad_fd.is_some());
             }
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
@@ -129,6 +98,7 @@ impl SessionJudge {
             _ => {}
         }
         self.monitor.observe(event);
+        self.trouble |= self.monitor.abort_sent();
         self.negotiated.observe(event);
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
@@ -140,28 +110,7 @@ impl SessionJudge {
     }
 
     fn process(&mut self, p: Proc) -> &mut Process {
-        self.processes.entry(p).or_insert_with(Process::new)
-    }
-
-    /// Follows a connection.
-    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8], seq: u64) {
-        let process = self.process(p);
-        match direction {
-            Direction::ToServer => process.asked = seq,
-            Direction::FromServer => process.answered = seq,
-        }
-        process.connection.push(direction, bytes);
-        let (mut messages, mut aborts) = (0, false);
-        // What a client says behind its offer of PMI-2 can be read once that is answered.
-        for direction in [Direction::FromServer, Direction::ToServer] {
-            while let Some(message) = process.connection.next(direction) {
-                messages += 1;
-                let asks = direction == Direction::ToServer;
-                aborts |= asks && message.is_ok_and(|message| message.text.starts_with(b"cmd=abort"));
-            }
-        }
-        self.messages += messages;
-        self.trouble |= aborts;
+        self.processes.get_or_insert_with(p, Process::default)
     }
 
     /// Number of process groups that were asked for by spawn requests.
@@ -171,15 +120,16 @@ impl SessionJudge {
 
     /// Number of messages from and to the processes.
     pub fn messages(&self) -> usize {
-        self.messages
+        self.monitor.messages()
     }
 
     /// What was negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
-        let negotiated =
-            |framing| self.processes.values().any(|process| process.connection.negotiated() == Some(framing));
         let all = [(Framing::Lines, Dialect::Pmi1), (Framing::Frames, Dialect::Pmi2)];
-        all.into_iter().filter(|(framing, _)| negotiated(*framing)).map(|(_, dialect)| dialect).collect()
+        all.into_iter()
+            .filter(|(framing, _)| self.monitor.has_negotiated(*framing))
+            .map(|(_, dialect)| dialect)
+            .collect()
     }
 
     /// What either side broke, in order. A process that was killed has not left out its finalize, and who gives up on an answer
@@ -195,14 +145,14 @@ impl SessionJudge {
             None => process.in_trouble,
         };
         f.party == Side::Client
-            && f.proc.and_then(|p| self.processes.get(&p)).is_some_and(killed)
+            && f.proc.and_then(|p| self.processes.get(p)).is_some_and(killed)
             && LEAVES.iter().chain(&CUT_OFF).any(|id| *id == f.requirement)
     }
 
     fn weighed(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == Side::Client && LEAVES.contains(&&*f.requirement);
-        let process = f.proc.filter(|_| leaves).and_then(|p| self.processes.get(&p));
+        let process = f.proc.filter(|_| leaves).and_then(|p| self.processes.get(p));
         // It has read the answer, asked for nothing else and said that it failed.
         let gives_up =
             |p: &&Process| p.answered > p.asked && matches!(p.exit, Some(Exit::Code(code)) if code != 0);
@@ -238,7 +188,7 @@ impl SessionJudge {
         let verdict = match findings.iter().map(|f| f.severity).max() {
             _ if self.hung => Verdict::Hung,
             // Who says nothing breaks no rule.
-            _ if self.messages == 0 => Verdict::Unjudged,
+            _ if self.messages() == 0 => Verdict::Unjudged,
             // What was found stands, however little was seen.
             Some(Severity::Fail) => Verdict::Fail,
             _ if reason.is_some() => Verdict::Unjudged,
@@ -273,7 +223,7 @@ impl SessionJudge {
 
     /// Why a session says nothing, or not enough.
     fn unjudged(&self) -> Option<String> {
-        if self.processes.is_empty() {
+        if self.processes.len() == 0 {
             let how = match self.exit {
                 Some(Exit::Code(0)) | None => {
                     "did not start {tap}, or started it on another machine".to_owned()
@@ -282,7 +232,7 @@ impl SessionJudge {
             };
             return Some(format!("no process was recorded: the launcher {how}"));
         }
-        if self.messages == 0 {
+        if self.messages() == 0 {
             let why = if self.unconnected == self.processes.len() {
                 "the process manager gave them no PMI_FD"
             } else {
@@ -317,7 +267,7 @@ mod tests {
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
             What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            What::Started { proc: P, env: std::collections::BTreeMap::new(), args: Vec::new(), bad_fd: None },
             What::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
             What::FromServer {
                 proc: P,

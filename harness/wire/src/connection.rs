@@ -164,10 +164,10 @@ fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
 
 /// How far the negotiation is behind a line.
 fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
-    let settled = matches!(negotiation, Negotiation::Settled(_));
-    let Some(message) = Message::parse(line, ValueReading::ToBlank).ok().filter(|_| !settled) else {
+    if matches!(negotiation, Negotiation::Settled(_)) {
         return negotiation;
-    };
+    }
+    let Ok(message) = Message::parse(line, ValueReading::ToBlank) else { return negotiation };
     let number = |key: &str| message.get(key).and_then(crate::grammar::parse_int);
     let second = number("pmi_version") == Some(2);
     match (direction, message.cmd()) {

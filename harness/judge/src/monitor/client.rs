@@ -58,6 +58,8 @@ impl Monitor {
             self.rank(p).split_write = std::mem::take(&mut split_write);
             self.rank(p).joined_write = before > 0;
             before += 1;
+            self.messages += 1;
+            self.abort_sent |= message.is_ok_and(|message| message.text.starts_with(b"cmd=abort"));
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.request_line(p, message.text),
@@ -235,7 +237,7 @@ impl Monitor {
         let others =
             self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
         let overlapping = others
-            .filter(|(group, r, _)| (**group, **r) != (p.group, p.rank))
+            .filter(|(group, r, _)| (**group, *r) != (p.group, p.rank))
             .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
         if overlapping {
             self.contested_names.insert(service.to_vec());
@@ -374,10 +376,7 @@ impl Monitor {
         let nodes = self.group(p.group).nodes;
         let group = self.group(id);
         group.nodes = nodes;
-        group.size = request
-            .programs
-            .iter()
-            .fold(0, |n: u32, p| n.saturating_add(p.nprocs.min(u64::from(u32::MAX)) as u32));
+        group.ask_for(request.programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs)));
         for (key, value) in request.programs.iter().flat_map(|p| &p.preput) {
             group.kvs.preput(key, value);
         }

@@ -142,7 +142,7 @@ impl Monitor {
         part.left.insert(p.rank, round);
         let known = part.known.clone();
         let missing = group.missing(&name, round);
-        let left_for_good = |rank: &u32| group.ranks.get(rank).is_some_and(|r| r.finalized || r.gone);
+        let left_for_good = |rank: &u32| group.ranks.get(*rank).is_some_and(|r| r.finalized || r.gone);
         let lost = name.members.iter().any(left_for_good);
         if ok {
             self.rank(p).knows.add(&known);
@@ -209,7 +209,7 @@ impl Monitor {
     /// What is broken where a barrier does not open: what is special about it.
     fn stuck_rule(&self, p: Proc, name: &Name) -> &'static str {
         let group = self.groups.get(&p.group);
-        let rank = group.and_then(|g| g.ranks.get(&p.rank));
+        let rank = group.and_then(|g| g.ranks.get(p.rank));
         let others = rank.is_some_and(|r| r.open.iter().any(|open| open != name));
         let again =
             group.and_then(|g| g.parts.get(name)).is_some_and(|part| Part::times(&part.entered, p.rank) > 1);

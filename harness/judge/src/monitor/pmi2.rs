@@ -305,7 +305,8 @@ impl Monitor {
         self.processes_requested = self.processes_requested.saturating_add(size);
         self.group(p.group).may_abort |= preput.iter().any(|(key, _)| !is_key(key));
         let group = self.group(id);
-        (group.nodes, group.size) = (nodes, u32::try_from(size).unwrap_or(u32::MAX));
+        group.nodes = nodes;
+        group.ask_for(size);
         for (key, value) in preput {
             let put = Put { value: value.clone(), by: PREPUT, fences: 0, acknowledged: true };
             group.pmi2.puts.entry(key.clone()).or_default().push(put);
@@ -628,8 +629,8 @@ impl Monitor {
                 // Who has gone will never enter.
                 let entered = |rank: &Rank| rank.pmi2.entered >= number;
                 let gone = |rank: &Rank| rank.finalized || rank.gone || rank.closed;
-                let lacking = self.group(p.group).ranks.values().any(|rank| gone(rank) && !entered(rank));
-                if !ok && !excused && !lacking {
+                let lacks = |rank: &Rank| gone(rank) && !entered(rank);
+                if !ok && !excused && !self.group(p.group).ranks.values().any(lacks) {
                     self.server_error(
                         p,
                         "pmi2.common.fence",
@@ -730,7 +731,7 @@ impl Monitor {
     /// Fences that all processes of a group have left: what was put before them is there for everybody.
     fn fences_behind(&self, group: u32) -> u64 {
         let Some(group) = self.groups.get(&group) else { return 0 };
-        let left = |rank| group.ranks.get(&rank).map_or(0, |rank| rank.pmi2.left);
+        let left = |rank| group.ranks.get(rank).map_or(0, |rank| rank.pmi2.left);
         (0..group.size).map(left).min().unwrap_or(0)
     }
 
@@ -935,13 +936,13 @@ impl Monitor {
     /// The draft's fence is a barrier; Hydra's answers at once and holds back gets.
     fn fence_left(&mut self, p: Proc, number: u64, judged: bool, body: &[u8]) {
         let group = self.group(p.group);
-        let missing =
-            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.pmi2.entered < number));
-        let missing: Vec<String> = missing.map(|r| r.to_string()).collect();
-        if judged && !missing.is_empty() {
+        if judged
+            && !group.all_fenced(number)
+            && let Some(missing) = group.all_but(|rank| rank.pmi2.entered >= number)
+        {
             let expected = format!("nobody leaves fence {number} before all have entered it");
             let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
-            let seen = seen.and(format!("while rank {} has not entered", missing.join(", ")));
+            let seen = seen.and(format!("while rank {} has not entered", missing));
             self.server_error(p, "pmi2.draft.fence.blocks", expected, seen);
         }
     }
@@ -1027,12 +1028,10 @@ impl Monitor {
     fn may_be_late(&mut self, p: Proc, pending: usize) -> bool {
         let node = self.node_of(p);
         let group = self.group(p.group);
-        let Some(pending) = group.ranks.get(&p.rank).and_then(|r| r.pmi2.pending.get(pending)) else {
+        let Some(pending) = group.ranks.get(p.rank).and_then(|r| r.pmi2.pending.get(pending)) else {
             return true;
         };
-        let entered = |number: u64| {
-            (0..group.size).all(|r| group.ranks.get(&r).is_some_and(|rank| rank.pmi2.entered >= number))
-        };
+        let entered = |number: u64| group.all(|rank| rank.pmi2.entered >= number);
         match &pending.what {
             Detail::Fullinit { proof: Some(false), .. } => true,
             Detail::Fence(number) => !entered(*number),
@@ -1054,7 +1053,7 @@ impl Monitor {
         }
         let count = self.pmi2(p).pending.len();
         let Some(late) = (0..count).find(|i| !self.may_be_late(p, *i)) else { return };
-        let finalized = self.group(p.group).ranks.iter().any(|(rank, r)| *rank != p.rank && r.finalized);
+        let finalized = self.group(p.group).ranks.iter().any(|(rank, r)| rank != p.rank && r.finalized);
         let split = self.rank(p).split_write || self.rank(p).joined_write;
         let refused = self.pmi2(p).refused;
         let pending = &self.pmi2(p).pending[late];

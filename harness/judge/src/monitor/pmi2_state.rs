@@ -151,6 +151,8 @@ pub(super) struct Put {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) jobid: Option<Vec<u8>>,
+    /// A fence that all have entered, as far as anybody has asked.
+    pub(super) entered_by_all: u64,
     /// Pairs of other jobs that were brought here, by jobid.
     pub(super) brought: HashMap<Vec<u8>, HashMap<Vec<u8>, Vec<u8>>>,
     pub(super) puts: HashMap<Vec<u8>, Vec<Put>>,

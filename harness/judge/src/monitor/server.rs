@@ -125,6 +125,7 @@ impl Monitor {
         let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
         connection.push(Direction::FromServer, bytes);
         while let Some(message) = connection.next(Direction::FromServer) {
+            self.messages += 1;
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.response_line(p, message.text),
@@ -604,21 +605,22 @@ impl Monitor {
     }
 
     fn barrier_left(&mut self, p: Proc, ok: bool, line: &[u8]) {
-        let group = self.group(p.group);
-        let round = group.ranks.get(&p.rank).map_or(0, |r| r.left) + 1;
-        let missing: Vec<u32> =
-            (0..group.size).filter(|r| group.ranks.get(r).is_none_or(|rank| rank.entered < round)).collect();
-        let left_for_good = group.ranks.values().any(|r| r.finalized || r.gone);
-        self.rank(p).left = round;
+        let rank = self.rank(p);
+        rank.left += 1;
+        let round = rank.left;
         self.group(p.group).puts_protocol_words &= !ok;
         self.group(p.group).puts_full &= !ok;
-        if ok && !missing.is_empty() && !self.state_unknown(p) {
-            let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        if ok
+            && !self.group(p.group).all_entered(round)
+            && !self.state_unknown(p)
+            && let Some(ranks) = self.group(p.group).all_but(|rank| rank.entered >= round)
+        {
             let expected = format!("nobody leaves barrier {round} before all have entered it");
             let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
             self.server_error(p, "rfc13.barrier.all-in-before-any-out", expected, seen);
         }
-        if !ok && !left_for_good && !self.may_abort(p) {
+        let left_for_good = |r: &Rank| r.finalized || r.gone;
+        if !ok && !self.group(p.group).ranks.values().any(left_for_good) && !self.may_abort(p) {
             self.server_error(
                 p,
                 "rfc13.barrier.released",
@@ -708,17 +710,15 @@ impl Monitor {
     /// not understood for that.
     fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         let in_pieces =
-            self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.split_write);
+            self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.split_write);
         if in_pieces { IN_PIECES } else { otherwise }
     }
 
     fn all_in(&mut self, p: Proc) -> bool {
         let round = self.rank(p).left + 1;
         let written = self.rank(p).world_written.clone();
-        let group = self.group(p.group);
         // Nobody says that WORLD is what a barrier without a group is.
-        let is_in = |rank: &Rank| rank.entered >= round && rank.world_written == written;
-        (0..group.size).all(|r| group.ranks.get(&r).is_some_and(is_in))
+        self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {

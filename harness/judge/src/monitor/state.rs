@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use pmi_wire::{Connection, Direction, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version};
+use pmi_wire::{
+    Connection, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
+};
 
 use super::group_barrier_state::{Name, Part};
 use super::pmi2_state;
@@ -10,6 +12,7 @@ use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::{Finding, Side};
 use crate::kvs::{Known, Kvs};
+use crate::recent::Recent;
 use crate::seen::Seen;
 
 /// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
@@ -183,7 +186,9 @@ pub(super) struct Group {
     /// Keys of which it cannot be told what the keyval space holds, for instance because they were put before the name of
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
-    pub(super) ranks: BTreeMap<u32, Rank>,
+    pub(super) ranks: Recent<u32, Rank>,
+    /// A barrier of the whole group that all have entered, as far as anybody has asked.
+    pub(super) entered_by_all: u64,
     /// Barriers of parts of the group.
     pub(super) parts: BTreeMap<Name, Part>,
     /// What was said in frames.
@@ -199,6 +204,54 @@ pub(super) struct Group {
     /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
     /// a server makes of that: it may count for a barrier, or have put a value.
     pub(super) state_unknown: bool,
+}
+
+/// More processes than any group has. What asks for more is no group that is waited for.
+const MOST_PROCESSES: u64 = 1 << 20;
+
+/// How many ranks a finding names.
+const NAMED: usize = 16;
+
+impl Group {
+    /// Sets the size that was asked for; how large a group is of which too much was asked is unknown.
+    pub(super) fn ask_for(&mut self, processes: u64) {
+        self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
+    }
+
+    /// Whether something is true of each of its processes.
+    pub(super) fn all(&self, is: impl Fn(&Rank) -> bool) -> bool {
+        self.ranks.len() >= self.size as usize
+            && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
+    }
+
+    /// The ranks of which something is not true, for people; `None` if there are none.
+    pub(super) fn all_but(&self, is: impl Fn(&Rank) -> bool) -> Option<String> {
+        let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
+        let named: Vec<String> = missing.by_ref().take(NAMED).map(|rank| rank.to_string()).collect();
+        match missing.count() {
+            _ if named.is_empty() => None,
+            0 => Some(named.join(", ")),
+            more => Some(format!("{} and {more} others", named.join(", "))),
+        }
+    }
+
+    /// Whether all have entered this barrier of the whole group.
+    pub(super) fn all_entered(&mut self, round: u64) -> bool {
+        let known = self.entered_by_all >= round;
+        if !known && self.all(|rank| rank.entered >= round) {
+            self.entered_by_all = round;
+        }
+        self.entered_by_all >= round
+    }
+
+    /// Whether all have entered this fence.
+    pub(super) fn all_fenced(&mut self, number: u64) -> bool {
+        let known = self.pmi2.entered_by_all >= number;
+        if !known && self.all(|rank| rank.pmi2.entered >= number) {
+            self.pmi2.entered_by_all = number;
+        }
+        self.pmi2.entered_by_all >= number
+    }
 }
 
 /// See the module's documentation.
@@ -236,6 +289,10 @@ pub struct Monitor {
     pub(super) aborted_as_success: bool,
     /// The scenario has made the upstream of a proxy say something.
     pub(super) scripted: bool,
+    /// The number of messages, also of those that could not be read.
+    pub(super) messages: usize,
+    /// A process has sent an abort.
+    pub(super) abort_sent: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -272,9 +329,25 @@ impl Monitor {
         self.spawned
     }
 
+    /// Number of messages from and to the processes.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Whether a process has sent an abort.
+    pub fn abort_sent(&self) -> bool {
+        self.abort_sent
+    }
+
+    /// Whether the server has answered the init of a process so that messages are framed like this from then on.
+    pub fn has_negotiated(&self, framing: Framing) -> bool {
+        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
+        ranks.any(|rank| rank.connection.negotiated() == Some(framing))
+    }
+
     /// Whether a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).and_then(|g| g.ranks.get(&p.rank)).is_some_and(|r| r.finalized)
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)
     }
 
     pub(super) fn group(&mut self, id: u32) -> &mut Group {
@@ -282,7 +355,7 @@ impl Monitor {
     }
 
     pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {
-        self.group(p.group).ranks.entry(p.rank).or_default()
+        self.group(p.group).ranks.get_or_insert_with(p.rank, Rank::default)
     }
 
     /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
@@ -307,7 +380,7 @@ impl Monitor {
     /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
     pub(super) fn others_mid_request(&self, p: Proc) -> bool {
         let ranks =
-            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, *rank, r)));
+            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, rank, r)));
         ranks
             .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
             .any(|(_, _, r)| r.spawn.is_some() || !r.connection.partial(Direction::ToServer).is_empty())

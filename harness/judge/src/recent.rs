@@ -1,0 +1,79 @@
+//! A map that finds what was looked for last without searching: each event of a long log is of one process, which is looked for
+//! many times while the event is judged.
+
+use std::collections::BTreeMap;
+
+/// Values by their keys, in the order of the keys.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    places: BTreeMap<K, usize>,
+    values: Vec<V>,
+    last: Option<(K, usize)>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { places: BTreeMap::new(), values: Vec::new(), last: None }
+    }
+}
+
+impl<K: Copy + Ord, V> Recent<K, V> {
+    /// The value of this key, if it has one.
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        let place = match self.last {
+            Some((last, place)) if last == key => place,
+            _ => *self.places.get(&key)?,
+        };
+        Some(&self.values[place])
+    }
+
+    /// The value of this key, which is this one if it has none.
+    pub(crate) fn get_or_insert_with(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
+        let place = match self.last {
+            Some((last, place)) if last == key => place,
+            _ => *self.places.entry(key).or_insert_with(|| {
+                self.values.push(new());
+                self.values.len() - 1
+            }),
+        };
+        self.last = Some((key, place));
+        &mut self.values[place]
+    }
+
+    /// All, in the order of the keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
+        self.places.iter().map(|(key, place)| (*key, &self.values[*place]))
+    }
+
+    /// The values, in the order in which they came.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.values.iter()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_map() {
+        let mut recent = Recent::default();
+        let mut plain = BTreeMap::new();
+        for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {
+            assert_eq!(recent.get(key), plain.get(&key));
+            assert_eq!(recent.get_or_insert_with(key, || value), plain.entry(key).or_insert(value));
+            // Looking for another one in between.
+            assert_eq!((recent.get(1), recent.get(9)), (plain.get(&1), None));
+        }
+        assert_eq!(recent.iter().collect::<Vec<_>>(), [(1, &'b'), (2, &'e'), (3, &'a')]);
+        assert_eq!(recent.values().copied().collect::<String>(), "abe");
+        assert_eq!(recent.len(), 3);
+        *recent.get_or_insert_with(2, || '?') = 'g';
+        assert_eq!(recent.get(2), Some(&'g'));
+    }
+}

@@ -1,23 +1,24 @@
 //! A map that finds what was looked for last without searching: each event of a long log is of one process, which is looked for
 //! many times while the event is judged.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::Hash;
 
-/// Values by their keys, in the order of the keys.
+/// Values by their keys.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
-    places: BTreeMap<K, usize>,
+    places: HashMap<K, usize>,
     values: Vec<V>,
     last: Option<(K, usize)>,
 }
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self { places: BTreeMap::new(), values: Vec::new(), last: None }
+        Self { places: HashMap::new(), values: Vec::new(), last: None }
     }
 }
 
-impl<K: Copy + Ord, V> Recent<K, V> {
+impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     /// The value of this key, if it has one.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let place = match self.last {
@@ -40,7 +41,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         &mut self.values[place]
     }
 
-    /// All, in the order of the keys.
+    /// All, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.places.iter().map(|(key, place)| (*key, &self.values[*place]))
     }
@@ -58,6 +59,8 @@ impl<K: Copy + Ord, V> Recent<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -70,7 +73,7 @@ mod tests {
             // Looking for another one in between.
             assert_eq!((recent.get(1), recent.get(9)), (plain.get(&1), None));
         }
-        assert_eq!(recent.iter().collect::<Vec<_>>(), [(1, &'b'), (2, &'e'), (3, &'a')]);
+        assert_eq!(recent.iter().collect::<BTreeMap<_, _>>(), [(1, &'b'), (2, &'e'), (3, &'a')].into());
         assert_eq!(recent.values().copied().collect::<String>(), "abe");
         assert_eq!(recent.len(), 3);
         *recent.get_or_insert_with(2, || '?') = 'g';

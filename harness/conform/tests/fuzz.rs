@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::{
     FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PLANTED_PMI2_PROGRAM,
     PLANTED_PROGRAM, PMI2_CLIENT, SMALL_MANAGER, SMALL_MANAGER_SOURCE, SMALL_MANAGER_WITH_EDGES,
-    WITHOUT_PTRACE,
+    WITHOUT_PTRACE, side_by_side,
 };
 use rstest::rstest;
 
@@ -74,19 +74,22 @@ fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
     assert_eq!(status, 0, "{text}");
 }
 
-#[rstest]
-#[case::one_length("value-256", "pmi-1.1", "150", "rule--rfc13.get.value--get")]
-#[case::one_kind_of_content("value-backslash", "pmi-1.1", "60", "rule--rfc13.get.value--get")]
-#[case::a_number_of_rounds("barrier-6", "pmi-1.1", "120", "hang--rfc13.barrier.generic--barrier_in")]
-#[case::names_that_nobody_claims("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name")]
-#[case::a_second_group("spawn-second-job", "pmi-1.1", "100", "rule--rfc13.kvsname.distinct--get_my_kvsname")]
-#[case::of_pmi2("attribute-two", "pmi-2", "80", "hang--pmi2.common.nodeattr.wait--")]
-fn rare_bugs_are_found_in_few_sessions(
-    #[case] bug: &str,
-    #[case] dialect: &str,
-    #[case] sessions: &str,
-    #[case] bucket: &str,
-) {
+#[test]
+fn rare_bugs_are_found_in_few_sessions() {
+    let cases = [
+        ("value-256", "pmi-1.1", "150", "rule--rfc13.get.value--get"),
+        ("value-backslash", "pmi-1.1", "60", "rule--rfc13.get.value--get"),
+        ("barrier-6", "pmi-1.1", "120", "hang--rfc13.barrier.generic--barrier_in"),
+        ("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name"),
+        ("spawn-second-job", "pmi-1.1", "100", "rule--rfc13.kvsname.distinct--get_my_kvsname"),
+        ("attribute-two", "pmi-2", "80", "hang--pmi2.common.nodeattr.wait--"),
+    ];
+    side_by_side(&cases, |&(bug, dialect, sessions, bucket)| {
+        rare_bug_is_found(bug, dialect, sessions, bucket)
+    });
+}
+
+fn rare_bug_is_found(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = planted_manager(Some(bug));
     let of_server = ["--server", &server, "--dialect", dialect, "--timeout", "2"];
@@ -98,10 +101,16 @@ fn rare_bugs_are_found_in_few_sessions(
 }
 
 /// Where a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag; what breaks MPICH's table counts on request only.
-#[rstest]
-#[case::bits_of_a_tag("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--")]
-#[case::several_at_once("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--")]
-fn bugs_in_barriers_of_parts_of_a_group_are_found(#[case] fault: &str, #[case] bucket: &str) {
+#[test]
+fn bugs_in_barriers_of_parts_of_a_group_are_found() {
+    let cases = [
+        ("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--"),
+        ("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--"),
+    ];
+    side_by_side(&cases, |&(fault, bucket)| bug_in_barriers_is_found(fault, bucket));
+}
+
+fn bug_in_barriers_is_found(fault: &str, bucket: &str) {
     let (status, found, text) = with_groups(&format!("--fault {fault}"), "25", &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
@@ -123,15 +132,19 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
     (status, names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
 }
 
-#[rstest]
-#[case("crash", "40", CRASH)]
-#[case("swap", "60", "rule--rfc13.get.value--get")]
-#[case("hang", "60", "hang--rfc13.abnf.c-put--put")]
-fn a_planted_bug_is_found_shrunk_stored_and_played_again(
-    #[case] fault: &str,
-    #[case] sessions: &str,
-    #[case] bucket: &str,
-) {
+#[test]
+fn a_planted_bug_is_found_shrunk_stored_and_played_again() {
+    let cases = [
+        ("crash", "40", CRASH),
+        ("swap", "60", "rule--rfc13.get.value--get"),
+        ("hang", "60", "hang--rfc13.abnf.c-put--put"),
+    ];
+    side_by_side(&cases, |&(fault, sessions, bucket)| {
+        planted_bug_is_found_and_played_again(fault, sessions, bucket)
+    });
+}
+
+fn planted_bug_is_found_and_played_again(fault: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
     let campaign = ["--server", &server, "--seed", "1", "--sessions", sessions, "--valid", "--timeout", "5"];
@@ -482,22 +495,25 @@ fn nothing_is_found_in_the_reference_process_manager_in_either_protocol() {
     assert_eq!((status, both), (0, true), "{text}");
 }
 
-#[rstest]
-#[case::one_length(PLANTED_PROGRAM, "value-256", "60", "crash--client--SIGSEGV--")]
-#[case::one_piece(PLANTED_PROGRAM, "piece-short", "40", "hang--client--")]
-#[case::an_rc_that_is_none(
-    PLANTED_PROGRAM,
-    "init-refused-positive",
-    "100",
-    "rule--client--rfc13.init.complete-before-others--"
-)]
-#[case::of_pmi2(PLANTED_PMI2_PROGRAM, "frame-1000", "40", "crash--client--SIGSEGV--")]
-fn rare_bugs_of_programs_are_found_in_few_sessions(
-    #[case] program: &str,
-    #[case] bug: &str,
-    #[case] sessions: &str,
-    #[case] bucket: &str,
-) {
+#[test]
+fn rare_bugs_of_programs_are_found_in_few_sessions() {
+    let cases = [
+        (PLANTED_PROGRAM, "value-256", "60", "crash--client--SIGSEGV--"),
+        (PLANTED_PROGRAM, "piece-short", "40", "hang--client--"),
+        (
+            PLANTED_PROGRAM,
+            "init-refused-positive",
+            "100",
+            "rule--client--rfc13.init.complete-before-others--",
+        ),
+        (PLANTED_PMI2_PROGRAM, "frame-1000", "40", "crash--client--SIGSEGV--"),
+    ];
+    side_by_side(&cases, |&(program, bug, sessions, bucket)| {
+        rare_bug_of_a_program_is_found(program, bug, sessions, bucket)
+    });
+}
+
+fn rare_bug_of_a_program_is_found(program: &str, bug: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let client = format!("{program} {bug}");
     let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1"];
@@ -514,61 +530,70 @@ fn faulty_pmi2_program(fault: &str) -> String {
     format!("{FAULTY_PMI2_PROGRAM} {fault}")
 }
 
-#[rstest]
-#[case(
-    faulty_program,
-    "crashes-after-close",
-    "2",
-    "1",
-    "40",
-    "crash--client--SIGSEGV--",
-    "P: died of SIGSEGV"
-)]
-#[case(
-    faulty_program,
-    "believes-any-mapping",
-    "2",
-    "1",
-    "400",
-    "crash--client--SIGSEGV--in-",
-    "P: died of SIGSEGV"
-)]
-#[case(
-    faulty_program,
-    "ignores-failures",
-    "2",
-    "1",
-    "90",
-    "rule--client--rfc13.init.complete-before-others--init-refused",
-    "C: b'cmd=get_"
-)]
-#[case(faulty_program, "waits-after-close", "1", "3", "3", "hang--client--", "P: still runs")]
-#[case(
-    faulty_pmi2_program,
-    "crashes-at-an-empty-body",
-    "1",
-    "1",
-    "100",
-    "crash--client--SIGSEGV--",
-    "P: died of SIGSEGV"
-)]
-#[case(
-    faulty_pmi2_program,
-    "crashes-after-close",
-    "2",
-    "1",
-    "40",
-    "crash--client--SIGSEGV--",
-    "P: died of SIGSEGV"
-)]
-fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again(
-    #[case] program: fn(&str) -> String,
-    #[case] fault: &str,
-    #[case] ranks: &str,
-    #[case] seed: &str,
-    #[case] sessions: &str,
-    #[case] bucket: &str,
-    #[case] seen: &str,
+#[test]
+fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
+    type Program = fn(&str) -> String;
+    let cases: [(Program, &str, &str, &str, &str, &str, &str); 6] = [
+        (
+            faulty_program,
+            "crashes-after-close",
+            "2",
+            "1",
+            "40",
+            "crash--client--SIGSEGV--",
+            "P: died of SIGSEGV",
+        ),
+        (
+            faulty_program,
+            "believes-any-mapping",
+            "2",
+            "1",
+            "400",
+            "crash--client--SIGSEGV--in-",
+            "P: died of SIGSEGV",
+        ),
+        (
+            faulty_program,
+            "ignores-failures",
+            "2",
+            "1",
+            "90",
+            "rule--client--rfc13.init.complete-before-others--init-refused",
+            "C: b'cmd=get_",
+        ),
+        (faulty_program, "waits-after-close", "1", "3", "3", "hang--client--", "P: still runs"),
+        (
+            faulty_pmi2_program,
+            "crashes-at-an-empty-body",
+            "1",
+            "1",
+            "100",
+            "crash--client--SIGSEGV--",
+            "P: died of SIGSEGV",
+        ),
+        (
+            faulty_pmi2_program,
+            "crashes-after-close",
+            "2",
+            "1",
+            "40",
+            "crash--client--SIGSEGV--",
+            "P: died of SIGSEGV",
+        ),
+    ];
+    side_by_side(&cases, |&(program, fault, ranks, seed, sessions, bucket, seen)| {
+        bug_of_a_program_is_found_and_played_again(program, fault, ranks, seed, sessions, bucket, seen)
+    });
+}
+
+fn bug_of_a_program_is_found_and_played_again(
+    program: fn(&str) -> String,
+    fault: &str,
+    ranks: &str,
+    seed: &str,
+    sessions: &str,
+    bucket: &str,
+    seen: &str,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let client = program(fault);

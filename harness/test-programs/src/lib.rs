@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 #[path = "../programs/client.rs"]
 mod client;
@@ -87,6 +89,21 @@ pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
 /// What [`CLIENT`] does, for a program that wants to be its own client.
 pub fn client() {
     client::main();
+}
+
+/// Checks all of them at once, each in a thread that is named after it, however few threads the tests have: for what waits much and
+/// computes little, as where a planted hang is found. Use it within one test.
+///
+/// # Panics
+///
+/// If one of the checks does, when all have ended.
+pub fn side_by_side<T: Debug + Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            let named = thread::Builder::new().name(format!("{case:?}"));
+            named.spawn_scoped(scope, || check(case)).expect("there are threads");
+        }
+    });
 }
 
 /// Compiles the MPI program of that name (see `c/mpi`) into a folder.

@@ -1,6 +1,7 @@
 //! PMI libraries under test: our own is clean, and each of many faulty ones is found out by a finding that cites what it breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -25,6 +26,7 @@ use pmi_test_programs::{
     PMI2_CLIENT, PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
 };
 use rstest::rstest;
+use rustix::process::Signal;
 
 /// A fault of the faulty library, or a faulty library, and the requirements that it breaks.
 type Fault = (&'static str, &'static [&'static str]);
@@ -419,7 +421,7 @@ fn each_fault_is_found_for_its_reason() {
         try_one(name, FAULTY_LIBRARY.as_ref(), breaks);
     }
     for (library, breaks) in FILES {
-        try_one("none", library.as_ref(), breaks);
+        try_one("", library.as_ref(), breaks);
     }
     for (name, breaks) in PMI2_FAULTS {
         try_one(name, FAULTY_PMI2_LIBRARY.as_ref(), breaks);
@@ -615,6 +617,26 @@ fn a_program_in_c_runs_under_real_managers() {
         let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];
         says_what_it_should(Command::new("srun").args(srun).arg(LIBRARY_PROGRAM), &folder());
     }
+}
+
+/// Who misspells a fault, or a variation that is to be found lawful, would otherwise judge a library without one.
+#[rstest]
+#[case(FAULTY_LIBRARY, LAWFUL, None)]
+#[case(FAULTY_LIBRARY, "", None)]
+#[case(FAULTY_LIBRARY, "lawful-put-late,lawful-slo", Some("lawful-slo"))]
+#[case(FAULTY_LIBRARY, "get-overruns", Some("get-overruns"))]
+#[case(FAULTY_PMI2_LIBRARY, PMI2_LAWFUL, None)]
+#[case(FAULTY_PMI2_LIBRARY, "get-overrun", Some("get-overrun"))]
+fn a_fault_that_a_library_does_not_have_ends_the_process(
+    #[case] library: &str,
+    #[case] faults: &str,
+    #[case] unknown: Option<&str>,
+) {
+    let out = Command::new("/bin/true").env("LD_PRELOAD", library).env("LIBRARY_FAULT", faults).output();
+    let out = out.unwrap();
+    let said = unknown.map(|name| format!("LIBRARY_FAULT: this library has no fault {name}\n"));
+    assert_eq!(out.status.signal(), unknown.map(|_| Signal::ABORT.as_raw()), "{faults}");
+    assert_eq!(String::from_utf8_lossy(&out.stderr), said.unwrap_or_default());
 }
 
 /// Exit status of a campaign, and what it says.

@@ -1,5 +1,6 @@
 /* What the faulty libraries have in common: shims around a good one, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault, or
- * several with commas between them; names that begin with "lawful-" are of what the documents allow. */
+ * several with commas between them; names that begin with "lawful-" are of what the documents allow. A name that no place of the library
+ * asks for ends the process as soon as the library is loaded: who misspells a fault would see a library without one. */
 
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -13,13 +14,40 @@
 #include <string.h>
 #include <unistd.h>
 
-static int is(const char *fault)
+/* Whether a fault is chosen. Each name stands in a section of its own, in which `check_names` finds all that are asked for. */
+#define is(fault)                                                                                                     \
+    ({                                                                                                                \
+        static const char *const fault_name __attribute__((used, section("fault_names"))) = fault;                    \
+        is_chosen(fault_name);                                                                                        \
+    })
+
+/* The linker sets these to where that section begins and ends. */
+extern const char *const __start_fault_names[] __attribute__((visibility("hidden")));
+extern const char *const __stop_fault_names[] __attribute__((visibility("hidden")));
+
+static int is_chosen(const char *fault)
 {
     size_t length = strlen(fault);
     for (const char *name = getenv("LIBRARY_FAULT"); name; name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL)
         if (strncmp(name, fault, length) == 0 && (name[length] == 0 || name[length] == ','))
             return 1;
     return 0;
+}
+
+__attribute__((constructor)) static void check_names(void)
+{
+    const char *name = getenv("LIBRARY_FAULT");
+    while (name && *name) {
+        size_t length = strcspn(name, ",");
+        const char *const *known = __start_fault_names;
+        while (known < __stop_fault_names && (strlen(*known) != length || strncmp(*known, name, length) != 0))
+            known++;
+        if (known == __stop_fault_names) {
+            fprintf(stderr, "LIBRARY_FAULT: this library has no fault %.*s\n", (int)length, name);
+            abort();
+        }
+        name += length + (name[length] == ',');
+    }
 }
 
 static void *good(const char *name)

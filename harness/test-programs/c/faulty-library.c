@@ -31,13 +31,13 @@ const char planted_bugs[] =
     "publish-again\ta service that was unpublished and is published again crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
-/* The process has no process manager, and is told so by nobody: names that end in "-alone", or begin with "alone-". */
+/* The process has no process manager, and is told so by nobody: "lawful-alone", or names that begin with "alone-". */
 static int alone;
 
 static int is_to_be_alone(void)
 {
     const char *name = getenv("LIBRARY_FAULT");
-    return !getenv("PMI_FD") && name && strstr(name, "alone");
+    return !getenv("PMI_FD") && name && (is("lawful-alone") || strstr(name, "alone-"));
 }
 
 static char alone_key[64], alone_value[1024];

@@ -22,7 +22,7 @@ int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)
     if (is("frame-for-the-offer"))
         blurt("    13cmd=fullinit;");
     const char *name = getenv("LIBRARY_FAULT");
-    if (!getenv("PMI_FD") && name && strstr(name, "alone")) {
+    if (!getenv("PMI_FD") && name && (is("lawful-alone") || strstr(name, "alone-"))) {
         *spawned = 0;
         *size = 1 + is("alone-size");
         *rank = is("alone-rank");
@@ -106,17 +106,17 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
     return is("spawn-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Functions that fill a buffer. `fault`-other: with something else, -ignored: whatever its length. */
-static int filled(int result, char buffer[], int length, const char *fault)
+/* Functions that fill a buffer. `fault`-other: with something else, -never-fails: whatever went wrong, buffers-ignored: whatever its length. */
+#define filled(result, buffer, length, fault)                                                                         \
+    filled_as(result, buffer, length, is(fault "-other"), is(fault "-never-fails"))
+
+static int filled_as(int result, char buffer[], int length, int is_other, int never_fails)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s-other", fault);
-    if (result == PMI2_SUCCESS && is(name) && length > 1)
+    if (result == PMI2_SUCCESS && is_other && length > 1)
         strcpy(buffer, "x");
     if (is("buffers-ignored") && length > 0 && length < 11)
         strcpy(buffer, "0123456789");
-    snprintf(name, sizeof name, "%s-never-fails", fault);
-    if (result != PMI2_SUCCESS && is(name)) {
+    if (result != PMI2_SUCCESS && never_fails) {
         if (length > 0)
             buffer[0] = '\0';
         return PMI2_SUCCESS;
@@ -237,17 +237,16 @@ int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value
 }
 
 /* An attribute that is asked for. */
-static int told(int result, int *found, const char *fault)
+#define told(result, found, fault)                                                                                    \
+    told_as(result, found, is(fault "-always-found"), is(fault "-never-found"), is(fault "-miss-fails"))
+
+static int told_as(int result, int *found, int always_found, int never_found, int miss_fails)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s-always-found", fault);
-    if (result == PMI2_SUCCESS && is(name))
+    if (result == PMI2_SUCCESS && always_found)
         *found = 1;
-    snprintf(name, sizeof name, "%s-never-found", fault);
-    if (result == PMI2_SUCCESS && is(name))
+    if (result == PMI2_SUCCESS && never_found)
         *found = 0;
-    snprintf(name, sizeof name, "%s-miss-fails", fault);
-    if (result == PMI2_SUCCESS && is(name) && !*found)
+    if (result == PMI2_SUCCESS && miss_fails && !*found)
         return PMI2_FAIL;
     return result;
 }

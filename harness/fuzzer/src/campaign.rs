@@ -201,6 +201,13 @@ struct Met {
     time: Duration,
 }
 
+/// Which of those that wait is looked into next. What takes long must not keep the rest waiting until the campaign is over; of what takes
+/// equally long, the first that was met.
+fn next_to_examine(waiting: &mut VecDeque<Met>) -> Option<Met> {
+    let quickest = (0..waiting.len()).min_by_key(|at| waiting[*at].failure.key.patience());
+    quickest.and_then(|at| waiting.remove(at))
+}
+
 struct Campaign<'a> {
     target: &'a dyn Target,
     generator: &'a dyn Generator,
@@ -494,10 +501,7 @@ impl Campaign<'_> {
             let nothing = |shared: &mut Shared| shared.waiting.is_empty() && shared.playing > 0;
             let shared = self.more.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            // What takes long to look into must not keep the rest waiting until the campaign is over.
-            let quickest =
-                (0..shared.waiting.len()).min_by_key(|at| shared.waiting[*at].failure.key.patience());
-            let Some(met) = quickest.and_then(|at| shared.waiting.remove(at)) else { return };
+            let Some(met) = next_to_examine(&mut shared.waiting) else { return };
             // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
             let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
             if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {
@@ -581,8 +585,11 @@ impl Campaign<'_> {
 
 #[cfg(test)]
 mod tests {
+    use pmi_scenario::UnderTest;
+
     use super::*;
     use crate::corpus::{Corpus, Evolving};
+    use crate::failure::{After, FailureKey};
     use crate::generate::scope::Scope;
     use crate::observation::Observation;
 
@@ -653,6 +660,29 @@ mod tests {
         // Whoever does not tell keeps what it looks for.
         let (deepest, summary) = looked(false);
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
+    }
+
+    #[test]
+    fn what_is_known_sooner_is_looked_into_first_and_else_what_was_met_first() {
+        let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
+        let keys = [
+            FailureKey::JobStays(After::Start),
+            FailureKey::HangBehindHalf,
+            rule("rfc13.put.unique"),
+            FailureKey::Leak(vec!["sleep".into()]),
+            FailureKey::Hang { who: None, requirement: None, call: None, after: After::Start },
+            rule("rfc13.get.value"),
+        ];
+        let met = |(number, key): (usize, &FailureKey)| Met {
+            failure: Failure { key: key.clone(), what: String::new(), requirement: None, backtrace: None },
+            case: Case::new(UnderTest::Server, 1, Vec::new()),
+            number: number as u64,
+            time: Duration::ZERO,
+        };
+        let mut waiting: VecDeque<Met> = keys.iter().enumerate().map(met).collect();
+        let order: Vec<u64> =
+            std::iter::from_fn(|| next_to_examine(&mut waiting)).map(|met| met.number).collect();
+        assert_eq!(order, [2, 5, 1, 4, 0, 3]);
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Option<Command>,
     #[command(flatten)]
-    pub(super) judge: Judge,
+    pub(super) play: Play,
 }
 
 #[derive(Subcommand)]
@@ -211,7 +211,7 @@ pub(super) enum Command {
 }
 
 #[derive(Args)]
-pub(super) struct Judge {
+pub(super) struct Play {
     /// Scenario files or folders to play instead of the embedded suite
     pub(super) paths: Vec<PathBuf>,
 

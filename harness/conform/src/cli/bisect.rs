@@ -11,7 +11,7 @@ use pmi_runner::run::Observer;
 
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::judge::{choose, ends_on_signals};
+use super::play::{choose, ends_on_signals};
 use super::read::named_run;
 use super::tell::say;
 use crate::report::{Entry, History};
@@ -70,9 +70,9 @@ fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
         words.extend(args.requirement.iter().map(|id| format!("--requirement={id}")));
         words.extend(args.dialect.iter().map(|dialect| format!("--dialect={dialect}")));
         words.extend(args.jobs.iter().map(|jobs| format!("--jobs={jobs}")));
-        let judge = Cli::try_parse_from(words)?.judge;
+        let play = Cli::try_parse_from(words)?.play;
         writeln!(anstream::stderr(), "playing {server} ({} of {})", entries.len() + 1, args.server.len())?;
-        let Some(prepared) = choose(&judge)?.prepare(&judge, &Arc::clone(&interrupted))? else {
+        let Some(prepared) = choose(&play)?.prepare(&play, &Arc::clone(&interrupted))? else {
             return Ok(None);
         };
         let (run, torn_down) = prepared.play(&mut Unheard)?;

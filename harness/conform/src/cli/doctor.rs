@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::Doctor;
 use super::exit::UNFIT;
-use super::judge::{by_connection, library_at};
+use super::play::{by_connection, library_at};
 use super::read::suite_against;
 use super::tell::say;
 use crate::report::doctor_text;

@@ -37,7 +37,7 @@ use serde_json::json;
 
 use super::args::{Fuzz, FuzzFormat, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::judge::{ends_on_signals, library_at};
+use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
 use super::tell::say;
 use crate::report::{RELAYED, campaign_page};
@@ -255,10 +255,10 @@ fn server(
             named
         }
     };
-    super::judge::by_connection(&mut implementation, &args.connection)?;
+    super::play::by_connection(&mut implementation, &args.connection)?;
     if let Some(address) = &args.listen {
         let agent = args.agent.as_deref();
-        let listen = super::judge::listen(address, agent, &environment, &implementation)?;
+        let listen = super::play::listen(address, agent, &environment, &implementation)?;
         environment.listen = Some(listen);
         anstream::eprintln!("note: {RELAYED}");
     }

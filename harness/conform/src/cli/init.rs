@@ -14,7 +14,7 @@ use pmi_runner::run::Observer;
 use super::args::{Cli, Command, Init};
 use super::doctor::examined;
 use super::exit::{INTERRUPTED, UNFIT};
-use super::judge::{choose, ends_on_signals};
+use super::play::{choose, ends_on_signals};
 use super::tell::say;
 use crate::report::{counts_text, doctor_text};
 
@@ -77,9 +77,9 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     );
     words.extend((args.repeat > 1).then(|| format!("--repeat={}", args.repeat)));
     words.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
-    let judge = Cli::try_parse_from(words)?.judge;
+    let play = Cli::try_parse_from(words)?.play;
     let interrupted = ends_on_signals()?;
-    let Some(prepared) = choose(&judge)?.prepare(&judge, &interrupted)? else { return Ok(INTERRUPTED) };
+    let Some(prepared) = choose(&play)?.prepare(&play, &interrupted)? else { return Ok(INTERRUPTED) };
     let (run, _) = prepared.play(&mut Unheard)?;
     let end = run.end.as_ref().context("the run has no end")?;
     if end.interrupted {

@@ -1,518 +1,58 @@
-//! The main command: play the suite against an implementation.
+//! The command that judges the log of a run again.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
-use anyhow::Context;
-use pmi_judge::deviations::{Deviations, draft};
-use pmi_judge::event::Event;
-use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
-use pmi_runner::agent::door::Listen;
-use pmi_runner::agent::rank::NAME;
-use pmi_runner::interpret::program::offered;
-use pmi_runner::party::Limits;
-use pmi_runner::party::library::{Library, apis};
-use pmi_runner::party::program::Program;
+use crate::report::{LogPart, Run, read_parts, render};
+use pmi_judge::again;
+use pmi_judge::deviations::Deviations;
+use pmi_judge::result::{self, Ran};
 
-use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
-use pmi_runner::run::{Observer, RunOptions, Tries, run};
-use pmi_runner::serve::WayIn;
-use pmi_runner::target::Target;
-use pmi_scenario::ast::{Dialect, Need, Scenario};
-use pmi_scenario::suite::Suite;
+use super::args::Again;
+use super::read::{open_log, read_deviations, suite_against};
+use super::tell::say;
 
-use super::args::{Judge, side_by_side};
-use super::exit::{INTERRUPTED, NOTHING_RAN};
-use super::read::read_deviations;
-use super::select::{are_scenario_files, select};
-use super::tell::{say, unusable};
-
-pub(super) fn judge(args: &Judge) -> anyhow::Result<u8> {
-    if let Some(folder) = &args.export {
-        let files = pmi_runner::suite::export(folder).with_context(|| folder.display().to_string())?;
-        say(&format!("{files} files written to {}\n", folder.display()))?;
-        return Ok(0);
-    }
-    are_scenario_files(args)?;
-    // What somebody has written is not to be lost to a draft.
-    if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
-        anyhow::bail!(
-            "--draft-deviations would overwrite {}: name a file that is not there yet",
-            path.display()
-        );
-    }
-    let mut targets = BTreeSet::new();
-    if let Some(twice) = args.report.iter().find(|report| !targets.insert(report.file.as_ref())) {
-        let place =
-            twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
-        anyhow::bail!("two reports would be written to {place}: give each a file of its own");
-    }
-    let chosen = choose(args)?;
-    if args.list {
-        let list: String = chosen
-            .selected
-            .iter()
-            .map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary())))
-            .collect();
-        say(&list)?;
-        return Ok(if chosen.selected.is_empty() { NOTHING_RAN } else { 0 });
-    }
-    let Some(prepared) = chosen.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
-    let mut observer = Reports::open(args)?;
-    let (run, torn_down) = prepared.play(&mut observer)?;
-    let mut drafted = None;
-    if let Some(path) = &args.draft_deviations {
-        let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
-        let text = draft(name, &run.results, run.header.strict);
-        let entries = text.matches("[[deviation]]").count();
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let told = match entries {
-            0 => "nothing to record, and a file without entries".to_owned(),
-            1 => "1 entry, whose reason is to be written".to_owned(),
-            n => format!("{n} entries, whose reasons are to be written"),
-        };
-        drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
-    }
-    let status = run.end.as_ref().map_or(0, |end| end.exit_code as u8);
-    observer.finish(run, args)?;
-    if let Some(drafted) = drafted {
-        anstream::eprint!("{drafted}");
-    }
-    torn_down.map(|()| status)
-}
-
-/// Is set when the user wants the command to end.
-///
-/// # Errors
-///
-/// The system lets nobody catch signals.
-pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
-    Ok(interrupted)
-}
-
-/// Who is judged, and by which scenarios.
-pub(super) struct Chosen {
-    suite: Suite,
-    named: Option<Implementation>,
-    client: Option<Program>,
-    dialects: Vec<Dialect>,
-    selected: Vec<Arc<Scenario>>,
-}
-
-/// Reads who is named, and selects.
-///
-/// # Errors
-///
-/// Scenarios with mistakes, and what cannot be used.
-pub(super) fn choose(args: &Judge) -> anyhow::Result<Chosen> {
-    let mut suite = if args.paths.is_empty() {
-        pmi_runner::suite::embedded()
-    } else {
-        pmi_runner::suite::of_paths(&args.paths)
-    }
-    .map_err(unusable)?;
-    for set in &args.against {
-        suite.catalogue.judge_by(set);
-    }
-    let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
-    let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
-    let mut client = client.transpose().context("--client")?;
-    if let Some(program) = &mut client {
-        match &args.connection[..] {
-            "port" => program.connect_by_port(),
-            "singleton" => program.start_alone(std::env::current_exe()?),
-            _ => {}
+/// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
+pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
+    let suite = suite_against(&args.against)?;
+    let mut judging: Option<(again::Again<'_>, Deviations)> = None;
+    let (mut judged, mut unread) = (Vec::new(), None);
+    let (name, log) = open_log(&args.log)?;
+    let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
+        (LogPart::Header(header), _) => {
+            let deviations = match &args.deviations {
+                Some(path) => read_deviations(path, None, header.connection, &suite),
+                None => Ok(Deviations::default()),
+            };
+            match deviations {
+                Ok(deviations) => {
+                    let strict = args.strict.unwrap_or(header.strict);
+                    judging = Some((again::Again::new(header, &suite, strict), deviations));
+                }
+                Err(error) => unread = Some(error),
+            }
         }
+        (LogPart::Event(scenario, event), Some((again, _))) => again.event(scenario, event),
+        (LogPart::Result(result), Some((again, deviations))) => judged.push(again.result(result, deviations)),
+        (LogPart::Event(..) | LogPart::Result(_), None) => {}
+    })?;
+    if let Some(error) = unread {
+        return Err(error);
     }
-    let dialects = dialects(args, named.as_ref(), client.as_ref());
-    let selected = select(&suite, args, &dialects)?;
-    Ok(Chosen { suite, named, client, dialects, selected })
-}
-
-impl Chosen {
-    /// Makes all ready for the run; `None` if it was interrupted.
-    ///
-    /// # Errors
-    ///
-    /// What cannot be started, and deviations that cannot be read.
-    pub(super) fn prepare(
-        self,
-        args: &Judge,
-        interrupted: &Arc<AtomicBool>,
-    ) -> anyhow::Result<Option<Prepared>> {
-        let Self { suite, named, client, dialects, selected } = self;
-        let jobs = side_by_side(args.jobs);
-        let mut environment = Environment::new(Arc::clone(interrupted), jobs)?;
-        let tracer = Some(environment.agent.clone());
-        let implementation = match (named, args.memory || args.client.is_some()) {
-            (_, true) => None,
-            (None, false) if args.library.is_some() => None,
-            (None, false) => Some(Implementation::reference(&environment.binary)),
-            (named, false) => named,
-        };
-        let mut recorded = args.deviations.clone().map(Recorded::File);
-        let mut version = None;
-        let (mut strict, mut start) = (args.strict, args.start_timeout);
-        let (mut setup, mut teardown) = (None, None);
-        let target = match (client, implementation) {
-            (Some(program), _) => Target::Client(Box::new(program)),
-            (None, implementation) if args.library.is_some() => {
-                implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
-                version = implementation.as_ref().and_then(|i| i.version.clone());
-                library(args, environment, implementation)?
-            }
-            (None, None) => Target::Memory(pmi_reference::Config::default()),
-            (None, Some(mut implementation)) => {
-                if let Some(nodes) = &args.server_nodes {
-                    implementation.set_command_nodes(nodes).context("--server-nodes")?;
-                }
-                by_connection(&mut implementation, &args.connection)?;
-                if let Some(address) = &args.listen {
-                    let listen = listen(address, args.agent.as_deref(), &environment, &implementation)?;
-                    environment.listen = Some(listen);
-                }
-                implementation.max_ranks = args.max_ranks.or(implementation.max_ranks);
-                implementation.max_nodes = args.max_nodes.or(implementation.max_nodes);
-                implementation.can_start().context("--server")?;
-                implementation.play_upstream(&environment.binary, args.family, args.timeout)?;
-                if let Err(error) = implementation.try_upstream(interrupted) {
-                    if interrupted.load(Ordering::Relaxed) {
-                        return Ok(None);
-                    }
-                    return Err(error.into());
-                }
-                implementation.claims.extend(claims(args)?);
-                if let Some(notice) = implementation.notice.as_ref().filter(|_| recorded.is_none()) {
-                    writeln!(anstream::stderr(), "note: {notice}")?;
-                }
-                recorded = recorded.or_else(|| implementation.deviations.clone());
-                start = start.or(implementation.start_timeout);
-                version = implementation.version.clone();
-                strict = strict.or(implementation.strict);
-                (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
-                Target::Processes(Box::new(implementation), environment)
-            }
-        };
-        let connection = target.way_in();
-        let deviations = match &recorded {
-            Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
-            Some(Recorded::Builtin(path, text)) => {
-                Deviations::parse(path, text, version.as_ref(), connection)?
-            }
-            None => Deviations::default(),
-        };
-        let options = RunOptions {
-            jobs,
-            limits: Limits { step: args.timeout, start, ..Limits::default() },
-            strict: strict.unwrap_or_default(),
-            max_fail: args.max_fail,
-            give_up: !args.no_give_up,
-            tries: match (args.repeat, args.retries) {
-                (Some(times), _) => Tries::Repeat(times),
-                (None, Some(more)) => Tries::Retry(more),
-                (None, None) => Tries::Once,
-            },
-            tracer,
-            replay: shell_words::join(replay(args)),
-            command: shell_words::join(command(args)),
-            dialects,
-        };
-        let interrupted = Arc::clone(interrupted);
-        Ok(Some(Prepared { suite, selected, target, deviations, options, interrupted, setup, teardown }))
-    }
-}
-
-/// All that a run needs.
-pub(super) struct Prepared {
-    suite: Suite,
-    selected: Vec<Arc<Scenario>>,
-    target: Target,
-    deviations: Deviations,
-    options: RunOptions,
-    interrupted: Arc<AtomicBool>,
-    setup: Option<String>,
-    teardown: Option<String>,
-}
-
-impl Prepared {
-    /// Plays it; and how the profile's teardown went.
-    ///
-    /// # Errors
-    ///
-    /// The profile's setup fails.
-    pub(super) fn play(mut self, observer: &mut dyn Observer) -> anyhow::Result<(Run, anyhow::Result<()>)> {
-        shell(self.setup.as_deref()).context("the profile's setup")?;
-        let Self { suite, selected, target, deviations, options, interrupted, .. } = &mut self;
-        let (header, results, end) = run(suite, selected, target, deviations, options, interrupted, observer);
-        let torn_down = shell(self.teardown.as_deref()).context("the profile's teardown");
-        let (events, left_out, cut) = Default::default();
-        Ok((Run { header, results, events, left_out, cut, end: Some(end) }, torn_down))
-    }
-}
-
-/// Has processes come to their connections in the way that `--connection` says.
-pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> anyhow::Result<()> {
-    match way {
-        "port" => implementation.connect_by_port().context("--connection port")?,
-        "singleton" => implementation.serve_singleton().context("--connection singleton")?,
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Has the processes of jobs relay their connections, as `--listen` and `--agent` say.
-pub(super) fn listen(
-    address: &str,
-    agent: Option<&Path>,
-    environment: &Environment,
-    implementation: &Implementation,
-) -> anyhow::Result<Listen> {
-    if implementation.has_upstream() || implementation.way_in == WayIn::Singleton {
-        anyhow::bail!(
-            "--listen is for processes that a launcher starts elsewhere; a bare proxy and a singleton are started here"
-        );
-    }
-    let agent = agent.unwrap_or(&environment.agent);
-    if !agent.is_absolute() || agent.file_name().is_none_or(|name| name != NAME) {
-        anyhow::bail!(
-            "--agent {}: the job's machines have to know the agent by a path that begins with / and ends with /{NAME}; that may be a link \
-             to pmi-conform",
-            agent.display()
-        );
-    }
-    let tell = |text: &str| anstream::eprintln!("warning: {text}");
-    Listen::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
-}
-
-/// What is said of optional operations.
-fn claims(args: &Judge) -> anyhow::Result<BTreeMap<Need, bool>> {
-    let said = |words: &[String], offered| {
-        words.iter().map(|word| Ok((need(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
+    let deviations = judging.map(|(_, deviations)| deviations).unwrap_or_default();
+    let mut header = run.header;
+    header.strict = args.strict.unwrap_or(header.strict);
+    let ran = Ran {
+        selected: header.selected,
+        interrupted: false,
+        scenario_errors: false,
+        strict: header.strict,
+        time: Duration::from_micros(run.results.iter().map(|r| r.time_us).sum()),
     };
-    Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
-}
-
-fn library(args: &Judge, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Target> {
-    let path = args.library.as_ref().context("--library")?;
-    let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
-    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
-}
-
-/// The library in a file, without a process manager of its own.
-pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
-    // It would find a C library that is not the one of the process, and crash.
-    anyhow::ensure!(
-        !cfg!(target_feature = "crt-static"),
-        "--library: this pmi-conform is a static binary, which cannot load libraries: build one with cargo install"
-    );
-    std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
-    pmi_runner::party::library::check(path).context("--library takes a shared library")?;
-    // Without a slash, the loader would look elsewhere.
-    let path = std::path::absolute(path)?;
-    Ok(Library { path, binary, env: BTreeMap::new(), server: None })
-}
-
-fn first_sentence(text: &str) -> &str {
-    text.find(". ").map_or(text, |end| &text[..=end])
-}
-
-/// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
-/// library is asked for what it exports, a program for what it offers, and whoever is named by `--server` for PMI-1, unless told
-/// otherwise.
-fn dialects(args: &Judge, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
-    let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
-    match (args.dialect.as_deref(), &args.library) {
-        (Some(word), _) => Dialect::NAMES
-            .into_iter()
-            .filter(|(name, _)| *name == word || word == "all")
-            .map(|(_, d)| d)
-            .collect(),
-        (None, _) if !args.paths.is_empty() => all(),
-        // One that exports neither API is to have that of RFC 13.
-        (None, Some(library)) => match apis(library) {
-            apis if apis.is_empty() => vec![Dialect::Pmi1],
-            apis => apis,
-        },
-        (None, None) if let Some(program) = client.filter(|_| !args.list) => {
-            let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
-            vec![offered(program, limits, &AtomicBool::new(false))]
-        }
-        (None, None) => server.map_or_else(all, |server| vec![server.dialect.unwrap_or_default()]),
-    }
-}
-
-/// The command line without what selects and reports.
-fn replay(args: &Judge) -> Vec<String> {
-    let mut words = vec!["pmi-conform".to_owned()];
-    words.extend(args.paths.iter().map(|p| p.display().to_string()));
-    words.extend(args.memory.then(|| "--memory".to_owned()));
-    let client = ("--client", &args.client);
-    for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
-        words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
-    }
-    let connection = Some(&args.connection).filter(|way| *way != "fd");
-    words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way.clone()]));
-    words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
-    words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
-    words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
-    words.extend(args.client.iter().flat_map(|_| ["-n".to_owned(), args.ranks.to_string()]));
-    words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
-    words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
-    words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));
-    for (flag, most) in [("--max-ranks", args.max_ranks), ("--max-nodes", args.max_nodes)] {
-        words.extend(most.iter().flat_map(|n| [flag.to_owned(), n.to_string()]));
-    }
-    for (flag, values) in [("--has", &args.has), ("--lacks", &args.lacks)] {
-        words.extend((!values.is_empty()).then(|| format!("{flag}={}", values.join(","))));
-    }
-    words
-}
-
-/// The command line without what reports.
-fn command(args: &Judge) -> Vec<String> {
-    let mut words = replay(args);
-    for (flag, values) in [("--filter", &args.filter), ("--requirement", &args.requirement)] {
-        words.extend(values.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
-    }
-    words.extend(args.shard.map(|(k, n)| format!("--shard={k}/{n}")));
-    for (flag, times) in [("--repeat", args.repeat), ("--retries", args.retries)] {
-        words.extend(times.map(|n| format!("{flag}={n}")));
-    }
-    words.extend(args.deviations.iter().map(|path| format!("--deviations={}", path.display())));
-    let strict = Strictness::NAMES.into_iter().find(|(_, level)| Some(*level) == args.strict);
-    words.extend(strict.map(|(name, _)| format!("--strict={name}")));
-    words
-}
-
-fn shell(command: Option<&str>) -> anyhow::Result<()> {
-    if let Some(command) = command {
-        duct::cmd!("sh", "-c", command).stdin_null().stdout_to_stderr().run()?;
-    }
-    Ok(())
-}
-
-/// What the terminal shows, for messages.
-const TERMINAL: &str = "the report for people";
-
-/// The terminal and the reports that are written as things happen.
-struct Reports {
-    terminal: Terminal<Box<dyn Write>>,
-    log: Option<LogWriter<Box<dyn Write>>>,
-    /// Where the log goes, for messages.
-    log_name: String,
-    /// The first error of writing, and of what; the run goes on without.
-    error: Option<(String, io::Error)>,
-}
-
-impl Reports {
-    fn open(args: &Judge) -> anyhow::Result<Self> {
-        // Standard output belongs to a report that is written there.
-        let taken = args.report.iter().any(|r| r.file.is_none());
-        let choice = match args.color {
-            clap::ColorChoice::Always => anstream::ColorChoice::Always,
-            clap::ColorChoice::Never => anstream::ColorChoice::Never,
-            clap::ColorChoice::Auto if taken => anstream::AutoStream::choice(&io::stderr()),
-            clap::ColorChoice::Auto => anstream::AutoStream::choice(&io::stdout()),
-        };
-        let verbosity = match (args.quiet, args.verbose) {
-            (true, _) => Verbosity::Quiet,
-            (_, true) => Verbosity::Verbose,
-            _ => Verbosity::Normal,
-        };
-        let look = Look {
-            color: choice != anstream::ColorChoice::Never,
-            progress: io::stderr().is_terminal(),
-            verbosity,
-        };
-        let out: Box<dyn Write> = if taken { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
-        let log = match args.report.iter().find(|r| r.format == Format::Ndjson) {
-            None => None,
-            Some(ReportSpec { file: None, .. }) => {
-                Some(LogWriter::new(Box::new(io::stdout()) as Box<dyn Write>))
-            }
-            Some(ReportSpec { file: Some(path), .. }) => {
-                let file = File::create(path).with_context(|| path.display().to_string())?;
-                Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))
-            }
-        };
-        // Found out before anything is played, and not when all is done.
-        let others =
-            args.report.iter().filter(|r| r.format != Format::Ndjson).filter_map(|r| r.file.as_ref());
-        for path in others.chain(&args.draft_deviations) {
-            File::options()
-                .append(true)
-                .create(true)
-                .open(path)
-                .with_context(|| format!("{} cannot be written", path.display()))?;
-        }
-        let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
-        let log_name =
-            log_file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
-        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None })
-    }
-
-    fn keep(&mut self, what: &str, done: io::Result<()>) {
-        match done {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                self.error.get_or_insert_with(|| (what.to_owned(), e));
-            }
-            _ => {}
-        }
-    }
-
-    fn log(&mut self, write: impl FnOnce(&mut LogWriter<Box<dyn Write>>) -> io::Result<()>) {
-        if let Some(log) = &mut self.log {
-            let done = write(log);
-            let name = std::mem::take(&mut self.log_name);
-            self.keep(&name, done);
-            self.log_name = name;
-        }
-    }
-
-    fn finish(mut self, run: Run, args: &Judge) -> anyhow::Result<()> {
-        if let Some(end) = &run.end {
-            self.log(|log| log.write(&LogLine::End(end.clone())));
-        }
-        let done = self.terminal.finish(&run);
-        self.keep(TERMINAL, done);
-        for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
-            let mut text = Vec::new();
-            render(&run, spec.format, &mut text)?;
-            match &spec.file {
-                Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string())?,
-                None => say(&String::from_utf8_lossy(&text))?,
-            }
-        }
-        match self.error {
-            Some((what, error)) => Err(error).with_context(|| format!("{what} was not written to its end")),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Observer for Reports {
-    fn begin(&mut self, header: &RunHeader) {
-        self.log(|log| log.write(&LogLine::Run(header.clone())));
-        let done = self.terminal.start(header);
-        self.keep(TERMINAL, done);
-    }
-
-    fn event(&mut self, scenario: &str, event: &Event) {
-        self.log(|log| log.event(scenario, event));
-    }
-
-    fn result(&mut self, result: &ScenarioResult) {
-        self.log(|log| log.write(&LogLine::Result(result.clone())));
-        let done = self.terminal.scenario_done(result);
-        self.keep(TERMINAL, done);
-    }
+    let end = result::of_run(&suite, &judged, &deviations, ran);
+    let status = end.exit_code as u8;
+    let run = Run { header, results: judged, end: Some(end), ..run };
+    let mut text = Vec::new();
+    render(&run, args.format, &mut text)?;
+    say(&String::from_utf8_lossy(&text))?;
+    Ok(status)
 }

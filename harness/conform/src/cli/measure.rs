@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
-use super::judge::ends_on_signals;
+use super::play::ends_on_signals;
 use super::tell::say;
 use crate::report::{measure_page, measure_text};
 

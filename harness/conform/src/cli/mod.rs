@@ -11,6 +11,7 @@ mod init;
 mod judge;
 mod measure;
 mod mutants;
+mod play;
 mod read;
 mod record;
 mod select;
@@ -21,28 +22,23 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::report::{
-    Comparison, Extra, Format, Keep, LogPart, Run, read_parts, render, write_compatibility, write_matrix,
-};
+use crate::report::{Comparison, Extra, Format, Keep, render, write_compatibility, write_matrix};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use pmi_judge::again;
 use pmi_judge::compatibility::{self, Fit, Observations};
-use pmi_judge::deviations::Deviations;
-use pmi_judge::result::{self, Ran};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
 
-use args::{Again, Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
+use args::{Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
 use exit::{UNJUDGED, USAGE};
-use read::{named_run, open_log, read_deviations, read_run, suite_against};
+use read::{named_run, read_run};
 use tell::{Diagnosed, say};
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        None => judge::judge(&cli.judge),
+        None => play::play(&cli.play),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Init(args)) => init::init(&args),
         Some(Command::Serve(serve)) => run_serve(serve),
@@ -63,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Measure(args)) => measure::measure(&args),
         Some(Command::Check { paths }) => files::check(&paths),
         Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
-        Some(Command::Judge(again)) => judge_again(&again),
+        Some(Command::Judge(again)) => judge::judge(&again),
         Some(Command::Report(report)) => run_report(&report),
         Some(Command::Compare(compare)) => run_compare(&compare),
         Some(Command::Bisect(args)) => bisect::bisect(&args),
@@ -147,52 +143,6 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
             Ok(u8::try_from(128 + signal).unwrap_or(255))
         }
     }
-}
-
-/// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
-fn judge_again(args: &Again) -> anyhow::Result<u8> {
-    let suite = suite_against(&args.against)?;
-    let mut judging: Option<(again::Again<'_>, Deviations)> = None;
-    let (mut judged, mut unread) = (Vec::new(), None);
-    let (name, log) = open_log(&args.log)?;
-    let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
-        (LogPart::Header(header), _) => {
-            let deviations = match &args.deviations {
-                Some(path) => read_deviations(path, None, header.connection, &suite),
-                None => Ok(Deviations::default()),
-            };
-            match deviations {
-                Ok(deviations) => {
-                    let strict = args.strict.unwrap_or(header.strict);
-                    judging = Some((again::Again::new(header, &suite, strict), deviations));
-                }
-                Err(error) => unread = Some(error),
-            }
-        }
-        (LogPart::Event(scenario, event), Some((again, _))) => again.event(scenario, event),
-        (LogPart::Result(result), Some((again, deviations))) => judged.push(again.result(result, deviations)),
-        (LogPart::Event(..) | LogPart::Result(_), None) => {}
-    })?;
-    if let Some(error) = unread {
-        return Err(error);
-    }
-    let deviations = judging.map(|(_, deviations)| deviations).unwrap_or_default();
-    let mut header = run.header;
-    header.strict = args.strict.unwrap_or(header.strict);
-    let ran = Ran {
-        selected: header.selected,
-        interrupted: false,
-        scenario_errors: false,
-        strict: header.strict,
-        time: std::time::Duration::from_micros(run.results.iter().map(|r| r.time_us).sum()),
-    };
-    let end = result::of_run(&suite, &judged, &deviations, ran);
-    let status = end.exit_code as u8;
-    let run = Run { header, results: judged, end: Some(end), ..run };
-    let mut text = Vec::new();
-    render(&run, args.format, &mut text)?;
-    say(&String::from_utf8_lossy(&text))?;
-    Ok(status)
 }
 
 fn run_compare(compare: &Compare) -> anyhow::Result<u8> {

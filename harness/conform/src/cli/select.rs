@@ -14,7 +14,7 @@ use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
-use super::args::{Cli, Judge};
+use super::args::{Cli, Play};
 use super::tell::{hint, unusable};
 use crate::report::{Keep, read_log};
 
@@ -33,7 +33,7 @@ pub(super) fn of_table(name: &str) -> &str {
 }
 
 /// Whose scenarios are played.
-fn under_test(args: &Judge) -> UnderTest {
+fn under_test(args: &Play) -> UnderTest {
     match (&args.client, &args.library) {
         (Some(_), _) => UnderTest::Client,
         (None, Some(_)) => UnderTest::Library,
@@ -46,7 +46,7 @@ fn under_test(args: &Judge) -> UnderTest {
 /// # Errors
 ///
 /// It is a command that is misspelt, the name of a scenario, or a program.
-pub(super) fn are_scenario_files(args: &Judge) -> anyhow::Result<()> {
+pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     for path in &args.paths {
         let word = path.display().to_string();
         if path.is_file() && path.extension().is_none_or(|ending| ending != pmi_scenario::suite::ENDING) {
@@ -108,11 +108,7 @@ fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -
 /// # Errors
 ///
 /// A pattern fits nothing that is played here, or the log of `--rerun-failed` cannot be read.
-pub(super) fn select(
-    suite: &Suite,
-    args: &Judge,
-    dialects: &[Dialect],
-) -> anyhow::Result<Vec<Arc<Scenario>>> {
+pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = under_test(args);
     let playable: Vec<&Arc<Scenario>> =
         suite.testing(whom).filter(|s| dialects.contains(&s.dialect)).collect();

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::Versions;
 use super::exit::UNJUDGED;
-use super::judge::library_at;
+use super::play::library_at;
 use super::read::suite_against;
 use super::tell::say;
 use crate::report::versions_text;

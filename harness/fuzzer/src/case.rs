@@ -97,6 +97,12 @@ impl Case {
         self.scenario.tests
     }
 
+    /// Whether it ends a process of ours by this signal.
+    pub(crate) fn kills_by(&self, signal: i32) -> bool {
+        let is = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
+        self.scenario.body.iter().any(is)
+    }
+
     /// Number of processes.
     pub fn ranks(&self) -> u32 {
         self.scenario.ranks

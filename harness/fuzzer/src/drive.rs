@@ -45,6 +45,7 @@ pub(crate) fn drive(
     (seen.events, seen.crashed) = (outcome.events, outcome.crashed);
     (seen.exit, seen.steps_done, seen.job_stays) = (exit, steps_done, stays);
     seen.dialect = dialect;
+    seen.segfaults = case.kills_by(signal_hook::consts::SIGSEGV);
     seen
 }
 

@@ -50,6 +50,8 @@ pub struct Observation {
     pub findings: Vec<Finding>,
     /// A process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
+    /// The case has ended a process of ours as a crash would: the launcher may say that its program crashed.
+    pub segfaults: bool,
     /// How the launcher ended.
     pub exit: Option<Exit>,
     /// The job did not end although every process had; how that is known.

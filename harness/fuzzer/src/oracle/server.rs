@@ -128,9 +128,10 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
 }
 
 /// How a program ended that says itself that it did so for a bad reason. Hydra's `assert (...) failed` is none: it is how Hydra
-/// logs any error.
+/// logs any error. Nor is what a launcher says of a process of ours that was killed by SIGSEGV.
 fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
-    const SIGNS: [&str; 5] = ["Assertion", "corrupted", "Segmentation fault", "panicked at", "Sanitizer"];
+    const SEGFAULT: &str = "Segmentation fault";
+    const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
     let lines = || {
         seen.events.iter().filter_map(|event| match &event.what {
             What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
@@ -139,7 +140,9 @@ fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     };
     let told = lines().find_map(|line| proxy_status::read(&line));
     told.map(|(name, signal)| (name, CrashCause::Signal(signal))).or_else(|| {
-        let line = lines().find(|text| SIGNS.iter().chain(&BROKEN_MEMORY).any(|sign| text.contains(sign)))?;
+        let signs =
+            || SIGNS.iter().chain(&BROKEN_MEMORY).filter(|sign| !(seen.segfaults && **sign == SEGFAULT));
+        let line = lines().find(|text| signs().any(|sign| text.contains(sign)))?;
         Some(("output".to_owned(), CrashCause::Message(mask(&line))))
     })
 }
@@ -262,6 +265,19 @@ mod tests {
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
         seen.findings.retain(|found| found.proc == Some(proc(1)));
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+    }
+
+    #[test]
+    fn what_is_said_of_a_process_that_the_case_has_killed_is_no_crash_of_the_servers() {
+        let found = |said: &str, segfaults| {
+            let line = Bytes(said.into());
+            let events = vec![Event::new(0, What::Output { proc: None, stderr: false, line })];
+            failures(&Observation { events, segfaults, ..Observation::default() }, &Catalogue::default())
+                .len()
+        };
+        let hydra = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)";
+        assert_eq!((found(hydra, false), found(hydra, true)), (1, 0));
+        assert_eq!(found("pm: main.c:7: Assertion `n' failed", true), 1);
     }
 
     #[test]

@@ -30,7 +30,7 @@ const COMMANDS: [&str; 12] = [
 ];
 
 /// What can be done to a message.
-const OF_MESSAGES: [Mutation; 9] = [
+const OF_MESSAGES: &[Mutation] = &[
     Mutation::Token,
     Mutation::Separator,
     Mutation::Length,
@@ -177,7 +177,7 @@ fn changed(part: &Part, u: &mut Unstructured<'_>) -> Result<Part> {
         lines.iter_mut().try_for_each(|line| contents(line, u))?;
         draft = Draft::Lines(encoding, lines);
     } else {
-        pick(u, &OF_MESSAGES)?.change(&mut draft, &COMMANDS, u)?;
+        pick(u, OF_MESSAGES)?.change(&mut draft, &COMMANDS, u)?;
     }
     Ok(Part::Rest(of(&draft)))
 }

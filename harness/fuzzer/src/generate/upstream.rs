@@ -108,7 +108,7 @@ pub(super) fn exchange(
     let mut ingredients = BTreeSet::new();
     let mut first = Vec::new();
     for _ in 0..mutations {
-        let mutation = pick(u, &Mutation::OF_REPLIES)?;
+        let mutation = pick(u, Mutation::OF_REPLIES)?;
         if mutate(mutation, op, ranks, &mut replies, &mut first, u)? {
             ingredients.insert(format!("reply-{}:{}", mutation.name(), op.request_cmd()));
         }

@@ -87,8 +87,8 @@ impl Answer<'_> {
     /// Changes it somehow; says how. A third of the mutations are those that are about the answer to this request.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<Said>)> {
         let all = match self.dialect {
-            Dialect::Pmi1 => &Mutation::OF_ANSWERS,
-            Dialect::Pmi2 => &Mutation::OF_PMI2_ANSWERS,
+            Dialect::Pmi1 => Mutation::OF_ANSWERS,
+            Dialect::Pmi2 => Mutation::OF_PMI2_ANSWERS,
         };
         for _ in 0..ATTEMPTS {
             let own = match self.op {

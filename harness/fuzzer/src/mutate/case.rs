@@ -24,7 +24,7 @@ const STEPS: usize = 600;
 /// Changes a case against a server; what is taken from elsewhere comes from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(1..=2)? {
-        pick(u, &Mutation::OF_CASES)?.vary(case, other, u)?;
+        pick(u, Mutation::OF_CASES)?.vary(case, other, u)?;
     }
     mend(case);
     Ok(())

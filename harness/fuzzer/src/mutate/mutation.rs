@@ -75,7 +75,7 @@ pub(crate) enum Mutation {
 
 impl Mutation {
     /// What can be done to the requests of a case.
-    pub(crate) const OF_REQUESTS: [Self; 13] = [
+    pub(crate) const OF_REQUESTS: &[Self] = &[
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -92,7 +92,7 @@ impl Mutation {
     ];
 
     /// What can be done to the requests of a case in PMI-2.
-    pub(crate) const OF_PMI2_REQUESTS: [Self; 13] = [
+    pub(crate) const OF_PMI2_REQUESTS: &[Self] = &[
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -109,7 +109,7 @@ impl Mutation {
     ];
 
     /// What can be done to the answers of a proxy's upstream.
-    pub(crate) const OF_REPLIES: [Self; 18] = [
+    pub(crate) const OF_REPLIES: &[Self] = &[
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -131,7 +131,7 @@ impl Mutation {
     ];
 
     /// What can be done to the answers of a server.
-    pub(crate) const OF_ANSWERS: [Self; 17] = [
+    pub(crate) const OF_ANSWERS: &[Self] = &[
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -152,7 +152,7 @@ impl Mutation {
     ];
 
     /// What can be done to the answers of a server in PMI-2.
-    pub(crate) const OF_PMI2_ANSWERS: [Self; 17] = [
+    pub(crate) const OF_PMI2_ANSWERS: &[Self] = &[
         Self::Token,
         Self::Separator,
         Self::Length,
@@ -173,7 +173,7 @@ impl Mutation {
     ];
 
     /// How a case is made of others.
-    pub(crate) const OF_CASES: [Self; 12] = [
+    pub(crate) const OF_CASES: &[Self] = &[
         Self::Content,
         Self::Multiply,
         Self::Splice,

@@ -21,8 +21,8 @@ pub(crate) fn mutate(
     u: &mut Unstructured<'_>,
 ) -> Result<Option<String>> {
     let mutation = match dialect {
-        Dialect::Pmi1 => pick(u, &Mutation::OF_REQUESTS)?,
-        Dialect::Pmi2 => pick(u, &Mutation::OF_PMI2_REQUESTS)?,
+        Dialect::Pmi1 => pick(u, Mutation::OF_REQUESTS)?,
+        Dialect::Pmi2 => pick(u, Mutation::OF_PMI2_REQUESTS)?,
     };
     let requests: Vec<usize> =
         (0..plan.len()).filter(|i| matches!(plan[*i], Planned::Request { .. })).collect();

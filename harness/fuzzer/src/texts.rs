@@ -9,6 +9,7 @@ use pmi_scenario::inputs::Inputs;
 
 use crate::decisions::pick;
 use crate::fields::text;
+use crate::pieces::{letters, template};
 
 /// What a text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +54,7 @@ impl Drawn {
 fn drawn(dialect: Dialect, used: Use) -> &'static Drawn {
     type All = Vec<((Dialect, Use), Drawn)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
-        let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
-        let pairs = [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(|d| uses.map(|used| (d, used)));
-        pairs.map(|(dialect, used)| ((dialect, used), Drawn::of(dialect, used))).collect()
+        pairs().map(|(dialect, used)| ((dialect, used), Drawn::of(dialect, used))).collect()
     });
     static NONE: Drawn = Drawn { kinds: Vec::new(), longest: None };
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&NONE, |(_, drawn)| drawn)
@@ -71,6 +70,11 @@ pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
 
 /// Round numbers, as people choose them for their buffers.
 const ROUND: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
+
+/// Those numbers, with what is next to each.
+pub(crate) fn round_lengths() -> Vec<i64> {
+    ROUND.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
+}
 
 /// A length that is allowed: mostly at a power of two or at the limit, one less or one more, sometimes at a round number, or any.
 pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
@@ -112,6 +116,114 @@ pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
     })
 }
 
+/// A text of a call or an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// So many letters.
+    Letters(i64),
+    Bytes(Vec<u8>),
+}
+
+impl Text {
+    pub(crate) fn len(&self) -> i64 {
+        match self {
+            Self::Letters(count) => *count,
+            Self::Bytes(bytes) => bytes.len() as i64,
+        }
+    }
+
+    /// As an argument of a call.
+    pub(crate) fn as_argument(&self) -> Template {
+        match self {
+            Self::Letters(count) => template(vec![letters(*count)]),
+            Self::Bytes(bytes) => text(bytes.clone()),
+        }
+    }
+
+    /// As a message of the protocol has it.
+    pub(crate) fn as_said(&self, dialect: Dialect) -> Template {
+        match self {
+            Self::Letters(_) => self.as_argument(),
+            Self::Bytes(bytes) => as_said(dialect, bytes),
+        }
+    }
+}
+
+/// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
+pub(crate) const PLACES: u32 = 4;
+const WITHIN: u32 = 2;
+
+/// All bytes that such a text may have.
+pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
+    let may_be = |byte: &u8| match (used, dialect) {
+        (Use::Value, Dialect::Pmi1) => *byte == b'\t' || matches!(byte, b' '..=b'~'),
+        (Use::Value, Dialect::Pmi2) => true,
+        _ => byte.is_ascii_graphic() && !matches!(byte, b'=' | b';'),
+    };
+    (0..=u8::MAX).filter(may_be).collect()
+}
+
+/// Whether RFC 13 leaves open what becomes of such a text.
+pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
+    // A blank at the end of a value belongs to it or does not.
+    (used, dialect) == (Use::Value, Dialect::Pmi1) && matches!(byte, b' ' | b'\t') && place != WITHIN
+}
+
+/// A text with a byte at its end, at its beginning or within it, or the byte alone.
+pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
+    let (rest, byte) = (rest.as_bytes(), &[byte][..]);
+    match place {
+        0 => [rest, byte].concat(),
+        1 => [byte, rest].concat(),
+        WITHIN => [rest, byte, rest].concat(),
+        // A key stays one of its own.
+        _ if rest.len() > 1 => [byte, rest, byte].concat(),
+        _ => byte.to_vec(),
+    }
+}
+
+/// Whether many buffers end at this length, or one before or behind it.
+fn is_boundary(length: i64, longest: i64) -> bool {
+    let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
+    (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
+}
+
+/// A text of every length and with every byte at every place, as far as it is plain what becomes of it and a string of C can hold it;
+/// those first that are most likely to show something.
+pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
+    type All = Vec<((Dialect, Use), Vec<Text>)>;
+    static ALL: LazyLock<All> = LazyLock::new(|| {
+        pairs().map(|(dialect, used)| ((dialect, used), enumerated(dialect, used))).collect()
+    });
+    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, all)| all)
+}
+
+fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
+    let longest = longest(dialect, used);
+    let (boundaries, lengths): (Vec<i64>, Vec<i64>) =
+        (1..=longest).partition(|length| is_boundary(*length, longest));
+    let bytes = |place| {
+        let told = move |byte: &u8| *byte != 0 && !is_open(dialect, used, *byte, place);
+        let all = every_byte(dialect, used).into_iter().filter(told);
+        all.map(move |byte| Text::Bytes(with_byte("x", byte, place)))
+    };
+    let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
+    all.extend(bytes(0));
+    // Lengths and bytes in turn, so that no kind is last.
+    let mut lengths = lengths.into_iter().map(Text::Letters);
+    for byte in (1..PLACES).flat_map(bytes) {
+        all.extend(lengths.by_ref().take(2));
+        all.push(byte);
+    }
+    all.extend(lengths);
+    all
+}
+
+fn pairs() -> impl Iterator<Item = (Dialect, Use)> {
+    let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
+    [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(move |d| uses.map(|used| (d, used)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -136,5 +248,21 @@ mod tests {
             assert!(texts.contains(text), "{text}: {texts:?}");
         }
         assert_eq!(longest(Dialect::Pmi2, Use::Key), 64);
+    }
+
+    #[test]
+    fn every_length_and_every_byte_is_among_all_texts_and_boundaries_come_first() {
+        for (dialect, used) in pairs() {
+            let all = every(dialect, used);
+            let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));
+            let lengths: BTreeSet<i64> = letters.map(Text::len).collect();
+            assert!(lengths.into_iter().eq(1..=longest(dialect, used)), "{used:?}");
+            let byte =
+                |byte: u8| all.iter().any(|text| matches!(text, Text::Bytes(bytes) if bytes.contains(&byte)));
+            let missing: Vec<u8> =
+                every_byte(dialect, used).into_iter().filter(|b| *b != 0 && !byte(*b)).collect();
+            assert_eq!(missing, Vec::<u8>::new(), "{used:?}");
+            assert!(all[..20].contains(&Text::Letters(17)), "{:?}", &all[..20]);
+        }
     }
 }

@@ -29,6 +29,13 @@ const char planted_bugs[] =
     "barrier-refused\tPMI_Finalize behind a refused barrier waits for ever\n"
     "spawn-second\tthe second spawn writes behind the array of errors\n"
     "publish-again\ta service that was unpublished and is published again crashes\n"
+    "get-77\ta value of exactly 77 bytes loses its last one\n"
+    "get-tilde\ta value ends at its tilde\n"
+    "get-miss-then-one-short\tget ignores its length behind a miss where that is one too small\n"
+    "put-100\tthe hundredth put crashes\n"
+    "put-key-31\ta key of exactly 31 bytes crashes\n"
+    "barrier-40\tthe fortieth barrier crashes\n"
+    "publish-port-41\ta port of exactly 41 bytes crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
 /* The process has no process manager, and is told so by nobody: "lawful-alone", or names that begin with "alone-". */
@@ -276,6 +283,9 @@ int PMI_KVS_Put(const char kvsname[], const char key[], const char value[])
         return PMI_SUCCESS;
     }
     static int refused;
+    static int puts;
+    if ((is("put-100") && ++puts == 100) || (is("put-key-31") && key && strlen(key) == 31))
+        abort();
     if ((is("put-after-refusal") && refused) || (is("put-empty") && value && !*value) ||
         (is("put-longest-key") && key && strlen(key) == 63) || (is("put-longest-value") && value && strlen(value) == 1023))
         abort();
@@ -348,14 +358,27 @@ int PMI_KVS_Get(const char kvsname[], const char key[], char value[], int length
         memcpy(value, whole, size < (size_t)length ? size + 1 : size);
         return result;
     }
+    if (is("get-miss-then-one-short") && value && length > 0) {
+        char whole[2048];
+        static int missed;
+        int result = GOOD(PMI_KVS_Get)(kvsname, key, whole, sizeof whole);
+        missed |= result != PMI_SUCCESS && initialized_now();
+        size_t size = result == PMI_SUCCESS ? strlen(whole) : 0;
+        if (result != PMI_SUCCESS || size > (size_t)length || (size == (size_t)length && !missed))
+            return result == PMI_SUCCESS ? PMI_ERR_INVALID_LENGTH : result;
+        memcpy(value, whole, size + 1);
+        return result;
+    }
     int result = GOOD(PMI_KVS_Get)(kvsname, key, value, length);
     if (is("get-misses-8") && result != PMI_SUCCESS && key && initialized_now() && ++gets_made == 8)
         abort();
     size_t size = result == PMI_SUCCESS ? strlen(value) : 0;
     if (is("get-fits") && size > 0 && size + 1 == (size_t)length)
         value[length] = 0;
-    if (is("get-256") && size == 256)
-        value[255] = 0;
+    if ((is("get-256") && size == 256) || (is("get-77") && size == 77))
+        value[size - 1] = 0;
+    if (is("get-tilde") && size > 0)
+        value[strcspn(value, "~")] = 0;
     char *equals = is("get-second-equals") && size > 0 ? strchr(value, '=') : NULL;
     if (equals)
         equals[1 + strcspn(equals + 1, "=")] = 0;
@@ -438,6 +461,9 @@ int PMI_Barrier(void)
     }
     if (is("barrier-for-ever"))
         pause();
+    static int planted_barriers;
+    if (is("barrier-40") && ++planted_barriers == 40)
+        abort();
     if (is("barrier-wears-out") && ++barriers > 100)
         return PMI_FAIL;
     if (is("barrier-once") && ++barriers > 1)
@@ -498,6 +524,8 @@ int PMI_Publish_name(const char service_name[], const char port[])
         return PMI_SUCCESS;
     if (is("publish-lost"))
         return PMI_SUCCESS;
+    if (is("publish-port-41") && port && strlen(port) == 41)
+        abort();
     if (is("publish-cut") && port) {
         char cut[4];
         snprintf(cut, sizeof cut, "%s", port);

@@ -12,6 +12,11 @@ const char planted_bugs[] =
     "put-semicolon-last\ta value that ends with a semicolon crashes (PMI-2)\n"
     "put-1024\tthe longest value that is allowed is written behind a buffer (PMI-2)\n"
     "fence-refused\tPMI2_Finalize behind a refused fence waits for ever (PMI-2)\n"
+    "get-77\ta value of exactly 77 bytes loses its last one (PMI-2)\n"
+    "get-tilde\ta value ends at its tilde (PMI-2)\n"
+    "put-key-31\ta key of exactly 31 bytes crashes (PMI-2)\n"
+    "fence-20\tthe twentieth fence crashes (PMI-2)\n"
+    "id-one-short\tPMI2_Job_GetId ignores its length where that is one too small (PMI-2)\n"
     "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
 
 /* The process has no process manager, and is told so by nobody. */
@@ -127,6 +132,10 @@ static int filled_as(int result, char buffer[], int length, int is_other, int ne
 int PMI2_Job_GetId(char jobid[], int jobid_size)
 {
     int result = GOOD(PMI2_Job_GetId)(jobid, jobid_size);
+    char whole[512];
+    if (is("id-one-short") && jobid && jobid_size > 0 && GOOD(PMI2_Job_GetId)(whole, sizeof whole) == PMI2_SUCCESS &&
+        strlen(whole) == (size_t)jobid_size)
+        strcpy(jobid, whole);
     if (is("id-fits") && result == PMI2_SUCCESS && jobid_size > 0 && strlen(jobid) + 1 == (size_t)jobid_size)
         jobid[jobid_size] = 0;
     return filled(result, jobid, jobid_size, "id");
@@ -173,6 +182,8 @@ int PMI2_KVS_Put(const char key[], const char value[])
     size_t size = strlen(value);
     if ((is("put-semicolon-last") && size > 0 && value[size - 1] == ';') || (is("put-1024") && size == 1024))
         abort();
+    if (is("put-key-31") && strlen(key) == 31)
+        abort();
     int result = GOOD(PMI2_KVS_Put)(key, value);
     return is("put-never-fails") ? PMI2_SUCCESS : result;
 }
@@ -182,6 +193,9 @@ int PMI2_KVS_Fence(void)
     static int fences;
     if (is("fence-silent") || (is("fence-once") && fences++ > 0))
         return PMI2_SUCCESS;
+    static int planted_fences;
+    if (is("fence-20") && ++planted_fences == 20)
+        abort();
     if (is("fence-for-ever"))
         pause();
     int result = GOOD(PMI2_KVS_Fence)();
@@ -223,8 +237,10 @@ int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value
         result = GOOD(PMI2_KVS_Get)(jobid, src_pmi_id, key, whole, sizeof whole, vallen);
         memcpy(value, whole, maxvalue);
     }
-    if (result == PMI2_SUCCESS && is("get-64") && *vallen == 64 && maxvalue > 64)
-        value[*vallen = 63] = '\0';
+    if (result == PMI2_SUCCESS && ((is("get-64") && *vallen == 64) || (is("get-77") && *vallen == 77)) && maxvalue > *vallen)
+        value[*vallen -= 1] = '\0';
+    if (result == PMI2_SUCCESS && is("get-tilde") && *vallen > 0 && strchr(value, '~'))
+        value[*vallen = (int)strcspn(value, "~")] = '\0';
     if (result == PMI2_SUCCESS && is("get-length-positive") && *vallen < 0)
         *vallen = -*vallen;
     if (result == PMI2_SUCCESS && is("get-length-off"))

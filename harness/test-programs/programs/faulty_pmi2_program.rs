@@ -92,6 +92,9 @@ impl Pmi {
             if is("header-2") && count == 6 && filled == 2 {
                 wait_for_ever();
             }
+            if is("header-4") && count == 6 && filled == 4 {
+                wait_for_ever();
+            }
             if is("body-but-one") && count > 6 && filled + 1 == count {
                 wait_for_ever();
             }

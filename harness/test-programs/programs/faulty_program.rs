@@ -149,6 +149,9 @@ impl Pmi {
                     if is("piece-short") && !self.buffer.is_empty() && n < 4 {
                         wait_for_ever();
                     }
+                    if is("piece-12") && self.buffer.len() == 12 {
+                        wait_for_ever();
+                    }
                     if is("piece-behind-blank") && self.buffer.ends_with(b" ") {
                         crash(Signal::SEGV);
                     }
@@ -195,6 +198,15 @@ impl Pmi {
         }
         if is("tuples-32") && tuples.len() >= 32 {
             crash(Signal::SEGV);
+        }
+        if is("msg-100") && tuples.get("msg").is_some_and(|msg| msg.len() == 100) {
+            crash(Signal::SEGV);
+        }
+        if is("maxes-backwards")
+            && let (Some(key), Some(value)) = (line.find("keylen_max="), line.find("vallen_max="))
+            && value < key
+        {
+            wait_for_ever();
         }
         if is("msg-64") && tuples.get("msg").is_some_and(|msg| msg.len() >= 64) {
             crash(Signal::SEGV);

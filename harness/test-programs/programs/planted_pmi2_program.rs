@@ -18,6 +18,10 @@ const BUGS: &[(&str, &str)] = &[
     ("size-zero", "a group of no processes is a divisor (PMI-2)"),
     ("fence-9-refused", "the ninth fence is counted in a table of eight where it is refused (PMI-2)"),
     ("value-1024", "a value as long as may be, 1024 bytes, is written behind a buffer (PMI-2)"),
+    ("value-77", "a value of exactly 77 bytes is written with its NUL behind a buffer (PMI-2)"),
+    ("value-del", "a value with the byte 127 is none, and what is none is read (PMI-2)"),
+    ("header-4", "a header is never read to its end if its first piece has four bytes (PMI-2)"),
+    ("get-7-refused", "the get of the seventh round is counted in a table of six where it fails (PMI-2)"),
     ("attribute-refused", "an attribute that is refused, rather than not found, is waited for (PMI-2)"),
 ];
 
@@ -60,8 +64,14 @@ pub(crate) fn main() {
         }
         let of = (rank + 1) % size;
         let value = pmi.value("kvs-get", &format!("jobid={job};srcid={of};key=r{round}-{of};"));
+        if value.is_none() && is("get-7-refused") && round == 7 {
+            crash();
+        }
         let value = value.unwrap_or_else(|| fail("a value is missing"));
-        if is("value-1024") && value.len() == 1024 {
+        if is("value-1024") && value.len() == 1024
+            || is("value-77") && value.len() == 77
+            || is("value-del") && value.contains('\x7f')
+        {
             crash();
         }
     }

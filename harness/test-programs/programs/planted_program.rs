@@ -51,6 +51,15 @@ const BUGS: &[(&str, &str)] = &[
         "read-longer-second",
         "of two answers in one read, the second is written behind a buffer if it is longer than the first",
     ),
+    ("value-77", "a value of exactly 77 bytes is written with its NUL behind a buffer"),
+    ("value-backquote", "a backquote in a value is the end of a list that has none"),
+    ("value-tilde-first", "a value that begins with a tilde crashes"),
+    ("get-7-refused", "the get of the seventh round is counted in a table of six where it is refused"),
+    ("kvsname-47", "a name of the keyval space of exactly 47 bytes has no NUL"),
+    ("lookup-83", "a port of exactly 83 bytes is written with its NUL behind a buffer"),
+    ("piece-12", "an answer whose first piece has twelve bytes is never read to its end"),
+    ("msg-100", "a refusal whose msg has exactly 100 bytes is written with its NUL behind a buffer"),
+    ("maxes-backwards", "keylen_max behind vallen_max is never looked for"),
     ("close-behind-equals", "a connection that ends behind an equals sign is read from for ever"),
 ];
 
@@ -90,6 +99,9 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             // Once more, since a server may be late.
             refused += 1;
+            if is("get-7-refused") && round == 7 {
+                crash(Signal::SEGV);
+            }
             answer = pmi.ask(&get, "get_result");
         }
         if !succeeded(&answer) {
@@ -132,7 +144,7 @@ fn joined(pmi: &mut Pmi) -> (usize, usize) {
     }
     let name = pmi.must("cmd=get_my_kvsname", "my_kvsname");
     pmi.kvsname = name.get("kvsname").cloned().unwrap_or_else(|| fail("success without a name"));
-    if is("kvsname-64") && pmi.kvsname.len() >= 64 {
+    if is("kvsname-64") && pmi.kvsname.len() >= 64 || is("kvsname-47") && pmi.kvsname.len() == 47 {
         crash(Signal::SEGV);
     }
     (limits[0], limits[1])
@@ -174,6 +186,9 @@ fn read(answer: &Tuples) {
         fail("success without a value")
     };
     if is("value-256") && value.len() == 256
+        || is("value-77") && value.len() == 77
+        || is("value-backquote") && value.contains('`')
+        || is("value-tilde-first") && value.starts_with('~')
         || is("value-longest") && value.len() == 1023
         || is("value-empty") && value.is_empty()
         || is("value-equals-first") && value.starts_with('=')
@@ -190,7 +205,8 @@ fn named(pmi: &mut Pmi) {
         return;
     }
     let found = pmi.ask("cmd=lookup_name service=planted", "lookup_result");
-    if is("lookup-128") && found.get("port").is_some_and(|port| port.len() >= 128) {
+    let length = found.get("port").map_or(0, String::len);
+    if is("lookup-128") && length >= 128 || is("lookup-83") && length == 83 {
         crash(Signal::SEGV);
     }
     if !succeeded(&pmi.ask("cmd=unpublish_name service=planted", "unpublish_result")) {

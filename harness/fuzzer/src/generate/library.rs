@@ -8,7 +8,8 @@ use pmi_scenario::signature::{self, Param};
 
 use super::library_call::{Planned, Request, call, negative, out, quoted};
 use super::swarm::CallSwarm;
-use super::{Generator, library_pmi1, library_pmi2};
+use super::systematic::turn;
+use super::{Generator, library_pmi1, library_pmi2, systematic_calls};
 use crate::case::Case;
 use crate::client_steps::{asks, says};
 use crate::decisions::{percent, pick};
@@ -33,15 +34,15 @@ pub struct Libraries {
 impl Generator for Libraries {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         let ranks = if self.wire && self.ranks > 1 && lawful.int_in_range(0..=4)? == 4 { 2 } else { 1 };
-        let kinds = match self.dialect {
-            Dialect::Pmi1 => library_pmi1::KINDS,
-            Dialect::Pmi2 => library_pmi2::KINDS,
-        };
-        let swarm = CallSwarm::draw(kinds, lawful)?;
-        let mut calls = match self.dialect {
-            Dialect::Pmi1 => library_pmi1::calls(lawful, &swarm, ranks)?,
-            Dialect::Pmi2 => library_pmi2::calls(lawful, &swarm, ranks, self.ring)?,
-        };
+        let swarm = CallSwarm::draw(self.kinds(), lawful)?;
+        let mut calls = vec![self.begin(lawful, ranks)?];
+        for n in 0..swarm.calls(lawful)? {
+            let kind = swarm.kind(self.kinds(), lawful)?;
+            calls.push(self.of_kind(kind, lawful, &swarm, n, ranks)?);
+        }
+        if !lawful.ratio(1, 4)? {
+            calls.push(self.end());
+        }
         let u = mutations;
         let count = match percent(u)? {
             _ if !self.mutate => 0,
@@ -78,12 +79,60 @@ impl Generator for Libraries {
         }
         Ok(case)
     }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        systematic_calls::session(self, turn(number)?)
+    }
+}
+
+impl Libraries {
+    /// How many kinds of calls there are.
+    pub(super) fn kinds(&self) -> u32 {
+        match self.dialect {
+            Dialect::Pmi1 => library_pmi1::KINDS,
+            Dialect::Pmi2 => library_pmi2::KINDS,
+        }
+    }
+
+    pub(super) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => library_pmi1::begin(u),
+            Dialect::Pmi2 => library_pmi2::begin(u, ranks),
+        }
+    }
+
+    pub(super) fn end(&self) -> Planned {
+        match self.dialect {
+            Dialect::Pmi1 => library_pmi1::end(),
+            Dialect::Pmi2 => library_pmi2::end(),
+        }
+    }
+
+    pub(super) fn of_kind(
+        &self,
+        kind: u32,
+        u: &mut Unstructured<'_>,
+        swarm: &CallSwarm,
+        n: usize,
+        ranks: u32,
+    ) -> Result<Planned> {
+        match self.dialect {
+            Dialect::Pmi1 => library_pmi1::of_kind(kind, u, swarm, n, ranks),
+            Dialect::Pmi2 => library_pmi2::of_kind(kind, u, swarm, n, ranks, self.ring),
+        }
+    }
 }
 
 /// Cases for a library that has several APIs.
 impl Generator for Vec<Libraries> {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         lawful.choose(self)?.generate(lawful, mutations)
+    }
+
+    /// Its APIs in turn.
+    fn fixed(&self, number: u64) -> Option<Case> {
+        let at = turn(number)?;
+        systematic_calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)
     }
 }
 
@@ -193,7 +242,8 @@ mod tests {
             assert_eq!(numbered(&LIBRARIES, 7, number).scenario, numbered(&LIBRARIES, 7, number).scenario);
         }
         let other = |n: &u64| numbered(&LIBRARIES, 7, *n).scenario != numbered(&LIBRARIES, 8, *n).scenario;
-        assert!((0..200).filter(other).count() > 190);
+        // Every second one is not drawn.
+        assert!((0..400).filter(other).count() > 190);
     }
 
     #[test]
@@ -232,6 +282,25 @@ mod tests {
         // An abort does not return; what the others find is asked by them.
         let missing: Vec<_> = of_api.filter(|name| !called.contains(name) && *name != "PMI2_Abort").collect();
         assert_eq!(missing, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES, Libraries { wire: false, ..LIBRARIES }] {
+            let all: Vec<Case> = (0..2000).filter_map(|number| libraries.fixed(number)).collect();
+            all.iter().for_each(read_again);
+            let mut texts = BTreeSet::new();
+            for case in &all {
+                assert!(texts.insert(case.text()), "{}", case.text());
+            }
+            let all: String = texts.into_iter().collect();
+            let names = signature::functions(libraries.dialect).iter().map(|f| f.name);
+            let called = |name: &&str| all.matches(&format!("{name}(")).count() >= 300;
+            let spawns = |name: &&str| !libraries.wire && name.contains("pawn");
+            let missing: Vec<&str> = names.filter(|name| !called(name) && !spawns(name)).collect();
+            println!("{missing:?}");
+            assert!(libraries.wire || !all.contains("S:"));
+        }
     }
 
     #[test]

@@ -16,26 +16,37 @@ use crate::texts::{self, Use};
 /// How many kinds of calls there are, some of them several times.
 pub(super) const KINDS: u32 = 30;
 
-/// A program of calls: a library asks for some things at `PMI_Init`, at each call or once.
-pub(super) fn calls(u: &mut Unstructured<'_>, swarm: &CallSwarm, ranks: u32) -> Result<Vec<Planned>> {
-    let kvs = format!("{KVS_PREFIX}-0");
+/// The name of the keyval space.
+fn kvs() -> String {
+    format!("{KVS_PREFIX}-0")
+}
+
+/// The call with which a program begins: a library asks for some things at it, at each call or once.
+pub(super) fn begin(u: &mut Unstructured<'_>) -> Result<Planned> {
+    let kvs = kvs();
     let start = match u.int_in_range(0..=2)? {
         0 => to(Operation::Init, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"),
         1 => to(Operation::Maxes, "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
         _ => to(Operation::Kvsname, &format!("cmd=my_kvsname rc=0 kvsname={kvs}")),
     };
-    let mut all = vec![call("rfc13.api.init.errors", "PMI_Init", vec![out("spawned", None)], start)];
-    for n in 0..swarm.calls(u)? {
-        all.push(drawn(u, swarm, n, &kvs, ranks)?);
-    }
-    if !u.ratio(1, 4)? {
-        let answer = to(Operation::Finalize, "cmd=finalize_ack rc=0");
-        all.push(call("rfc13.api.finalize", "PMI_Finalize", Vec::new(), answer));
-    }
-    Ok(all)
+    Ok(call("rfc13.api.init.errors", "PMI_Init", vec![out("spawned", None)], start))
 }
 
-fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, kvs: &str, ranks: u32) -> Result<Planned> {
+/// The call with which it ends.
+pub(super) fn end() -> Planned {
+    let answer = to(Operation::Finalize, "cmd=finalize_ack rc=0");
+    call("rfc13.api.finalize", "PMI_Finalize", Vec::new(), answer)
+}
+
+/// A call of a kind, the `n`-th of its program.
+pub(super) fn of_kind(
+    kind: u32,
+    u: &mut Unstructured<'_>,
+    swarm: &CallSwarm,
+    n: usize,
+    ranks: u32,
+) -> Result<Planned> {
+    let kvs = &*kvs();
     let number = |n| Arg::Number(Expr::Number(n));
     let text_out = |name: &str, room: i64| out(name, Some(room.max(0)));
     let kvs_argument = || quoted(kvs);
@@ -48,7 +59,7 @@ fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, kvs: &str, ranks
     };
     // Services are few, so that one is published again.
     let service = |u: &mut Unstructured<'_>| Ok(quoted(&format!("service-{}", u.int_in_range(0..=1)?)));
-    Ok(match swarm.kind(KINDS, u)? {
+    Ok(match kind {
         0..5 => {
             let value = swarm.text(Dialect::Pmi1, Use::Value, "0123456789", u)?;
             let room = swarm.room(value.len(), u)?;

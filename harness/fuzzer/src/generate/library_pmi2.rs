@@ -25,26 +25,19 @@ fn job() -> String {
     format!("{KVS_PREFIX}-0")
 }
 
-/// A program of calls.
-pub(super) fn calls(
-    u: &mut Unstructured<'_>,
-    swarm: &CallSwarm,
-    ranks: u32,
-    ring: bool,
-) -> Result<Vec<Planned>> {
+/// The call with which a program begins.
+pub(super) fn begin(u: &mut Unstructured<'_>, ranks: u32) -> Result<Planned> {
     let start = match u.int_in_range(0..=3)? {
         0 => to(Operation::Init, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
         _ => asked(Command::Fullinit, fullinit(ranks)),
     };
     let outs = ["spawned", "size", "rank", "appnum"].map(|name| out(name, None)).into();
-    let mut all = vec![call(ERRORS, "PMI2_Init", outs, start)];
-    for n in 0..swarm.calls(u)? {
-        all.push(drawn(u, swarm, n, ranks, ring)?);
-    }
-    if !u.ratio(1, 4)? {
-        all.push(call(ERRORS, "PMI2_Finalize", Vec::new(), done(Command::Finalize)));
-    }
-    Ok(all)
+    Ok(call(ERRORS, "PMI2_Init", outs, start))
+}
+
+/// The call with which it ends.
+pub(super) fn end() -> Planned {
+    call(ERRORS, "PMI2_Finalize", Vec::new(), done(Command::Finalize))
 }
 
 fn fullinit(ranks: u32) -> FieldList {
@@ -77,7 +70,15 @@ fn about(command: Command, key: &str, rest: &str) -> Option<Request> {
     Some(request)
 }
 
-fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, ranks: u32, ring: bool) -> Result<Planned> {
+/// A call of a kind, the `n`-th of its program.
+pub(super) fn of_kind(
+    kind: u32,
+    u: &mut Unstructured<'_>,
+    swarm: &CallSwarm,
+    n: usize,
+    ranks: u32,
+    ring: bool,
+) -> Result<Planned> {
     use Command as C;
     let number = |n| Arg::Number(Expr::Number(n));
     let text_out = |name: &str, room: i64| out(name, Some(room.max(0)));
@@ -97,7 +98,7 @@ fn drawn(u: &mut Unstructured<'_>, swarm: &CallSwarm, n: usize, ranks: u32, ring
         0 => quoted("range=local"),
         _ => Arg::Null,
     };
-    Ok(match swarm.kind(KINDS, u)? {
+    Ok(match kind {
         0..4 => {
             let (value, room) = told(u)?;
             let get = telling(about(C::KvsGet, &key, "found=TRUE;value=;"), value);

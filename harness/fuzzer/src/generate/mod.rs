@@ -15,6 +15,8 @@ pub mod server;
 mod swarm;
 mod sweep;
 pub(crate) mod systematic;
+mod systematic_answers;
+mod systematic_calls;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

@@ -11,7 +11,8 @@ use pmi_scenario::ast::{Dialect, Piece, Setting, Stmt, Template, UnderTest};
 use pmi_wire::pmi2::{self, Command};
 use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueReading};
 
-use super::Generator;
+use super::systematic::turn;
+use super::{Generator, systematic_answers};
 use crate::case::Case;
 use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
@@ -21,8 +22,11 @@ use crate::op::Op;
 use crate::pieces::{kvsname, literal, push, template, unplaced};
 use crate::statement::kill;
 
+/// A request, and whether it asks for the process mapping.
+pub(super) type Kind = (Op, bool);
+
 /// Most requests of a kind that are passed over to reach a later one.
-const PASSED: usize = 40;
+pub(super) const PASSED: usize = 40;
 /// What the reference server tells where the program does not ask.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
@@ -37,7 +41,7 @@ pub struct Trace {
 }
 
 #[derive(Debug, Clone)]
-struct Exchange {
+pub(super) struct Exchange {
     op: Op,
     mapping: bool,
     /// The answer tells for which thread it is.
@@ -46,6 +50,10 @@ struct Exchange {
 }
 
 impl Exchange {
+    pub(super) fn kind(&self) -> Kind {
+        (self.op, self.mapping)
+    }
+
     /// Whether a step that names another names this one, too.
     fn is_named_by(&self, other: &Self) -> bool {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
@@ -181,6 +189,23 @@ impl Trace {
     }
 }
 
+impl Trace {
+    /// Its requests with their answers, by rank.
+    pub(super) fn exchanges(&self) -> &[Vec<Exchange>] {
+        &self.exchanges
+    }
+
+    /// What a process is told at the request of this number.
+    pub(super) fn answer(&self, (at, rank): (usize, u32)) -> Answer<'_> {
+        self.answer_to(&self.exchanges[rank as usize][at])
+    }
+
+    fn answer_to<'e>(&self, exchange: &'e Exchange) -> Answer<'e> {
+        let Exchange { op, mapping, answer: ref fields, .. } = *exchange;
+        Answer { dialect: self.dialect, op, mapping, fields, limits: self.limits }
+    }
+}
+
 fn bytes_of(template: &Template) -> Option<&[u8]> {
     match &template.pieces[..] {
         [Piece::Literal { bytes, .. }] => Some(bytes),
@@ -240,6 +265,14 @@ impl Generator for Programs {
         };
         maker.mutate(count)?;
         Ok(maker.case)
+    }
+
+    fn fixed(&self, number: u64) -> Option<Case> {
+        let at = turn(number)?;
+        // The run of the most processes shows the most.
+        let trace = self.traces.last()?;
+        let through = systematic_answers::all(trace, self.mutate).into_iter().nth(at)?;
+        Some(systematic_answers::made(trace, through))
     }
 }
 
@@ -331,17 +364,12 @@ impl Maker<'_, '_, '_> {
     fn values(&mut self) -> Result<BTreeMap<usize, Target>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges[0].iter().enumerate().take(PASSED) {
-            if let Some(said) = self.answer(exchange).with(Mutation::Value, self.u)? {
+            if let Some(said) = self.trace.answer_to(exchange).with(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
                 targets.insert(at, Target { every: false, done: Done::Say(said) });
             }
         }
         Ok(targets)
-    }
-
-    fn answer<'e>(&self, exchange: &'e Exchange) -> Answer<'e> {
-        let Exchange { op, mapping, answer: ref fields, .. } = *exchange;
-        Answer { dialect: self.trace.dialect, op, mapping, fields, limits: self.trace.limits }
     }
 
     /// A kind of request. A program may make very many of one.
@@ -374,14 +402,14 @@ impl Maker<'_, '_, '_> {
             self.case.ingredients.insert(format!("death:{kind}"));
             return Ok(Some((at, Target { every: false, done: Done::Kill })));
         }
-        let (mutation, said) = self.answer(exchange).mutated(self.u)?;
+        let (mutation, said) = self.trace.answer_to(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
         Ok(Some((at, Target { every, done: Done::Say(said) })))
     }
 }
 
 /// Writes what is done at a request, and passes over those of its kind since the last one.
-fn write(
+pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Stmt>,
     whom: Option<u32>,
@@ -405,13 +433,13 @@ fn write(
 }
 
 #[derive(Clone)]
-struct Target {
-    every: bool,
-    done: Done,
+pub(super) struct Target {
+    pub(super) every: bool,
+    pub(super) done: Done,
 }
 
 #[derive(Clone)]
-enum Done {
+pub(super) enum Done {
     Say(Vec<Said>),
     Kill,
 }
@@ -492,6 +520,49 @@ mod tests {
         Programs { traces: vec![trace(1), trace(3)], mutate }
     }
 
+    /// The sessions that are not drawn.
+    fn fixed(programs: &Programs) -> Vec<Case> {
+        (0..2000).filter_map(|number| programs.fixed(number)).collect()
+    }
+
+    #[test]
+    fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
+        for traces in [vec![trace(1), trace(3)], vec![pmi2_trace(1), pmi2_trace(3)]] {
+            let all = fixed(&Programs { traces, mutate: true });
+            all.iter().for_each(read_again);
+            assert!(all.iter().all(|case| case.ranks() == 3 && case.ingredients.len() < 20));
+            let struck: BTreeSet<String> = all.iter().flat_map(mutations).collect();
+            for name in ["value", "pieces", "order", "refusal", "number", "mapping", "vary", "serve"] {
+                assert!(struck.contains(name), "{name}: {struck:?}");
+            }
+            let texts: BTreeSet<String> = all.iter().map(Case::text).collect();
+            assert_eq!(texts.len(), all.len());
+        }
+    }
+
+    #[test]
+    fn an_answer_is_parted_at_each_place_and_each_request_is_refused_with_each_code() {
+        let all: String = fixed(&programs(true)).iter().map(Case::text).collect();
+        for at in 1.."cmd=barrier_out rc=0".len() {
+            let (first, second) = "cmd=barrier_out rc=0".split_at(at);
+            let first = first.trim_end();
+            assert!(all.contains(first) && all.contains(second.trim_start()), "{first}");
+        }
+        for answer in ["maxes", "my_kvsname", "put_result", "barrier_out", "get_result", "finalize_ack"] {
+            for code in ["-1", "1", "256", "2147483648"] {
+                assert!(all.contains(&format!("cmd={answer} rc={code}\n")), "{answer} {code}");
+            }
+        }
+        assert!(all.contains("cmd=get_result rc=-1 msg=<fill 100>"));
+    }
+
+    #[test]
+    fn without_mutations_only_the_server_is_unusual() {
+        for case in fixed(&programs(false)) {
+            assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
+        }
+    }
+
     #[test]
     fn a_plain_run_is_read() {
         let read = trace(2);
@@ -524,7 +595,8 @@ mod tests {
             assert_eq!(make(), make());
         }
         let other = |n: &u64| numbered(&programs, 7, *n).scenario != numbered(&programs, 8, *n).scenario;
-        assert!((0..200).filter(other).count() > 150);
+        // Every second one is not drawn.
+        assert!((0..400).filter(other).count() > 150);
     }
 
     #[test]

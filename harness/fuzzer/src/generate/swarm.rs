@@ -2,12 +2,10 @@
 //! what one feature does to the state, another would undo, or end.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Template};
+use pmi_scenario::ast::Dialect;
 
 use crate::decisions::{percent, pick};
-use crate::fields::text;
-use crate::pieces::{letters, template};
-use crate::texts::{self, Use};
+use crate::texts::{self, Text, Use};
 
 /// What differs from request to request in a session that has many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +124,7 @@ impl Swarm {
 }
 
 /// The same for the calls of a library.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CallSwarm {
     /// Lengths are at and beside powers of two and limits.
     pub(super) lengths: bool,
@@ -189,38 +187,5 @@ impl CallSwarm {
             },
             _ => Text::Bytes(plain.into()),
         })
-    }
-}
-
-/// A text of a call or an answer.
-#[derive(Debug, Clone)]
-pub(super) enum Text {
-    /// So many letters.
-    Letters(i64),
-    Bytes(Vec<u8>),
-}
-
-impl Text {
-    pub(super) fn len(&self) -> i64 {
-        match self {
-            Self::Letters(count) => *count,
-            Self::Bytes(bytes) => bytes.len() as i64,
-        }
-    }
-
-    /// As an argument of a call.
-    pub(super) fn as_argument(&self) -> Template {
-        match self {
-            Self::Letters(count) => template(vec![letters(*count)]),
-            Self::Bytes(bytes) => text(bytes.clone()),
-        }
-    }
-
-    /// As an answer has it.
-    pub(super) fn as_said(&self, dialect: Dialect) -> Template {
-        match self {
-            Self::Letters(_) => self.as_argument(),
-            Self::Bytes(bytes) => texts::as_said(dialect, bytes),
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::fields::text;
 use crate::op::Op;
 use crate::pieces::letters;
 use crate::plan::{Planned, plain};
-use crate::texts::{self, Use};
+use crate::texts::{self, PLACES, Use};
 
 /// What is done over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +32,6 @@ pub(super) enum Soak {
     /// A name is published and withdrawn.
     Names,
 }
-
-/// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
-pub(super) const PLACES: u32 = 4;
-const WITHIN: u32 = 2;
 
 /// Requests without arguments that nothing comes of.
 pub(super) fn plain_requests(dialect: Dialect) -> &'static [Op] {
@@ -70,7 +66,9 @@ impl Model<'_, '_> {
     /// others look up.
     pub(super) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
-        let open = |varied: &&i64| sweep.varies == Varies::Byte && self.is_open(sweep.of, **varied, place);
+        let open = |varied: &&i64| {
+            sweep.varies == Varies::Byte && texts::is_open(self.dialect, sweep.of, **varied as u8, place)
+        };
         let all: Vec<i64> = all.iter().filter(|varied| !open(varied)).copied().collect();
         for (at, varied) in (first..).zip(&all) {
             let (rank, other) = (at % self.ranks, (at + 1) % self.ranks);
@@ -136,25 +134,8 @@ impl Model<'_, '_> {
         Ok(all.into_iter().cycle().skip(first).take(count).collect())
     }
 
-    /// Whether RFC 13 leaves open what becomes of such a text.
-    fn is_open(&self, of: Use, byte: i64, place: u32) -> bool {
-        let is_blank = matches!(u8::try_from(byte), Ok(b' ' | b'\t'));
-        // A blank at the end of a value belongs to it or does not.
-        (of, self.dialect) == (Use::Value, Dialect::Pmi1) && is_blank && place != WITHIN
-    }
-
-    /// A text with a byte at its beginning, at its end or within it, or the byte alone.
     fn with_byte(&self, rest: &str, byte: u8, place: u32) -> Template {
-        let (rest, byte) = (rest.as_bytes(), &[byte][..]);
-        let whole = match place {
-            0 => [rest, byte].concat(),
-            1 => [byte, rest].concat(),
-            WITHIN => [rest, byte, rest].concat(),
-            // A key stays one of its own.
-            _ if rest.len() > 1 => [byte, rest, byte].concat(),
-            _ => byte.to_vec(),
-        };
-        texts::as_said(self.dialect, &whole)
+        texts::as_said(self.dialect, &texts::with_byte(rest, byte, place))
     }
 
     /// One thing very many times.
@@ -231,12 +212,7 @@ impl Model<'_, '_> {
     }
 }
 
-/// All bytes that such a text may have.
+/// All bytes that such a text may have, as what a sweep goes through.
 pub(super) fn every_byte(dialect: Dialect, used: Use) -> Vec<i64> {
-    let may_be = |byte: &u8| match (used, dialect) {
-        (Use::Value, Dialect::Pmi1) => *byte == b'\t' || matches!(byte, b' '..=b'~'),
-        (Use::Value, Dialect::Pmi2) => true,
-        _ => byte.is_ascii_graphic() && !matches!(byte, b'=' | b';'),
-    };
-    (0..=u8::MAX).filter(may_be).map(i64::from).collect()
+    texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
 }

@@ -7,11 +7,11 @@ use pmi_scenario::ast::{Dialect, UnderTest};
 use super::model::Model;
 use super::scope::Scope;
 use super::swarm::{Swarm, Sweep, Varies};
-use super::sweep::{PLACES, Soak, every_byte, plain_requests};
+use super::sweep::{Soak, every_byte, plain_requests};
 use crate::case::Case;
 use crate::plan::{Planned, settle};
 use crate::statement::{join, leave};
-use crate::texts::{self, Use};
+use crate::texts::{self, PLACES, Use};
 
 /// What one session goes through.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,18 +26,33 @@ enum Through {
 const TEXTS: usize = 120;
 
 /// More often than a byte can count.
-const TIMES: u32 = 300;
+pub(super) const TIMES: u32 = 300;
 
 /// No number behind this is that of such a session.
-const LAST: u64 = 400;
+const LAST: u64 = 1000;
 
-/// The session of this number, if it is one of these: every second one is drawn, as those behind them are, so that a server that is slow to
-/// answer is met with others as well.
-pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
-    if number > LAST || !number.is_multiple_of(2) {
-        return None;
+/// How many such sessions come before that of this number, if it may be one: every second one is drawn, as those behind them are, so that
+/// what is slow to answer is met with others as well.
+pub(super) fn turn(number: u64) -> Option<usize> {
+    let may_be = number <= LAST && number.is_multiple_of(2);
+    if may_be { usize::try_from(number / 2).ok() } else { None }
+}
+
+/// Sessions of several kinds in one order, those of each kind evenly over the whole.
+pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
+    let mut all = Vec::new();
+    for (kind, sessions) in kinds.into_iter().enumerate() {
+        let count = sessions.len();
+        let place = |at: usize| ((2 * at + 1) << 20).checked_div(count).unwrap_or(0);
+        all.extend(sessions.into_iter().enumerate().map(|(at, session)| ((place(at), kind), session)));
     }
-    let at = usize::try_from(number / 2).ok()?;
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, session)| session).collect()
+}
+
+/// The session of this number, if it is one of these.
+pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
+    let at = turn(number)?;
     let spoken: Vec<Dialect> = scope.spoken.dialects().collect();
     let (round, turn) = (at.checked_div(spoken.len())?, at.checked_rem(spoken.len())?);
     let dialect = spoken[turn];

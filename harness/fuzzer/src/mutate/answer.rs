@@ -33,7 +33,7 @@ pub(crate) enum Said {
 
 impl Said {
     /// One write of what becomes of these texts.
-    fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
+    pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
 
@@ -66,7 +66,7 @@ pub(crate) struct Answer<'a> {
 
 impl Answer<'_> {
     /// What becomes of its text.
-    fn encoding(&self) -> Encoding {
+    pub(super) fn encoding(&self) -> Encoding {
         plan::encoding(self.op, self.dialect)
     }
 
@@ -80,7 +80,7 @@ impl Answer<'_> {
     }
 
     /// Its text.
-    fn line(&self) -> Template {
+    pub(super) fn line(&self) -> Template {
         self.draft().lines().remove(0)
     }
 
@@ -115,6 +115,12 @@ impl Answer<'_> {
         Ok((Mutation::Close, vec![Said::Close]))
     }
 
+    /// Which of its texts others have put, and what that is.
+    pub(crate) fn told(&self) -> Option<(&'static str, Use)> {
+        let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
+        (!self.mapping).then_some((key, if key == "port" { Use::Port } else { Use::Value }))
+    }
+
     /// Makes one mutation; `None` if there is nothing that it could strike.
     pub(crate) fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
         let mut draft = self.draft();
@@ -133,9 +139,7 @@ impl Answer<'_> {
                 *value = mapping(u)?;
             }
             Mutation::Value => {
-                let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key));
-                let Some(key) = key.filter(|_| !self.mapping) else { return Ok(None) };
-                let used = if key == "port" { Use::Port } else { Use::Value };
+                let Some((key, used)) = self.told() else { return Ok(None) };
                 if let Some(value) = draft.messages_mut().and_then(|messages| value(messages, key)) {
                     *value = match u.int_in_range(0..=7)? {
                         0 => Template::default(),
@@ -187,9 +191,19 @@ impl Answer<'_> {
     }
 
     /// A text that ends before its last byte.
-    fn partial(&self, line: Template) -> Said {
+    pub(super) fn partial(&self, line: Template) -> Said {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
         Said::Write(vec![line], mode)
+    }
+
+    /// A frame in two writes.
+    pub(super) fn halved(&self, halves: Halves) -> Vec<Said> {
+        match halves {
+            Halves::Bytes(first, second) => {
+                [first, second].map(|half| Said::write(Encoding::Bytes, vec![half])).into()
+            }
+            Halves::Cut(body) => vec![Said::write(self.encoding(), vec![body])],
+        }
     }
 
     fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
@@ -199,12 +213,7 @@ impl Answer<'_> {
             return Ok(vec![Said::Write(vec![own], mode)]);
         }
         let pieces = if encoding == Encoding::Body {
-            match frame::halves(&own, u)? {
-                Halves::Bytes(first, second) => {
-                    [first, second].map(|half| Said::write(Encoding::Bytes, vec![half])).into()
-                }
-                Halves::Cut(body) => vec![Said::write(encoding, vec![body])],
-            }
+            self.halved(frame::halves(&own, u)?)
         } else {
             let (first, second) = split(&own, u)?;
             vec![self.partial(first), Said::write(encoding, vec![second])]
@@ -276,6 +285,12 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
     writes.into_iter().map(|(encoding, lines)| Said::write(encoding, lines)).collect()
 }
 
+/// A mapping with a block for each of these nodes, of so many processes.
+pub(super) fn blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Template {
+    let blocks: Vec<String> = nodes.into_iter().map(|node| format!("({node},1,{each})")).collect();
+    text(format!("(vector,{})", blocks.join(",")))
+}
+
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     match u.int_in_range(0..=3)? {
         0 => return Ok(text(pick(u, MAPPINGS)?)),
@@ -287,8 +302,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
             let nodes = pick(u, &[Some(1), Some(2), Some(1000), None, None])?;
             let mut node = |at| nodes.map_or_else(|| u.int_in_range(0..=2), |nodes| Ok(at % nodes));
             let nodes: Vec<i32> = (0..count).map(&mut node).collect::<Result<_>>()?;
-            let blocks: Vec<String> = nodes.iter().map(|node| format!("({node},1,{each})")).collect();
-            return Ok(text(format!("(vector,{})", blocks.join(","))));
+            return Ok(blocks(nodes, each));
         }
         _ => {}
     }

@@ -89,6 +89,13 @@ pub(crate) enum Halves {
     Cut(Template),
 }
 
+/// A body with a cut between these.
+pub(super) fn joined(mut first: Template, second: Template) -> Template {
+    first.pieces.push(Piece::Cut);
+    first.pieces.extend(second.pieces);
+    first
+}
+
 /// Cuts a frame in two, in its header or its body.
 pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves> {
     if let Some(whole) = whole(body) {
@@ -102,8 +109,6 @@ pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves
         let (first, second) = split(&whole, u)?;
         return Ok(Halves::Bytes(first, second));
     }
-    let (mut first, second) = split(body, u)?;
-    first.pieces.push(Piece::Cut);
-    second.pieces.into_iter().for_each(|piece| first.pieces.push(piece));
-    Ok(Halves::Cut(first))
+    let (first, second) = split(body, u)?;
+    Ok(Halves::Cut(joined(first, second)))
 }

@@ -13,6 +13,7 @@ mod message;
 mod mutation;
 mod places;
 mod request;
+mod series;
 mod values;
 
 pub(crate) use answer::{Answer, Said};
@@ -22,3 +23,4 @@ pub(crate) use message::{cached, junk};
 pub(crate) use mutation::Mutation;
 pub(crate) use places::split;
 pub(crate) use request::mutate as mutate_requests;
+pub(crate) use series::{Change, Series};

@@ -1,0 +1,158 @@
+//! The sessions with which a campaign against a program begins. They are not drawn: they go through everything of one kind that its server
+//! may say. What is wrong at one length, one place of a split or one refusal only is met by them for sure.
+
+use std::collections::BTreeMap;
+
+use pmi_reference::fault::variations;
+use pmi_scenario::ast::{Setting, UnderTest};
+
+use super::program::{Done, Kind, PASSED, Target, Trace, write};
+use super::systematic::spread;
+use crate::case::Case;
+use crate::mutate::Series;
+use crate::pieces::unplaced;
+
+/// What one session goes through.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Through {
+    /// Each answer is another one of the series; this is the session's number among those of the series.
+    Lasting(Series, usize),
+    /// One answer, after which most programs end; each process is told another one, from this one on.
+    Ending(Series, Kind, usize, usize),
+    /// The server has this setting.
+    Serve(Setting, u32),
+    /// The server does this, which is unusual.
+    Vary(&'static str),
+}
+
+/// Most sessions of a series, of which the last ones hardly show anything more.
+const MOST: usize = 64;
+
+/// What is set, and to what.
+fn settings() -> Vec<Through> {
+    let lengths = [64, 32, 128, 200, 63, 127, 50, 100, 47, 99];
+    let name = lengths.map(|length| Through::Serve(Setting::KvsnameLength, length));
+    let values = [4096, 65536, 256, 1_000_000, 64, 32].map(|most| Through::Serve(Setting::VallenMax, most));
+    let keys = [32, 48, 256, 1024, 65536].map(|most| Through::Serve(Setting::KeylenMax, most));
+    let late = [20, 1].map(|delay| Through::Serve(Setting::Delay, delay));
+    spread(vec![name.into(), values.into(), keys.into(), late.into()])
+}
+
+/// All sessions about a program that asks so, in order.
+pub(super) fn all(trace: &Trace, mutate: bool) -> Vec<Through> {
+    let lawful = vec![settings(), variations().map(|v| Through::Vary(v.name)).collect()];
+    if !mutate {
+        return spread(lawful);
+    }
+    let lasting = |series| {
+        let sessions = slots(trace).values().map(|slots| sessions(trace, series, slots)).max();
+        (0..sessions.unwrap_or(0)).map(|session| Through::Lasting(series, session)).collect()
+    };
+    let ending = |series| ending(trace, series);
+    spread(
+        [
+            [Series::Texts, Series::Splits, Series::Orders].map(lasting).into(),
+            [Series::Refusals, Series::Numbers, Series::Mappings].map(ending).into(),
+            lawful,
+        ]
+        .concat(),
+    )
+}
+
+/// Where requests of each kind are made: how many before it, and by whom.
+fn slots(trace: &Trace) -> BTreeMap<Kind, Vec<(usize, u32)>> {
+    let mut slots: BTreeMap<Kind, Vec<(usize, u32)>> = BTreeMap::new();
+    for (rank, asked) in (0..).zip(trace.exchanges()) {
+        let mut times: BTreeMap<Kind, usize> = BTreeMap::new();
+        for (at, exchange) in asked.iter().enumerate() {
+            let before = times.entry(exchange.kind()).or_default();
+            if *before < PASSED {
+                slots.entry(exchange.kind()).or_default().push((at, rank));
+            }
+            *before += 1;
+        }
+    }
+    // The first ones first: who is told something odd may end.
+    slots.values_mut().for_each(|all| all.sort_unstable());
+    slots
+}
+
+/// How many sessions it takes until what is asked at these slots was answered in all ways.
+fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
+    let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
+    count.div_ceil(slots.len().max(1)).min(MOST)
+}
+
+/// Each process is told another one at each request of a kind. A code counts at each time, a number or a mapping at the first.
+fn ending(trace: &Trace, series: Series) -> Vec<Through> {
+    let ranks = trace.exchanges().len().max(1);
+    let mut passes: Vec<Vec<Through>> = Vec::new();
+    for (kind, slots) in slots(trace) {
+        let times = if series == Series::Refusals { slots.len().div_ceil(ranks) } else { 1 };
+        let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
+        let needed = count.div_ceil(times * ranks).min(MOST);
+        passes.resize_with(passes.len().max(needed), Vec::new);
+        for (pass, all) in passes.iter_mut().enumerate().take(needed) {
+            let from = |time| (pass * times + time) * ranks;
+            all.extend((0..times).map(|time| Through::Ending(series, kind, time, from(time))));
+        }
+    }
+    passes.concat()
+}
+
+/// The case of a session.
+pub(super) fn made(trace: &Trace, through: Through) -> Case {
+    let ranks = trace.exchanges().len() as u32;
+    let mut case = Case::speaking(trace.dialect, UnderTest::Client, ranks, Vec::new());
+    // By process, what is said at which of its requests.
+    let mut targets: BTreeMap<u32, BTreeMap<usize, Target>> = BTreeMap::new();
+    let mut strike = |series: Series, (at, rank), index: usize| {
+        let answer = trace.answer((at, rank));
+        let all = answer.series(series);
+        let Some(change) = all.get(index.checked_rem(all.len()).unwrap_or(0)) else { return };
+        case.ingredients.insert(format!("{}:{}", series.mutation().name(), answer.op));
+        let done = Done::Say(answer.changed(change));
+        targets.entry(rank).or_default().insert(at, Target { every: false, done });
+    };
+    match through {
+        Through::Lasting(series, session) => {
+            for slots in slots(trace).into_values() {
+                let sessions = sessions(trace, series, &slots);
+                for (turn, slot) in slots.into_iter().enumerate() {
+                    // Each begins with one of the first, and goes on with later ones.
+                    let index = turn * sessions + session.checked_rem(sessions).unwrap_or(0);
+                    strike(series, slot, index);
+                }
+            }
+        }
+        Through::Ending(series, kind, time, from) => {
+            for rank in 0..ranks {
+                let own = slots(trace).remove(&kind).unwrap_or_default();
+                let own: Vec<_> = own.into_iter().filter(|(_, other)| *other == rank).collect();
+                // Who is refused once may try again: every second one is refused twice.
+                let twice = series == Series::Refusals && rank % 2 == 1;
+                for slot in own.into_iter().skip(time).take(if twice { 2 } else { 1 }) {
+                    strike(series, slot, from + rank as usize);
+                }
+            }
+        }
+        Through::Serve(setting, number) => {
+            let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
+            case.ingredients.insert(format!("serve:{name}"));
+            case.scenario.serving.settings.push((unplaced(setting), number));
+        }
+        Through::Vary(name) => {
+            case.ingredients.insert(format!("vary:{name}"));
+            case.scenario.serving.variations.push(unplaced(name.to_owned()));
+        }
+    }
+    let mut body = Vec::new();
+    for (rank, targets) in targets {
+        let mut next = 0;
+        for (at, target) in targets {
+            next = write(trace, &mut body, Some(rank), next, at, target);
+        }
+    }
+    case.scenario.body.splice(0..0, body);
+    case
+}

@@ -1,0 +1,332 @@
+//! The sessions with which a campaign against a library begins. They are not drawn: they go through lengths, bytes, buffers, refusals and orders
+//! of calls, or call one function very many times.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use arbitrary::Unstructured;
+use pmi_scenario::ast::{Arg, Expr, Stmt, UnderTest};
+use pmi_scenario::signature::{self, Param};
+
+use super::library::Libraries;
+use super::library_call::{Planned, out};
+use super::swarm::CallSwarm;
+use super::systematic::{TIMES, spread};
+use crate::case::Case;
+use crate::client_steps::{asks, says};
+use crate::decisions;
+use crate::mutate::{Change, Mutation, Said, Series};
+use crate::texts::{self, Use};
+
+/// What one session goes through.
+#[derive(Debug, Clone)]
+enum Through {
+    /// Texts that the function is told, with buffers that are just large enough, and one byte too small.
+    Told(Sample, Range<usize>),
+    /// Texts that it is given.
+    Given(Sample, Use, Range<usize>),
+    /// Buffers from none to much larger than what is told.
+    Rooms(Sample),
+    /// It is called [`TIMES`]; there is what it asks for, or not.
+    Times(Sample, bool),
+    /// Its answer is changed in all ways, and after each it is called again.
+    Changes(Sample, Series),
+    /// The first answer is changed in one way.
+    Begin(u8, Series, usize),
+    /// It is called before the first and after the last call of a program.
+    Order(Sample),
+    /// A program begins or ends twice.
+    Twice(bool),
+}
+
+/// How a function is called: its kind, and the decisions on the rest.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    kind: u32,
+    decisions: u64,
+}
+
+/// So many texts make a session.
+const TEXTS: usize = 60;
+/// So many decisions show all functions of a kind.
+const DECISIONS: u64 = 12;
+/// Most changes of the first answer.
+const FIRST: usize = 16;
+/// Room for all that is told where nothing is gone through.
+const ROOM: i64 = 64;
+/// The sizes of buffers: what most are told is shorter.
+const ROOMS: Range<i64> = 0..40;
+
+/// The session of this place in their order, if there are so many.
+pub(super) fn session(libraries: &Libraries, at: usize) -> Option<Case> {
+    let through = all(libraries).into_iter().nth(at)?;
+    Some(made(libraries, &through))
+}
+
+/// Decides on a call, the `n`-th of its program.
+fn called(libraries: &Libraries, sample: Sample, n: usize) -> Planned {
+    let bytes = decisions::draw(sample.decisions, u64::from(sample.kind));
+    let decided = libraries.of_kind(sample.kind, &mut Unstructured::new(&bytes), &CallSwarm::default(), n, 1);
+    decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// The call with which a program begins: what it asks first is one of several requests.
+fn begin(libraries: &Libraries, which: u8) -> Planned {
+    let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
+    begun.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Each function once.
+fn samples(libraries: &Libraries) -> BTreeMap<&'static str, Sample> {
+    let mut samples = BTreeMap::new();
+    for (kind, decisions) in (0..libraries.kinds()).flat_map(|kind| (0..DECISIONS).map(move |d| (kind, d))) {
+        let sample = Sample { kind, decisions };
+        samples.entry(called(libraries, sample, 0).function).or_insert(sample);
+    }
+    samples
+}
+
+/// Texts that functions are given: the last string is what they put, the one before it for what.
+const GIVEN: [(&str, Use, Use); 4] = [
+    ("PMI_KVS_Put", Use::Key, Use::Value),
+    ("PMI2_KVS_Put", Use::Key, Use::Value),
+    ("PMI_Publish_name", Use::Service, Use::Port),
+    ("PMI2_Nameserv_publish", Use::Service, Use::Port),
+];
+
+fn all(libraries: &Libraries) -> Vec<Through> {
+    let samples = samples(libraries);
+    let parts = |count: usize| (0..count).step_by(TEXTS).map(move |at| at..(at + TEXTS).min(count));
+    let mut kinds: Vec<Vec<Through>> = Vec::new();
+    let mut others = Vec::new();
+    let (mut times, mut orders) = (Vec::new(), Vec::new());
+    for (function, sample) in samples {
+        let call = called(libraries, sample, 0);
+        for (_, key, value) in GIVEN.iter().filter(|(name, ..)| *name == function) {
+            for used in [*key, *value] {
+                let all = parts(texts::every(libraries.dialect, used).len());
+                kinds.push(all.map(|part| Through::Given(sample, used, part)).collect());
+            }
+        }
+        if rooms(&call).is_some() {
+            others.push(Through::Rooms(sample));
+        }
+        // Where it spawns by itself, it starts processes.
+        if libraries.wire || !function.contains("pawn") {
+            times.push(Through::Times(sample, true));
+        }
+        if libraries.mutate {
+            orders.push(Through::Order(sample));
+        }
+        let Some(request) = call.request.as_ref().filter(|_| libraries.wire) else { continue };
+        let answer = request.answer(libraries.dialect);
+        if let Some((_, used)) = answer.told().filter(|_| takes_text(function)) {
+            let all = parts(texts::every(libraries.dialect, used).len());
+            kinds.push(all.map(|part| Through::Told(sample, part)).collect());
+            times.push(Through::Times(sample, false));
+        }
+        if libraries.mutate {
+            others.extend([Series::Refusals, Series::Splits].map(|series| Through::Changes(sample, series)));
+        }
+    }
+    if libraries.mutate {
+        orders.extend([false, true].map(Through::Twice));
+    }
+    if libraries.mutate && libraries.wire {
+        let first = |series| {
+            let of = |which| {
+                let call = begin(libraries, which);
+                let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
+                (0..count.min(FIRST)).map(move |at| Through::Begin(which, series, at))
+            };
+            // One for each request.
+            let mut firsts = BTreeMap::new();
+            for which in 0..3 {
+                let request = begin(libraries, which).request.map(|request| request.op.to_string());
+                firsts.entry(request).or_insert(which);
+            }
+            firsts.into_values().flat_map(of).collect()
+        };
+        kinds.extend([Series::Refusals, Series::Numbers, Series::Splits].map(first));
+    }
+    kinds.extend([others, times, orders]);
+    spread(kinds)
+}
+
+/// Whether a function fills a buffer with a text.
+fn takes_text(function: &str) -> bool {
+    let params = signature::function(function).map_or(&[][..], |function| function.params);
+    params.iter().any(|param| matches!(param, Param::OutText(_)))
+}
+
+/// Which argument is a buffer, and which tells its size.
+fn rooms(call: &Planned) -> Option<(usize, usize)> {
+    let params = signature::function(call.function)?.params;
+    params.iter().enumerate().find_map(|(at, param)| match param {
+        // Both buffers of a ring have one size.
+        _ if call.function == "PMIX_Ring" => None,
+        Param::OutText(Some(size)) | Param::OutInts(Some(size)) => Some((at, *size)),
+        _ => None,
+    })
+}
+
+fn with_room(mut call: Planned, room: i64) -> Planned {
+    if let Some((buffer, size)) = rooms(&call) {
+        let name = match &call.args[buffer] {
+            Arg::Out(name, _) => name.value.clone(),
+            _ => return call,
+        };
+        call.args[buffer] = out(&name, Some(room.max(0)));
+        call.args[size] = Arg::Number(Expr::Number(room));
+    }
+    call
+}
+
+/// What a session says and calls.
+struct Maker<'a> {
+    libraries: &'a Libraries,
+    body: Vec<Stmt>,
+    calls: usize,
+}
+
+impl Maker<'_> {
+    /// The next call of this kind.
+    fn next(&mut self, sample: Sample) -> Planned {
+        self.calls += 1;
+        with_room(called(self.libraries, sample, self.calls), ROOM)
+    }
+
+    /// A call, before which it is said how what it asks is answered.
+    fn answered(&mut self, call: Planned, said: Vec<Said>) {
+        if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
+            self.body.push(asks(None, request.pattern.clone(), false));
+            self.body.extend(said.into_iter().map(|said| says(None, said)));
+        }
+        self.body.push(call.stmt());
+    }
+
+    /// A call that is answered as it should be; what it looks for is there.
+    fn plain(&mut self, call: Planned) {
+        match call.request.clone().filter(|request| request.looks_for()) {
+            Some(request) => {
+                let proper = request.answer(self.libraries.dialect).proper();
+                self.answered(call, vec![proper]);
+            }
+            None => self.body.push(call.stmt()),
+        }
+    }
+
+    fn changed(&mut self, call: Planned, change: &Change) {
+        let said = call.request.as_ref().map(|r| r.answer(self.libraries.dialect).changed(change));
+        self.answered(call, said.unwrap_or_default());
+    }
+}
+
+/// As most servers refuse.
+const REFUSED: Change = Change::Refuse("-1", None);
+
+fn made(libraries: &Libraries, through: &Through) -> Case {
+    let dialect = libraries.dialect;
+    let mut maker = Maker { libraries, body: Vec::new(), calls: 0 };
+    let mut case = Case::speaking(dialect, UnderTest::Library, 1, Vec::new());
+    let struck = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
+    let mut begun = begin(libraries, 0);
+    match through {
+        Through::Order(sample) => {
+            let call = maker.next(*sample);
+            case.ingredients.insert(struck(Mutation::Order, &call.function));
+            maker.plain(call);
+        }
+        Through::Twice(_) => {
+            case.ingredients.insert(struck(Mutation::Repeat, &begun.function));
+        }
+        Through::Begin(which, series, at) => {
+            begun = begin(libraries, *which);
+            if let Some(request) = &begun.request {
+                case.ingredients.insert(struck(series.mutation(), &request.op));
+                let answer = request.answer(dialect);
+                let change = answer.series(*series).swap_remove(*at);
+                let said = answer.changed(&change);
+                maker.body.push(asks(None, request.pattern.clone(), false));
+                maker.body.extend(said.into_iter().map(|said| says(None, said)));
+            }
+        }
+        _ => {}
+    }
+    maker.body.push(begun.stmt());
+    match through {
+        Through::Told(sample, part) => {
+            // What comes behind a miss is told as before it.
+            let missed = maker.next(*sample);
+            maker.changed(missed, &REFUSED);
+            let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).told()?.1));
+            for text in &texts::every(dialect, used.unwrap_or(Use::Value))[part.clone()] {
+                for room in [text.len() + 1, text.len()] {
+                    let call = with_room(maker.next(*sample), room);
+                    maker.changed(call, &Change::Tell(text));
+                }
+            }
+        }
+        Through::Given(sample, used, part) => {
+            for text in &texts::every(dialect, *used)[part.clone()] {
+                let mut call = maker.next(*sample);
+                let strings = signature::function(call.function).map_or(&[][..], |f| f.params);
+                let strings: Vec<usize> =
+                    (0..strings.len()).filter(|at| strings[*at] == Param::Str).collect();
+                let back = if matches!(used, Use::Value | Use::Port) { 1 } else { 2 };
+                if let Some(at) = strings.len().checked_sub(back) {
+                    call.args[strings[at]] = Arg::Text(text.as_argument());
+                }
+                maker.plain(call);
+            }
+        }
+        Through::Rooms(sample) => {
+            for room in ROOMS {
+                let call = with_room(maker.next(*sample), room);
+                maker.plain(call);
+            }
+        }
+        Through::Times(sample, found) => {
+            for _ in 0..TIMES {
+                let call = maker.next(*sample);
+                match found {
+                    true => maker.plain(call),
+                    false => maker.changed(call, &REFUSED),
+                }
+            }
+        }
+        Through::Changes(sample, series) => {
+            let first = maker.next(*sample);
+            let Some(request) = first.request else { return case };
+            case.ingredients.insert(struck(series.mutation(), &request.op));
+            for change in request.answer(dialect).series(*series) {
+                let call = maker.next(*sample);
+                maker.changed(call, &change);
+                let again = maker.next(*sample);
+                maker.plain(again);
+            }
+            for other in samples(libraries).into_values() {
+                let call = maker.next(other);
+                maker.plain(call);
+            }
+        }
+        Through::Begin(..) => {
+            for sample in samples(libraries).into_values() {
+                let call = maker.next(sample);
+                maker.plain(call);
+            }
+        }
+        Through::Order(_) => {}
+        Through::Twice(ends) => {
+            let again = if *ends { libraries.end() } else { begin(libraries, 0) };
+            maker.body.push(again.stmt());
+        }
+    }
+    maker.body.push(libraries.end().stmt());
+    if let Through::Order(sample) = through {
+        let call = maker.next(*sample);
+        maker.plain(call);
+    }
+    case.scenario.body.splice(0..0, maker.body);
+    case
+}

@@ -1,0 +1,186 @@
+//! All changes of one kind that an answer may get, one after the other: what is wrong with one of them only would be drawn late.
+
+use pmi_scenario::ast::{Encoding, Template};
+
+use super::answer::{Answer, Said, blocks};
+use super::frame::{self, Halves};
+use super::mutation::Mutation;
+use super::places::{cut, positions};
+use super::values::{CODES, LENGTHS, MAPPINGS, NUMBERS};
+use crate::fields::{Draft, FieldList, field, text};
+use crate::pieces::letters;
+use crate::texts::{self, Text};
+
+/// What is gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Series {
+    /// Texts that others may have put.
+    Texts,
+    /// The answer in two writes, parted before each byte.
+    Splits,
+    /// Its tuples in other orders.
+    Orders,
+    /// Refusals with each code, and with messages of each length.
+    Refusals,
+    /// Each number at its boundaries, or missing.
+    Numbers,
+    /// Process mappings.
+    Mappings,
+}
+
+impl Series {
+    /// The mutation that each of them is.
+    pub(crate) fn mutation(self) -> Mutation {
+        match self {
+            Self::Texts => Mutation::Value,
+            Self::Splits => Mutation::Pieces,
+            Self::Orders => Mutation::Order,
+            Self::Refusals => Mutation::Refusal,
+            Self::Numbers => Mutation::Number,
+            Self::Mappings => Mutation::Mapping,
+        }
+    }
+}
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Tell(&'static Text),
+    /// Before the byte of this number among those that are known.
+    Split(usize),
+    Backwards,
+    CodeLast,
+    /// The code, and how long the message is.
+    Refuse(&'static str, Option<i64>),
+    /// The tuple of this number; none is left of it where there is no number.
+    Number(usize, Option<&'static str>),
+    Map(Template),
+}
+
+/// The longest message of a refusal that is still a message for everybody.
+const LONGEST_MESSAGE: i64 = 512;
+
+impl Answer<'_> {
+    /// All changes of a series, those first that are most likely to show something; none where it cannot be changed so.
+    pub(crate) fn series(&self, series: Series) -> Vec<Change> {
+        match series {
+            Series::Texts => match self.told() {
+                Some((_, used)) => texts::every(self.dialect, used).iter().map(Change::Tell).collect(),
+                None => Vec::new(),
+            },
+            Series::Splits => (1..self.places().len()).map(Change::Split).collect(),
+            // A command and a code have one order.
+            Series::Orders if self.fields.len() < 3 => Vec::new(),
+            Series::Orders => vec![Change::Backwards, Change::CodeLast],
+            Series::Refusals => refusals(),
+            Series::Numbers => {
+                let numeric = |at: &usize| {
+                    let field = &self.fields[*at];
+                    let is_other = !["cmd", "rc", "thrid", "value"].contains(&field.key.as_str());
+                    is_other && field.value.literal().is_some_and(|text| text.parse::<i64>().is_ok())
+                };
+                let told: Vec<usize> = (0..self.fields.len()).filter(numeric).collect();
+                let numbers = [None].into_iter().chain(NUMBERS.iter().copied().map(Some));
+                let all = numbers.flat_map(|number| told.iter().map(move |at| (*at, number)));
+                let is_other = |(at, number): &(usize, Option<&str>)| {
+                    number.is_none_or(|number| self.fields[*at].value != text(number))
+                };
+                all.filter(is_other).map(|(at, number)| Change::Number(at, number)).collect()
+            }
+            Series::Mappings if self.mapping => mappings(),
+            Series::Mappings => Vec::new(),
+        }
+    }
+
+    /// What is said by a change.
+    pub(crate) fn changed(&self, change: &Change) -> Vec<Said> {
+        let mut fields = self.fields.clone();
+        match change {
+            Change::Tell(text) => {
+                if let Some((key, _)) = self.told() {
+                    tell(&mut fields, key, text.as_said(self.dialect));
+                }
+            }
+            Change::Split(at) => return self.split_at(*at),
+            Change::Backwards => {
+                let rest = self.to_end_of_line(&fields);
+                fields[1..rest].reverse();
+            }
+            Change::CodeLast => {
+                let rest = self.to_end_of_line(&fields);
+                if let Some(at) = fields[..rest].iter().position(|field| field.key == "rc") {
+                    fields[at..rest].rotate_left(1);
+                }
+            }
+            Change::Refuse(code, message) => {
+                fields.retain(|field| ["cmd", "thrid"].contains(&field.key.as_str()));
+                fields.push(field("rc", *code));
+                let key = if self.encoding() == Encoding::Body { "errmsg" } else { "msg" };
+                fields.extend(message.map(|length| field(key, letters(length))));
+            }
+            Change::Number(at, Some(number)) => fields[*at].value = text(*number),
+            Change::Number(at, None) => drop(fields.remove(*at)),
+            Change::Map(mapping) => tell(&mut fields, "value", mapping.clone()),
+        }
+        vec![Said::write(self.encoding(), Draft::Messages(self.encoding(), vec![fields]).lines())]
+    }
+
+    /// In PMI-1 a value and a message run to the end of the line, so that nothing may stand behind them.
+    fn to_end_of_line(&self, fields: &FieldList) -> usize {
+        let runs = |key: &str| self.encoding() != Encoding::Body && ["value", "msg"].contains(&key);
+        fields.iter().position(|field| runs(&field.key)).unwrap_or(fields.len())
+    }
+
+    /// The text that it is parted in: a frame with its header, where its length is known.
+    fn whole(&self) -> Template {
+        let framed = self.encoding() == Encoding::Body;
+        framed.then(|| frame::whole(&self.line())).flatten().unwrap_or_else(|| self.line())
+    }
+
+    fn places(&self) -> Vec<(usize, usize)> {
+        positions(&self.whole(), |_| true)
+    }
+
+    fn split_at(&self, at: usize) -> Vec<Said> {
+        let (first, second) = cut(&self.whole(), self.places()[at]);
+        if self.encoding() != Encoding::Body {
+            return vec![self.partial(first), Said::write(self.encoding(), vec![second])];
+        }
+        self.halved(match frame::whole(&self.line()) {
+            Some(_) => Halves::Bytes(first, second),
+            None => Halves::Cut(frame::joined(first, second)),
+        })
+    }
+}
+
+fn tell(fields: &mut FieldList, key: &str, value: Template) {
+    fields.iter_mut().filter(|field| field.key == key).for_each(|field| field.value = value.clone());
+}
+
+/// Codes and lengths in turn.
+fn refusals() -> Vec<Change> {
+    let lengths: Vec<i64> = texts::round_lengths().into_iter().chain(LENGTHS.iter().copied()).collect();
+    let mut lengths: Vec<i64> = lengths.into_iter().filter(|n| (1..=LONGEST_MESSAGE).contains(n)).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    lengths.dedup();
+    let mut lengths = lengths.into_iter().map(|length| Change::Refuse("-1", Some(length)));
+    let mut all = Vec::new();
+    for code in CODES {
+        all.push(Change::Refuse(code, None));
+        all.extend(lengths.next());
+    }
+    all.extend(lengths);
+    all
+}
+
+fn mappings() -> Vec<Change> {
+    let mut all = Vec::new();
+    // Alternating, all others, all the same.
+    for nodes in [2, 1000, 1] {
+        for count in [9, 3, 17, 2, 33, 65, 257] {
+            all.push(blocks((0..count).map(|at| at % nodes), 1));
+        }
+    }
+    all.extend(MAPPINGS.iter().map(|mapping| text(*mapping)));
+    all.into_iter().map(Change::Map).collect()
+}

@@ -505,7 +505,8 @@ impl Campaign<'_> {
             // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
             let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
             if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {
-                shared.progress.unexamined.insert(met.failure.key.to_string());
+                let name = self.options.known.name_of_unseen(&met.failure.key);
+                shared.progress.unexamined.insert(name);
                 continue;
             }
             drop(shared);
@@ -556,8 +557,9 @@ impl Campaign<'_> {
     fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) {
         let bucket = failure.key.to_string();
         let Some(confirmed) = self.examiner.confirm(failure, case, number) else {
+            let name = self.options.known.name_of_unseen(&failure.key);
             let mut shared = self.lock();
-            let times = shared.progress.unconfirmed.entry(bucket.clone()).or_default();
+            let times = shared.progress.unconfirmed.entry(name).or_default();
             *times += 1;
             if *times < UNCONFIRMED {
                 shared.taken.remove(&bucket);

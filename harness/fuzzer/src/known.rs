@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use pmi_scenario::names::NamePattern;
 
+use super::failure::{CrashSite, FailureKey};
+
 /// A file of known buckets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +97,19 @@ impl Known {
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
+    /// What a failure is called that nobody looks into. Where the place of a crash would be sensitive, what came before one whose place is
+    /// unknown is not told: it may be that one.
+    pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
+        let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
+        match key {
+            FailureKey::Crash { who, cause, site: CrashSite::Unseen { .. } } if is_hidden => {
+                let site = CrashSite::Unseen { call: None, after: None };
+                FailureKey::Crash { who: who.clone(), cause: cause.clone(), site }.to_string()
+            }
+            key => key.to_string(),
+        }
+    }
+
     /// Whether a case with these ingredients is to be left out.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
@@ -135,6 +150,7 @@ impl Steering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::{After, CrashCause};
 
     fn set(words: &[&str]) -> BTreeSet<String> {
         words.iter().map(|w| (*w).to_owned()).collect()
@@ -161,6 +177,22 @@ mod tests {
         assert_eq!(name("crash--pm--SIGSEGV--in-serve", Some("serve")), None);
         assert_eq!(name("crash--other--SIGSEGV--in-handle_put", Some("handle_put")), None);
         assert_eq!(name("crash--pm--SIGSEGV--put", None), None);
+    }
+
+    #[test]
+    fn what_came_before_a_crash_that_may_be_a_sensitive_one_is_not_told() {
+        let crash = FailureKey::Crash {
+            who: "pm".to_owned(),
+            cause: CrashCause::Signal(11),
+            site: CrashSite::Unseen { call: None, after: Some(After::Close) },
+        };
+        let name = |text: &str| toml::from_str::<Known>(text).unwrap().name_of_unseen(&crash);
+        assert_eq!(name("[[known]]\nplace = \"handle_put\"\nsensitive = true"), "crash--pm--SIGSEGV");
+        for open in
+            ["", "[[known]]\nplace = \"handle_put\"", "[[known]]\nbucket = \"rule--*\"\nsensitive = true"]
+        {
+            assert_eq!(name(open), "crash--pm--SIGSEGV--close");
+        }
     }
 
     #[test]

@@ -295,10 +295,11 @@ mod tests {
             }
             let all: String = texts.into_iter().collect();
             let names = signature::functions(libraries.dialect).iter().map(|f| f.name);
-            let called = |name: &&str| all.matches(&format!("{name}(")).count() >= 300;
-            let spawns = |name: &&str| !libraries.wire && name.contains("pawn");
-            let missing: Vec<&str> = names.filter(|name| !called(name) && !spawns(name)).collect();
-            println!("{missing:?}");
+            // Some functions are never called.
+            let few = |name: &&str| (1..300).contains(&all.matches(&format!("{name}(")).count());
+            let is_once = |name: &&str| name.ends_with("_Init") || name.ends_with("_Finalize");
+            let missing: Vec<&str> = names.filter(few).filter(|name| !is_once(name)).collect();
+            assert!(missing.iter().all(|name| !libraries.wire && name.contains("pawn")), "{missing:?}");
             assert!(libraries.wire || !all.contains("S:"));
         }
     }

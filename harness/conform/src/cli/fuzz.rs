@@ -14,7 +14,7 @@ use pmi_fuzzer::case::Case;
 use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
-use pmi_fuzzer::generate::library::Libraries;
+use pmi_fuzzer::generate::library_api::Libraries;
 use pmi_fuzzer::generate::program::Programs;
 use pmi_fuzzer::generate::scope::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;

@@ -6,30 +6,16 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Arg, Dialect, Expr, Stmt, UnderTest};
 use pmi_scenario::signature::{self, Param};
 
+use super::library_api::Libraries;
 use super::library_call::{Planned, Request, call, negative, out, quoted};
 use super::swarm::CallSwarm;
 use super::systematic::turn;
-use super::{Generator, library_pmi1, library_pmi2, systematic_calls};
+use super::{Generator, systematic_calls};
 use crate::case::Case;
 use crate::client_steps::{asks, says};
 use crate::decisions::{percent, pick};
 use crate::mutate::{Mutation, Said};
 use crate::pieces::{letters, template};
-
-/// Cases for a library.
-#[derive(Debug, Clone, Copy)]
-pub struct Libraries {
-    /// Whose API it has.
-    pub dialect: Dialect,
-    /// It has PMIX_Ring beside that of PMI-2.
-    pub ring: bool,
-    /// Most ranks.
-    pub ranks: u32,
-    /// Answers and arguments are changed.
-    pub mutate: bool,
-    /// The library asks us. What one asks that does so elsewhere is not ours to answer, nor do its ranks find each other.
-    pub wire: bool,
-}
 
 impl Generator for Libraries {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
@@ -82,44 +68,6 @@ impl Generator for Libraries {
 
     fn fixed(&self, number: u64) -> Option<Case> {
         systematic_calls::session(self, turn(number)?)
-    }
-}
-
-impl Libraries {
-    /// How many kinds of calls there are.
-    pub(super) fn kinds(&self) -> u32 {
-        match self.dialect {
-            Dialect::Pmi1 => library_pmi1::KINDS,
-            Dialect::Pmi2 => library_pmi2::KINDS,
-        }
-    }
-
-    pub(super) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => library_pmi1::begin(u),
-            Dialect::Pmi2 => library_pmi2::begin(u, ranks),
-        }
-    }
-
-    pub(super) fn end(&self) -> Planned {
-        match self.dialect {
-            Dialect::Pmi1 => library_pmi1::end(),
-            Dialect::Pmi2 => library_pmi2::end(),
-        }
-    }
-
-    pub(super) fn of_kind(
-        &self,
-        kind: u32,
-        u: &mut Unstructured<'_>,
-        swarm: &CallSwarm,
-        n: usize,
-        ranks: u32,
-    ) -> Result<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => library_pmi1::of_kind(kind, u, swarm, n, ranks),
-            Dialect::Pmi2 => library_pmi2::of_kind(kind, u, swarm, n, ranks, self.ring),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod course;
 pub mod library;
+pub mod library_api;
 mod library_call;
 mod library_pmi1;
 mod library_pmi2;
@@ -17,6 +18,7 @@ mod sweep;
 pub(crate) mod systematic;
 mod systematic_answers;
 mod systematic_calls;
+pub mod trace;
 mod upstream;
 
 use arbitrary::{Result, Unstructured};

@@ -1,236 +1,20 @@
 //! Cases for a program: what its server says to the requests that it makes by itself, with none to two mutations. A case depends on
 //! what the program asks in a plain run as well.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Result, Unstructured};
-use pmi_judge::LINE_LIMIT;
-use pmi_judge::event::{Event, What};
 use pmi_reference::fault::variations;
-use pmi_scenario::ast::{Dialect, Piece, Setting, Stmt, Template, UnderTest};
-use pmi_wire::pmi2::{self, Command};
-use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueReading};
+use pmi_scenario::ast::{Dialect, Setting, UnderTest};
 
 use super::systematic::turn;
+use super::trace::{Done, Exchange, PASSED, Target, Trace, write};
 use super::{Generator, systematic_answers};
 use crate::case::Case;
-use crate::client_steps::{MAPPING, asks, of_thread, pattern, says};
 use crate::decisions::{percent, pick};
-use crate::fields::{FieldList, frame_tuples, tuples};
-use crate::mutate::{Answer, Mutation, Said};
+use crate::mutate::Mutation;
 use crate::op::Op;
-use crate::pieces::{kvsname, literal, push, template, unplaced};
-use crate::statement::kill;
-
-/// A request, and whether it asks for the process mapping.
-pub(super) type Kind = (Op, bool);
-
-/// Most requests of a kind that are passed over to reach a later one.
-pub(super) const PASSED: usize = 40;
-/// What the reference server tells where the program does not ask.
-const LIMITS: [i64; 3] = [256, 64, 1024];
-
-/// What a program asks in a plain run.
-#[derive(Debug, Clone)]
-pub struct Trace {
-    /// The protocol that it speaks.
-    pub dialect: Dialect,
-    /// Its requests with their answers, by rank.
-    exchanges: Vec<Vec<Exchange>>,
-    limits: [i64; 3],
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Exchange {
-    op: Op,
-    mapping: bool,
-    /// The answer tells for which thread it is.
-    of_thread: bool,
-    answer: FieldList,
-}
-
-impl Exchange {
-    pub(super) fn kind(&self) -> Kind {
-        (self.op, self.mapping)
-    }
-
-    /// Whether a step that names another names this one, too.
-    fn is_named_by(&self, other: &Self) -> bool {
-        self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
-    }
-
-    /// It, as a case names it.
-    fn pattern(&self) -> Template {
-        let pattern = pattern(self.op, self.mapping);
-        if self.of_thread { of_thread(pattern) } else { pattern }
-    }
-}
-
-/// What was said on a connection of a run.
-struct Link {
-    connection: Connection,
-    /// A spawn request of PMI-1 that has begun.
-    spawning: bool,
-    asked: VecDeque<Option<(Op, bool)>>,
-    exchanges: Vec<Exchange>,
-}
-
-impl Default for Link {
-    fn default() -> Self {
-        let connection = Connection::new(LINE_LIMIT);
-        Self { connection, spawning: false, asked: VecDeque::new(), exchanges: Vec::new() }
-    }
-}
-
-impl Link {
-    /// Reads what was said in one direction.
-    fn push(&mut self, direction: Direction, bytes: &[u8]) {
-        self.connection.push(direction, bytes);
-        while let Some(message) = self.connection.next(direction) {
-            let (framing, text) = message
-                .map_or((Framing::Lines, Vec::new()), |message| (message.framing, message.text.to_vec()));
-            match (direction, framing) {
-                (Direction::ToServer, Framing::Lines) => self.asks(&text),
-                (Direction::ToServer, Framing::Frames) => self.asks_in_frame(&text),
-                (Direction::FromServer, Framing::Lines) => self.is_answered(&text),
-                (Direction::FromServer, Framing::Frames) => self.is_answered_in_frame(&text),
-            }
-        }
-    }
-
-    fn asks(&mut self, line: &[u8]) {
-        if self.spawning || line.starts_with(b"mcmd=spawn") {
-            self.spawning = line != b"endcmd";
-            if !self.spawning {
-                self.asked.push_back(Some((Operation::Spawn.into(), false)));
-            }
-            return;
-        }
-        let request = Request::parse(line, ValueReading::ToEndOfLine).ok();
-        self.asked.push_back(request.map(|request| match request {
-            Request::Get { key, .. } => (Operation::Get.into(), key == MAPPING.as_bytes()),
-            other => (other.operation().into(), false),
-        }));
-    }
-
-    fn asks_in_frame(&mut self, body: &[u8]) {
-        let Ok(body) = pmi2::Body::parse(body, pmi2::Semicolons::Doubled) else { return };
-        let command = body.cmd().and_then(Command::from_name);
-        let mapping = command == Some(Command::InfoGetjobattr) && body.raw("key") == Some(MAPPING.as_bytes());
-        self.asked.push_back(command.map(|command| (command.into(), mapping)));
-    }
-
-    fn is_answered(&mut self, line: &[u8]) {
-        if let Some(Some((op, mapping))) = self.asked.pop_front()
-            && !op.is_abort()
-        {
-            self.exchanges.push(Exchange { op, mapping, of_thread: false, answer: tuples(line) });
-        }
-    }
-
-    /// The first request that it may be the answer to: those of several threads come in any order, and of several messages that
-    /// are one request only one is answered.
-    fn is_answered_in_frame(&mut self, body: &[u8]) {
-        let name = pmi2::Body::parse(body, pmi2::Semicolons::Doubled).ok().and_then(|body| body.cmd());
-        let answered = name.and_then(Command::from_response_name).map(Op::from);
-        let fits = |asked: &Option<(Op, bool)>| asked.map(|(op, _)| op) == answered;
-        if let Some(at) = self.asked.iter().position(fits)
-            && let Some(Some((op, mapping))) = self.asked.remove(at)
-        {
-            let mut answer = frame_tuples(body);
-            let thread = answer.iter_mut().find(|field| field.key == "thrid");
-            let of_thread = thread.is_some();
-            if let Some(thread) = thread {
-                thread.value = template(vec![Piece::Var("thrid".to_owned())]);
-            }
-            self.exchanges.push(Exchange { op, mapping, of_thread, answer });
-        }
-    }
-}
-
-impl Trace {
-    /// Reads what happened in a plain run of so many ranks; `None` if no rank asked for anything.
-    pub fn read(events: &[Event], ranks: u32) -> Option<Self> {
-        let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
-        for event in events {
-            match &event.what {
-                What::ToServer { proc, bytes } => {
-                    links.entry(*proc).or_default().push(Direction::ToServer, &bytes.0);
-                }
-                What::FromServer { proc, bytes } => {
-                    links.entry(*proc).or_default().push(Direction::FromServer, &bytes.0);
-                }
-                _ => {}
-            }
-        }
-        let in_frames = links.values().any(|link| link.connection.negotiated() == Some(Framing::Frames));
-        let dialect = if in_frames { Dialect::Pmi2 } else { Dialect::Pmi1 };
-        let mut take =
-            |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
-        let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
-        let number = |key: &str| {
-            let field = exchanges.iter().flatten().flat_map(|e| &e.answer).find(|f| f.key == key)?;
-            field.value.literal()?.parse().ok()
-        };
-        let limits = ["kvsname_max", "keylen_max", "vallen_max"].map(number);
-        let limits = [0, 1, 2].map(|i| limits[i].unwrap_or(LIMITS[i]));
-        // The id of a job is the name of its keyval space.
-        let (op, key) = match dialect {
-            Dialect::Pmi1 => (Op::from(Operation::Kvsname), "kvsname"),
-            Dialect::Pmi2 => (Op::from(Command::JobGetid), "jobid"),
-        };
-        let name = exchanges.iter().flatten().find(|e| e.op == op);
-        let name = name.and_then(|e| e.answer.iter().find(|f| f.key == key));
-        if let Some(name) = name.and_then(|f| bytes_of(&f.value)).map(<[u8]>::to_vec) {
-            let fields = exchanges.iter_mut().flatten().flat_map(|e| &mut e.answer);
-            fields.for_each(|field| field.value = with_name(&field.value, &name));
-        }
-        exchanges.iter().any(|all| !all.is_empty()).then_some(Self { dialect, exchanges, limits })
-    }
-}
-
-impl Trace {
-    /// Its requests with their answers, by rank.
-    pub(super) fn exchanges(&self) -> &[Vec<Exchange>] {
-        &self.exchanges
-    }
-
-    /// What a process is told at the request of this number.
-    pub(super) fn answer(&self, (at, rank): (usize, u32)) -> Answer<'_> {
-        self.answer_to(&self.exchanges[rank as usize][at])
-    }
-
-    fn answer_to<'e>(&self, exchange: &'e Exchange) -> Answer<'e> {
-        let Exchange { op, mapping, answer: ref fields, .. } = *exchange;
-        Answer { dialect: self.dialect, op, mapping, fields, limits: self.limits }
-    }
-}
-
-fn bytes_of(template: &Template) -> Option<&[u8]> {
-    match &template.pieces[..] {
-        [Piece::Literal { bytes, .. }] => Some(bytes),
-        _ => None,
-    }
-}
-
-/// A value in which the name of the keyval space, which is another in every run, stands as a name.
-fn with_name(value: &Template, name: &[u8]) -> Template {
-    let mut out = Template::default();
-    for piece in &value.pieces {
-        let Piece::Literal { bytes, .. } = piece else {
-            push(&mut out, piece.clone());
-            continue;
-        };
-        let mut rest = &bytes[..];
-        while let Some(at) = memchr::memmem::find(rest, name).filter(|_| !name.is_empty()) {
-            push(&mut out, literal(&rest[..at]));
-            push(&mut out, kvsname());
-            rest = &rest[at + name.len()..];
-        }
-        push(&mut out, literal(rest));
-    }
-    out
-}
+use crate::pieces::unplaced;
 
 /// Cases for a program.
 #[derive(Debug)]
@@ -249,7 +33,12 @@ impl Generator for Programs {
         let mut maker = Maker {
             trace,
             u: mutations,
-            case: Case::speaking(trace.dialect, UnderTest::Client, trace.exchanges.len() as u32, Vec::new()),
+            case: Case::speaking(
+                trace.dialect,
+                UnderTest::Client,
+                trace.exchanges().len() as u32,
+                Vec::new(),
+            ),
         };
         let unusual = percent(lawful)?;
         if unusual < 15 || !self.mutate {
@@ -310,7 +99,7 @@ impl Maker<'_, '_, '_> {
     }
 
     fn mutate(&mut self, count: usize) -> Result<()> {
-        let ranks = self.trace.exchanges.len() as u32;
+        let ranks = self.trace.exchanges().len() as u32;
         let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, Target>> = BTreeMap::new();
         // What a program takes from others is of any length and kind, and it takes much of it.
         if count > 0 && self.u.ratio(1, 4)? {
@@ -320,7 +109,7 @@ impl Maker<'_, '_, '_> {
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
             // At one request each may be told something else: what becomes of one does not change what the others do with theirs.
             whom.extend((0..ranks).map(Some));
-            kind = self.kind(&self.trace.exchanges[0])?;
+            kind = self.kind(&self.trace.exchanges()[0])?;
         }
         for _ in whom.len()..count {
             let rank = self.u.int_in_range(0..=ranks - 1)?;
@@ -329,12 +118,12 @@ impl Maker<'_, '_, '_> {
         for whom in whom {
             let kind = match kind {
                 Some(kind) => Some(kind),
-                None => self.kind(&self.trace.exchanges[whom.unwrap_or(0) as usize])?,
+                None => self.kind(&self.trace.exchanges()[whom.unwrap_or(0) as usize])?,
             };
             // A mapping that is another for each may keep them waiting for each other, which is nobody's fault.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let whom = if is_mapping && self.u.ratio(3, 4)? { None } else { whom };
-            let asked = &self.trace.exchanges[whom.unwrap_or(0) as usize];
+            let asked = &self.trace.exchanges()[whom.unwrap_or(0) as usize];
             if let Some((at, target)) = self.target(asked, kind, ranks)? {
                 let targets = targets.entry(whom).or_default();
                 // Who is refused once may try again.
@@ -363,7 +152,7 @@ impl Maker<'_, '_, '_> {
     /// Other values for what the processes get.
     fn values(&mut self) -> Result<BTreeMap<usize, Target>> {
         let mut targets = BTreeMap::new();
-        for (at, exchange) in self.trace.exchanges[0].iter().enumerate().take(PASSED) {
+        for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(PASSED) {
             if let Some(said) = self.trace.answer_to(exchange).with(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
                 targets.insert(at, Target { every: false, done: Done::Say(said) });
@@ -408,113 +197,15 @@ impl Maker<'_, '_, '_> {
     }
 }
 
-/// Writes what is done at a request, and passes over those of its kind since the last one.
-pub(super) fn write(
-    trace: &Trace,
-    body: &mut Vec<Stmt>,
-    whom: Option<u32>,
-    next: usize,
-    at: usize,
-    target: Target,
-) -> usize {
-    let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
-    let wanted = asked[at].pattern();
-    let passed = asked[next.min(at)..at].iter().filter(|e| e.is_named_by(&asked[at])).count();
-    body.extend((0..passed).map(|_| asks(whom, wanted.clone(), false)));
-    body.push(asks(whom, wanted, target.every));
-    match target.done {
-        Done::Kill => body.push(match whom {
-            Some(rank) => kill(rank, 9),
-            None => crate::client_steps::kill_all(9),
-        }),
-        Done::Say(all) => body.extend(all.into_iter().map(|said| says(whom, said))),
-    }
-    at + 1
-}
-
-#[derive(Clone)]
-pub(super) struct Target {
-    pub(super) every: bool,
-    pub(super) done: Done,
-}
-
-#[derive(Clone)]
-pub(super) enum Done {
-    Say(Vec<Said>),
-    Kill,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_steps::{asks, pattern, says};
     use crate::generate::numbered;
-    use crate::pieces::Limit;
+    use crate::generate::trace::tests::{pmi2_trace, trace};
+    use crate::mutate::Said;
     use crate::testing::{mutations, read_again};
-    use pmi_judge::event::Bytes;
-
-    /// What a small program of so many ranks asks.
-    fn trace(ranks: u32) -> Trace {
-        let exchanges = [
-            (
-                "cmd=init pmi_version=1 pmi_subversion=1",
-                "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
-            ),
-            ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
-            ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=k1-0"),
-            ("cmd=get kvsname=k1-0 key=PMI_process_mapping", "cmd=get_result rc=0 value=(vector,(0,1,2))"),
-            ("cmd=put kvsname=k1-0 key=a value=b", "cmd=put_result rc=0"),
-            ("cmd=barrier_in", "cmd=barrier_out rc=0"),
-            ("cmd=get kvsname=k1-0 key=a", "cmd=get_result rc=0 value=from k1-0 itself"),
-            ("cmd=finalize", "cmd=finalize_ack rc=0"),
-        ];
-        let mut events = Vec::new();
-        for (request, response) in exchanges {
-            for rank in 0..ranks {
-                let proc = Proc { group: 0, rank };
-                let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
-                let all = [
-                    What::ToServer { proc, bytes: bytes(request) },
-                    What::FromServer { proc, bytes: bytes(response) },
-                ];
-                events.extend(all.map(|what| Event::new(0, what)));
-            }
-        }
-        Trace::read(&events, ranks).unwrap()
-    }
-
-    /// The same in PMI-2, with a thread that has a number.
-    fn pmi2_trace(ranks: u32) -> Trace {
-        let exchanges = [
-            ("cmd=fullinit;pmirank=0;", "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;"),
-            ("cmd=job-getid;", "cmd=job-getid-response;rc=0;jobid=k1-0;"),
-            (
-                "cmd=info-getjobattr;key=PMI_process_mapping;",
-                "cmd=info-getjobattr-response;found=TRUE;value=(vector,(0,1,2));rc=0;",
-            ),
-            ("cmd=kvs-put;thrid=0x7f;key=a;value=b;;;", "cmd=kvs-put-response;thrid=0x7f;rc=0;"),
-            ("cmd=kvs-fence;", "cmd=kvs-fence-response;rc=0;"),
-            ("cmd=kvs-get;key=a;", "cmd=kvs-get-response;rc=0;found=TRUE;value=b;;;"),
-            ("cmd=finalize;", "cmd=finalize-response;rc=0;"),
-        ];
-        let frame = |body: &str| format!("{:>6}{body}", body.len());
-        let mut events = Vec::new();
-        for rank in 0..ranks {
-            let proc = Proc { group: 0, rank };
-            let mut say = |request: String, response: String| {
-                let all = [
-                    What::ToServer { proc, bytes: Bytes(request.into_bytes()) },
-                    What::FromServer { proc, bytes: Bytes(response.into_bytes()) },
-                ];
-                events.extend(all.map(|what| Event::new(0, what)));
-            };
-            say(
-                "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned(),
-                "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_owned(),
-            );
-            exchanges.iter().for_each(|(request, response)| say(frame(request), frame(response)));
-        }
-        Trace::read(&events, ranks).unwrap()
-    }
+    use pmi_wire::Operation;
 
     fn programs(mutate: bool) -> Programs {
         Programs { traces: vec![trace(1), trace(3)], mutate }
@@ -561,30 +252,6 @@ mod tests {
         for case in fixed(&programs(false)) {
             assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
         }
-    }
-
-    #[test]
-    fn a_plain_run_is_read() {
-        let read = trace(2);
-        assert_eq!(read.limits, [256, 64, 1024]);
-        assert_eq!(Limit::ALL.len(), read.limits.len());
-        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping)).collect();
-        assert_eq!(asked[3..5], [(Operation::Get.into(), true), (Operation::Put.into(), false)]);
-        let name = &read.exchanges[0][2].answer[2];
-        assert_eq!((name.key.as_str(), &name.value.pieces), ("kvsname", &vec![kvsname()]));
-        let value = &read.exchanges[0][6].answer[2].value.pieces;
-        assert_eq!(*value, [literal("from "), kvsname(), literal(" itself")]);
-        assert!(Trace::read(&[], 2).is_none());
-        let read = pmi2_trace(2);
-        assert_eq!((trace(1).dialect, read.dialect), (Dialect::Pmi1, Dialect::Pmi2));
-        let asked: Vec<_> = read.exchanges[1].iter().map(|e| (e.op, e.mapping, e.of_thread)).collect();
-        assert_eq!(asked[0], (Operation::Init.into(), false, false));
-        assert_eq!(
-            asked[3..5],
-            [(Command::InfoGetjobattr.into(), true, false), (Command::KvsPut.into(), false, true)]
-        );
-        assert_eq!(read.exchanges[0][2].answer[2].value.pieces, [kvsname()]);
-        assert_eq!(read.exchanges[0][6].answer[3].value.pieces, [literal("b;;")]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use pmi_reference::fault::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
-use super::program::{Done, Kind, PASSED, Target, Trace, write};
 use super::systematic::spread;
+use super::trace::{Done, Kind, PASSED, Target, Trace, write};
 use crate::case::Case;
 use crate::mutate::Series;
 use crate::pieces::unplaced;

@@ -8,7 +8,7 @@ use arbitrary::Unstructured;
 use pmi_scenario::ast::{Arg, Expr, Stmt, UnderTest};
 use pmi_scenario::signature::{self, Param};
 
-use super::library::Libraries;
+use super::library_api::Libraries;
 use super::library_call::{Planned, out};
 use super::swarm::CallSwarm;
 use super::systematic::{TIMES, spread};

@@ -23,7 +23,7 @@ use crate::case::Case;
 use crate::command::output_of;
 use crate::failure::Failure;
 use crate::generate::library::sign_of_life;
-use crate::generate::program::Trace;
+use crate::generate::trace::Trace;
 use crate::observation::Observation;
 use crate::oracle::client::failures;
 

@@ -111,7 +111,7 @@ fn bugs_in_barriers_of_parts_of_a_group_are_found() {
 }
 
 fn bug_in_barriers_is_found(fault: &str, bucket: &str) {
-    let (status, found, text) = with_groups(&format!("--fault {fault}"), "25", &["--against", "mpich-1.2"]);
+    let (status, found, text) = with_groups(&format!("--fault {fault}"), "80", &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
@@ -503,7 +503,7 @@ fn rare_bugs_of_programs_are_found_in_few_sessions() {
         (
             PLANTED_PROGRAM,
             "init-refused-positive",
-            "100",
+            "300",
             "rule--client--rfc13.init.complete-before-others--",
         ),
         (PLANTED_PMI2_PROGRAM, "frame-1000", "40", "crash--client--SIGSEGV--"),
@@ -548,7 +548,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
             "believes-any-mapping",
             "2",
             "1",
-            "400",
+            "1500",
             "crash--client--SIGSEGV--in-",
             "P: died of SIGSEGV",
         ),
@@ -561,7 +561,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
             "rule--client--rfc13.init.complete-before-others--init-refused",
             "C: b'cmd=get_",
         ),
-        (faulty_program, "waits-after-close", "1", "3", "3", "hang--client--", "P: still runs"),
+        (faulty_program, "waits-after-close", "1", "3", "15", "hang--client--", "P: still runs"),
         (
             faulty_pmi2_program,
             "crashes-at-an-empty-body",

@@ -8,7 +8,7 @@ use super::mutation::Mutation;
 use super::places::{cut, positions};
 use super::values::{CODES, LENGTHS, MAPPINGS, NUMBERS};
 use crate::fields::{Draft, FieldList, field, text};
-use crate::pieces::letters;
+use crate::pieces::{letters, template};
 use crate::texts::{self, Text};
 
 /// What is gone through.
@@ -20,7 +20,7 @@ pub(crate) enum Series {
     Splits,
     /// Its tuples in other orders.
     Orders,
-    /// Refusals with each code, and with messages of each length.
+    /// A message without any text, and refusals with each code and with messages of each length.
     Refusals,
     /// Each number at its boundaries, or missing.
     Numbers,
@@ -50,6 +50,8 @@ pub(crate) enum Change {
     Split(usize),
     Backwards,
     CodeLast,
+    /// No text at all.
+    Empty,
     /// The code, and how long the message is.
     Refuse(&'static str, Option<i64>),
     /// The tuple of this number; none is left of it where there is no number.
@@ -112,6 +114,7 @@ impl Answer<'_> {
                     fields[at..rest].rotate_left(1);
                 }
             }
+            Change::Empty => return vec![Said::write(self.encoding(), vec![template(vec![letters(0)])])],
             Change::Refuse(code, message) => {
                 fields.retain(|field| ["cmd", "thrid"].contains(&field.key.as_str()));
                 fields.push(field("rc", *code));
@@ -164,7 +167,7 @@ fn refusals() -> Vec<Change> {
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths.dedup();
     let mut lengths = lengths.into_iter().map(|length| Change::Refuse("-1", Some(length)));
-    let mut all = Vec::new();
+    let mut all = vec![Change::Empty];
     for code in CODES {
         all.push(Change::Refuse(code, None));
         all.extend(lengths.next());

@@ -126,12 +126,12 @@ pub(super) fn made(trace: &Trace, through: Through) -> Case {
             }
         }
         Through::Ending(series, kind, time, from) => {
+            let of_kind = slots(trace).remove(&kind).unwrap_or_default();
             for rank in 0..ranks {
-                let own = slots(trace).remove(&kind).unwrap_or_default();
-                let own: Vec<_> = own.into_iter().filter(|(_, other)| *other == rank).collect();
+                let own = of_kind.iter().copied().filter(|(_, other)| *other == rank);
                 // Who is refused once may try again: every second one is refused twice.
                 let twice = series == Series::Refusals && rank % 2 == 1;
-                for slot in own.into_iter().skip(time).take(if twice { 2 } else { 1 }) {
+                for slot in own.skip(time).take(if twice { 2 } else { 1 }) {
                     strike(series, slot, from + rank as usize);
                 }
             }

@@ -230,7 +230,7 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
     let mut maker = Maker { libraries, body: Vec::new(), calls: 0 };
     let mut case = Case::speaking(dialect, UnderTest::Library, 1, Vec::new());
     let struck = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
-    let mut begun = begin(libraries, 0);
+    let (mut begun, mut first) = (begin(libraries, 0), None);
     match through {
         Through::Order(sample) => {
             let call = maker.next(*sample);
@@ -244,16 +244,15 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
             begun = begin(libraries, *which);
             if let Some(request) = &begun.request {
                 case.ingredients.insert(struck(series.mutation(), &request.op));
-                let answer = request.answer(dialect);
-                let change = answer.series(*series).swap_remove(*at);
-                let said = answer.changed(&change);
-                maker.body.push(asks(None, request.pattern.clone(), false));
-                maker.body.extend(said.into_iter().map(|said| says(None, said)));
+                first = Some(request.answer(dialect).series(*series).swap_remove(*at));
             }
         }
         _ => {}
     }
-    maker.body.push(begun.stmt());
+    match first {
+        Some(change) => maker.changed(begun, &change),
+        None => maker.body.push(begun.stmt()),
+    }
     match through {
         Through::Told(sample, part) => {
             // What comes behind a miss is told as before it.

@@ -942,7 +942,7 @@ impl Monitor {
         {
             let expected = format!("nobody leaves fence {number} before all have entered it");
             let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
-            let seen = seen.and(format!("while rank {} has not entered", missing));
+            let seen = seen.and(format!("while rank {missing} has not entered"));
             self.server_error(p, "pmi2.draft.fence.blocks", expected, seen);
         }
     }

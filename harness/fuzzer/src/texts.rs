@@ -188,7 +188,7 @@ fn is_boundary(length: i64, longest: i64) -> bool {
     (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
 }
 
-/// A text of every length and with every byte at every place, as far as it is plain what becomes of it and a string of C can hold it;
+/// A text of every length, of every kind and with every byte at every place, as far as it is plain what becomes of it and a string of C can hold it;
 /// those first that are most likely to show something.
 pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
     type All = Vec<((Dialect, Use), Vec<Text>)>;
@@ -208,6 +208,8 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
         all.map(move |byte| Text::Bytes(with_byte("x", byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
+    let kinds = &drawn(dialect, used).kinds;
+    all.extend(kinds.iter().flatten().map(|example| Text::Bytes(example.to_vec())));
     all.extend(bytes(0));
     // Lengths and bytes in turn, so that no kind is last.
     let mut lengths = lengths.into_iter().map(Text::Letters);
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_every_byte_is_among_all_texts_and_boundaries_come_first() {
+    fn every_length_kind_and_byte_is_among_all_texts_and_boundaries_come_first() {
         for (dialect, used) in pairs() {
             let all = every(dialect, used);
             let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));

@@ -188,8 +188,8 @@ fn is_boundary(length: i64, longest: i64) -> bool {
     (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
 }
 
-/// A text of every length, of every kind and with every byte at every place, as far as it is plain what becomes of it and a string of C can hold it;
-/// those first that are most likely to show something.
+/// A text of every length, those of every kind and one with every byte at every place, as far as it is plain what becomes of it and a
+/// string of C can hold it; those first that are most likely to show something.
 pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
     type All = Vec<((Dialect, Use), Vec<Text>)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
@@ -202,14 +202,15 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
     let longest = longest(dialect, used);
     let (boundaries, lengths): (Vec<i64>, Vec<i64>) =
         (1..=longest).partition(|length| is_boundary(*length, longest));
+    let held: Vec<u8> = every_byte(dialect, used).into_iter().filter(|byte| *byte != 0).collect();
     let bytes = |place| {
-        let told = move |byte: &u8| *byte != 0 && !is_open(dialect, used, *byte, place);
-        let all = every_byte(dialect, used).into_iter().filter(told);
-        all.map(move |byte| Text::Bytes(with_byte("x", byte, place)))
+        let told = held.iter().filter(move |byte| !is_open(dialect, used, **byte, place));
+        told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
-    let kinds = &drawn(dialect, used).kinds;
-    all.extend(kinds.iter().flatten().map(|example| Text::Bytes(example.to_vec())));
+    let examples = drawn(dialect, used).kinds.iter().flatten();
+    let told = examples.filter(|example| example.iter().all(|byte| held.contains(byte)));
+    all.extend(told.map(|example| Text::Bytes(example.to_vec())));
     all.extend(bytes(0));
     // Lengths and bytes in turn, so that no kind is last.
     let mut lengths = lengths.into_iter().map(Text::Letters);
@@ -265,6 +266,13 @@ mod tests {
                 every_byte(dialect, used).into_iter().filter(|b| *b != 0 && !byte(*b)).collect();
             assert_eq!(missing, Vec::<u8>::new(), "{used:?}");
             assert!(all[..20].contains(&Text::Letters(17)), "{:?}", &all[..20]);
+            let bytes = every_byte(dialect, used);
+            let held = |text: &Text| match text {
+                Text::Letters(_) => true,
+                Text::Bytes(text) => text.iter().all(|byte| *byte != 0 && bytes.contains(byte)),
+            };
+            assert_eq!(all.iter().find(|text| !held(text)), None, "{used:?}");
         }
+        assert!(every(Dialect::Pmi1, Use::Value).contains(&Text::Bytes(b"a=b=c".to_vec())));
     }
 }

@@ -77,12 +77,12 @@ fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
 #[test]
 fn rare_bugs_are_found_in_few_sessions() {
     let cases = [
-        ("value-256", "pmi-1.1", "150", "rule--rfc13.get.value--get"),
-        ("value-backslash", "pmi-1.1", "60", "rule--rfc13.get.value--get"),
-        ("barrier-6", "pmi-1.1", "120", "hang--rfc13.barrier.generic--barrier_in"),
+        ("value-256", "pmi-1.1", "40", "rule--rfc13.get.value--get"),
+        ("value-backslash", "pmi-1.1", "20", "rule--rfc13.get.value--get"),
+        ("barrier-6", "pmi-1.1", "40", "hang--rfc13.barrier.generic--barrier_in"),
         ("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name"),
-        ("spawn-second-job", "pmi-1.1", "100", "rule--rfc13.kvsname.distinct--get_my_kvsname"),
-        ("attribute-two", "pmi-2", "80", "hang--pmi2.common.nodeattr.wait--"),
+        ("spawn-second-job", "pmi-1.1", "50", "rule--rfc13.kvsname.distinct--get_my_kvsname"),
+        ("attribute-two", "pmi-2", "25", "hang--pmi2.common.nodeattr.wait--"),
     ];
     side_by_side(&cases, |&(bug, dialect, sessions, bucket)| {
         rare_bug_is_found(bug, dialect, sessions, bucket)
@@ -104,14 +104,15 @@ fn rare_bug_is_found(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
 #[test]
 fn bugs_in_barriers_of_parts_of_a_group_are_found() {
     let cases = [
-        ("group-tag-of-sixteen-bits", "rule--mpich-1.2.barrier.tag--"),
-        ("group-one-at-a-time", "hang--mpich-1.2.barrier.several-open--"),
+        ("group-tag-of-sixteen-bits", "40", "rule--mpich-1.2.barrier.tag--"),
+        ("group-one-at-a-time", "12", "hang--mpich-1.2.barrier.several-open--"),
     ];
-    side_by_side(&cases, |&(fault, bucket)| bug_in_barriers_is_found(fault, bucket));
+    side_by_side(&cases, |&(fault, sessions, bucket)| bug_in_barriers_is_found(fault, sessions, bucket));
 }
 
-fn bug_in_barriers_is_found(fault: &str, bucket: &str) {
-    let (status, found, text) = with_groups(&format!("--fault {fault}"), "80", &["--against", "mpich-1.2"]);
+fn bug_in_barriers_is_found(fault: &str, sessions: &str, bucket: &str) {
+    let (status, found, text) =
+        with_groups(&format!("--fault {fault}"), sessions, &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
@@ -127,7 +128,7 @@ fn barriers_of_parts_of_a_group_are_right_in_the_reference_and_can_be_left_out()
 fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
-    let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1", "--lacks", "spawn"];
+    let campaign = ["--seed", "2", "--sessions", sessions, "--workers", "1", "--lacks", "spawn"];
     let (status, text) = fuzz(folder.path(), &[&["--server", &server][..], &campaign, more].concat());
     (status, names(&found(&folder.path().join("pmi-conform-fuzz"))), text)
 }
@@ -547,8 +548,8 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
             faulty_program,
             "believes-any-mapping",
             "2",
-            "1",
-            "1500",
+            "5",
+            "250",
             "crash--client--SIGSEGV--in-",
             "P: died of SIGSEGV",
         ),

@@ -5,7 +5,7 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::fields::text;
-use super::mutate::Said;
+use super::mutate::ReplyStep;
 use super::op::Op;
 use super::pieces::{literal, push};
 use super::statement::{step, whom};
@@ -38,11 +38,11 @@ pub(crate) fn asks(who: Option<u32>, pattern: Template, every: bool) -> Stmt {
 }
 
 /// We say something.
-pub(crate) fn says(who: Option<u32>, said: Said) -> Stmt {
+pub(crate) fn says(who: Option<u32>, said: ReplyStep) -> Stmt {
     let action = match said {
-        Said::Write(lines, mode) => Action::Message { mode, lines },
-        Said::Right => Action::Right,
-        Said::Close => Action::Close,
+        ReplyStep::Write(lines, mode) => Action::Message { mode, lines },
+        ReplyStep::Right => Action::Right,
+        ReplyStep::Close => Action::Close,
     };
     step(whom(who), Role::Server, action)
 }

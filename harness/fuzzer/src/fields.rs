@@ -18,14 +18,14 @@ pub(crate) type FieldList = Vec<Field>;
 
 /// What one side says in one write, and what becomes of its text.
 #[derive(Debug, Clone)]
-pub(crate) enum Draft {
+pub(crate) enum Written {
     /// Messages: one but for a spawn of PMI-1.
     Messages(Encoding, Vec<FieldList>),
     /// Text that tuples were made into, or that never were any.
     Lines(Encoding, Vec<Template>),
 }
 
-impl Draft {
+impl Written {
     /// Messages of PMI-1.
     pub(crate) fn of_lines(messages: Vec<FieldList>) -> Self {
         Self::Messages(Encoding::Dialect, messages)

@@ -9,7 +9,7 @@ use pmi_wire::pmi2::{self, Body, Semicolons};
 use pmi_wire::{Operation, Proc, Request, Response, ValueReading};
 
 use super::op::Op;
-use super::said::{Reader, Said};
+use super::wire_message::{Reader, WireMessage};
 
 /// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
 const MANY_KEYS: usize = 20;
@@ -74,11 +74,11 @@ impl MessageKind {
     }
 
     /// What kind of message this is on a connection of PMI-2.
-    pub(crate) fn of_said(said: &Said) -> Self {
+    pub(crate) fn of_said(said: &WireMessage) -> Self {
         let body = match said {
-            Said::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
-            Said::NoFrame => return Self::NoFrame,
-            Said::Body(body) => body,
+            WireMessage::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
+            WireMessage::NoFrame => return Self::NoFrame,
+            WireMessage::Body(body) => body,
         };
         let Some(rest) = body.strip_prefix(b"cmd=") else { return Self::NoCommand };
         let name = rest.split(|b| *b == b';').next().unwrap_or_default();

@@ -5,7 +5,7 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::bound::Bound;
-use super::fields::{Draft, Field, FieldList, body, field};
+use super::fields::{Field, FieldList, Written, body, field};
 use super::joined::Joined;
 use super::op::Op;
 use super::pieces::{agent, bytes_of};
@@ -106,7 +106,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
                 lawful &= !op.is_abort() && (pristine || !of_part);
                 asked.push(Asked { rank, op, of_thread, of_part });
                 let encoding = encoding(op, dialect);
-                write_as(rank, encoding, Draft::Messages(encoding, messages).lines(), false)
+                write_as(rank, encoding, Written::Messages(encoding, messages).lines(), false)
             }
             Planned::Stmt(stmt) => match ServerStep::of(&stmt) {
                 Some(ServerStep::Wait { rank, answer }) => {

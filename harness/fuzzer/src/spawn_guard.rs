@@ -3,7 +3,7 @@
 
 use memchr::memmem;
 
-use super::said::{Reader, Said};
+use super::wire_message::{Reader, WireMessage};
 
 /// Most programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: usize = 4;
@@ -22,7 +22,7 @@ pub(crate) fn is_bounded(said: &[u8], in_series: bool) -> bool {
     // Programs that a spawn has announced.
     let mut due = 0;
     for said in &messages {
-        let Said::Body(body) = said else { continue };
+        let WireMessage::Body(body) = said else { continue };
         if due > 0 {
             if !is_bounded_program(body) {
                 return false;

@@ -6,7 +6,7 @@ use pmi_wire::HEADER;
 
 use super::case::Case;
 use super::decisions::{draw, percent, pick};
-use super::fields::{Draft, frame_tuples, text, tuples};
+use super::fields::{Written, frame_tuples, text, tuples};
 use super::generate::decided;
 use super::generate::scope::{Scope, Spoken};
 use super::mutate::{Mutation, contents};
@@ -167,22 +167,22 @@ fn changed(part: &Part, u: &mut Unstructured<'_>) -> Result<Part> {
     if message.is_empty() {
         let mut line = text(part.bytes());
         contents(&mut line, u)?;
-        let mut draft = Draft::Lines(Encoding::Bytes, vec![line]);
+        let mut draft = Written::Lines(Encoding::Bytes, vec![line]);
         Mutation::Bytes.change(&mut draft, &COMMANDS, u)?;
         return Ok(Part::Rest(of(&draft)));
     }
-    let mut draft = Draft::Messages(encoding, vec![message]);
+    let mut draft = Written::Messages(encoding, vec![message]);
     if u.ratio(1, 3)? {
         let mut lines: Vec<Template> = draft.lines();
         lines.iter_mut().try_for_each(|line| contents(line, u))?;
-        draft = Draft::Lines(encoding, lines);
+        draft = Written::Lines(encoding, lines);
     } else {
         pick(u, OF_MESSAGES)?.change(&mut draft, &COMMANDS, u)?;
     }
     Ok(Part::Rest(of(&draft)))
 }
 
-fn of(draft: &Draft) -> Vec<u8> {
+fn of(draft: &Written) -> Vec<u8> {
     bytes_said(draft.encoding(), &draft.lines(), false)
 }
 

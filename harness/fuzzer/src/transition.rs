@@ -11,7 +11,7 @@ use pmi_wire::{Proc, Response, ValueReading};
 use super::message_kind::MessageKind;
 use super::message_kind::Writes;
 use super::observation::Observation;
-use super::said::{Reader, Said};
+use super::wire_message::{Reader, WireMessage};
 
 /// What a process was answered to a request, and what had come before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,11 +120,11 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
     all
 }
 
-fn reaction_to_frames(said: &Said) -> Reaction {
+fn reaction_to_frames(said: &WireMessage) -> Reaction {
     match said {
-        Said::Line(line) => reaction(line),
-        Said::NoFrame => Reaction::Unreadable,
-        Said::Body(body) => match pmi2::Response::parse(body, Semicolons::Doubled) {
+        WireMessage::Line(line) => reaction(line),
+        WireMessage::NoFrame => Reaction::Unreadable,
+        WireMessage::Body(body) => match pmi2::Response::parse(body, Semicolons::Doubled) {
             Ok(response) if response.is_found() == Some(true) => Reaction::Success,
             Ok(_) => Reaction::Refusal,
             Err(_) => Reaction::Unreadable,

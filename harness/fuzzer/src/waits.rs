@@ -8,8 +8,8 @@ use pmi_wire::{Message, Operation, Request, ValueReading};
 use super::joined::Joined;
 use super::op::Op;
 use super::pieces::bytes_said;
-use super::said::{Reader, Said};
 use super::statement::{Answer, ServerStep, wait};
+use super::wire_message::{Reader, WireMessage};
 
 /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
 /// and others' do. A wait for an answer that nobody has asked for is left out.
@@ -96,9 +96,9 @@ impl Open {
             Dialect::Pmi2 => {
                 for said in self.reader.push(&said) {
                     match said {
-                        Said::Line(line) => self.line(&line),
-                        Said::Body(body) => self.body(&body),
-                        Said::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
+                        WireMessage::Line(line) => self.line(&line),
+                        WireMessage::Body(body) => self.body(&body),
+                        WireMessage::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
                     }
                 }
             }

@@ -180,13 +180,13 @@ pub enum SpawnFault {
 #[derive(Debug, Clone)]
 pub struct SpawnAssembler {
     limits: SpawnLimits,
-    block: Option<Draft>,
+    block: Option<SpawnDraft>,
     /// Of the current block.
     lines: usize,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Draft {
+struct SpawnDraft {
     bytes: usize,
     execname: Option<Vec<u8>>,
     /// By position in [`NUMBERS`].
@@ -235,7 +235,7 @@ impl SpawnAssembler {
             if !Self::is_spawn_start(line) {
                 return Err(SpawnFault::OutsideBlock);
             }
-            self.block = Some(Draft { bytes: line.len() + 1, ..Draft::default() });
+            self.block = Some(SpawnDraft { bytes: line.len() + 1, ..SpawnDraft::default() });
             return Ok(None);
         };
         draft.bytes = draft.bytes.saturating_add(line.len() + 1);
@@ -252,7 +252,7 @@ impl SpawnAssembler {
     }
 }
 
-impl Draft {
+impl SpawnDraft {
     fn line(&mut self, line: &[u8], limits: &SpawnLimits) -> Result<(), SpawnFault> {
         if let Some(at) = first_bad_byte(line) {
             return Err(SpawnFault::BadByte { at, byte: line[at] });

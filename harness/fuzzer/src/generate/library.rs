@@ -14,7 +14,7 @@ use super::{Generator, systematic_calls};
 use crate::case::Case;
 use crate::client_steps::{asks, says};
 use crate::decisions::{percent, pick};
-use crate::mutate::{Mutation, Said};
+use crate::mutate::{Mutation, ReplyStep};
 use crate::pieces::{letters, template};
 
 impl Generator for Libraries {
@@ -166,7 +166,7 @@ fn strike(
     body.push(asks(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
         // Unlike a program's, a library's scenario has no word for it.
-        Said::Right => says(who, answer.proper()),
+        ReplyStep::Right => says(who, answer.proper()),
         said => says(who, said),
     }));
     Ok(format!("{}:{}", mutation.name(), request.op))

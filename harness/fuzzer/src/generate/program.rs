@@ -8,7 +8,7 @@ use pmi_reference::fault::variations;
 use pmi_scenario::ast::{Dialect, Setting, UnderTest};
 
 use super::systematic::turn;
-use super::trace::{Done, Exchange, PASSED, Target, Trace, write};
+use super::trace::{AnswerChange, Done, Exchange, PASSED, Trace, write};
 use super::{Generator, systematic_answers};
 use crate::case::Case;
 use crate::decisions::{percent, pick};
@@ -100,7 +100,7 @@ impl Maker<'_, '_, '_> {
 
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges().len() as u32;
-        let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, Target>> = BTreeMap::new();
+        let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
         // What a program takes from others is of any length and kind, and it takes much of it.
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
@@ -150,12 +150,12 @@ impl Maker<'_, '_, '_> {
     }
 
     /// Other values for what the processes get.
-    fn values(&mut self) -> Result<BTreeMap<usize, Target>> {
+    fn values(&mut self) -> Result<BTreeMap<usize, AnswerChange>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(PASSED) {
             if let Some(said) = self.trace.answer_to(exchange).with(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
-                targets.insert(at, Target { every: false, done: Done::Say(said) });
+                targets.insert(at, AnswerChange { every: false, done: Done::Say(said) });
             }
         }
         Ok(targets)
@@ -174,7 +174,7 @@ impl Maker<'_, '_, '_> {
         asked: &[Exchange],
         kind: Option<(Op, bool)>,
         ranks: u32,
-    ) -> Result<Option<(usize, Target)>> {
+    ) -> Result<Option<(usize, AnswerChange)>> {
         let same: Vec<usize> =
             (0..asked.len()).filter(|i| Some((asked[*i].op, asked[*i].mapping)) == kind).collect();
         if same.is_empty() {
@@ -189,11 +189,11 @@ impl Maker<'_, '_, '_> {
         let kind = exchange.op;
         if ranks > 1 && self.u.ratio(1, 30)? {
             self.case.ingredients.insert(format!("death:{kind}"));
-            return Ok(Some((at, Target { every: false, done: Done::Kill })));
+            return Ok(Some((at, AnswerChange { every: false, done: Done::Kill })));
         }
         let (mutation, said) = self.trace.answer_to(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
-        Ok(Some((at, Target { every, done: Done::Say(said) })))
+        Ok(Some((at, AnswerChange { every, done: Done::Say(said) })))
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
     use crate::client_steps::{asks, pattern, says};
     use crate::generate::numbered;
     use crate::generate::trace::tests::{pmi2_trace, trace};
-    use crate::mutate::Said;
+    use crate::mutate::ReplyStep;
     use crate::testing::{mutations, read_again};
     use pmi_wire::Operation;
 
@@ -314,13 +314,13 @@ mod tests {
     #[test]
     fn a_later_request_is_reached_past_earlier_ones() {
         let trace = trace(1);
-        let target = || Target { every: false, done: Done::Say(vec![Said::Close]) };
+        let target = || AnswerChange { every: false, done: Done::Say(vec![ReplyStep::Close]) };
         let mut body = Vec::new();
         let next = write(&trace, &mut body, Some(0), 0, 3, target());
         write(&trace, &mut body, Some(0), next, 6, target());
         let mapping = asks(Some(0), pattern(Operation::Get.into(), true), false);
         let get = asks(Some(0), pattern(Operation::Get.into(), false), false);
-        let close = || says(Some(0), Said::Close);
+        let close = || says(Some(0), ReplyStep::Close);
         assert_eq!(body, [mapping, close(), get, close()]);
     }
 }

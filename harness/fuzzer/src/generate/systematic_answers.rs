@@ -7,7 +7,7 @@ use pmi_reference::fault::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
 use super::systematic::spread;
-use super::trace::{Done, Kind, PASSED, Target, Trace, write};
+use super::trace::{AnswerChange, Done, Kind, PASSED, Trace, write};
 use crate::case::Case;
 use crate::mutate::Series;
 use crate::pieces::unplaced;
@@ -105,14 +105,14 @@ pub(super) fn made(trace: &Trace, through: Through) -> Case {
     let ranks = trace.exchanges().len() as u32;
     let mut case = Case::speaking(trace.dialect, UnderTest::Client, ranks, Vec::new());
     // By process, what is said at which of its requests.
-    let mut targets: BTreeMap<u32, BTreeMap<usize, Target>> = BTreeMap::new();
+    let mut targets: BTreeMap<u32, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
     let mut strike = |series: Series, (at, rank), index: usize| {
         let answer = trace.answer((at, rank));
         let all = answer.series(series);
         let Some(change) = all.get(index.checked_rem(all.len()).unwrap_or(0)) else { return };
         case.ingredients.insert(format!("{}:{}", series.mutation().name(), answer.op));
         let done = Done::Say(answer.changed(change));
-        targets.entry(rank).or_default().insert(at, Target { every: false, done });
+        targets.entry(rank).or_default().insert(at, AnswerChange { every: false, done });
     };
     match through {
         Through::Lasting(series, session) => {

@@ -15,7 +15,7 @@ use super::systematic::{TIMES, spread};
 use crate::case::Case;
 use crate::client_steps::{asks, says};
 use crate::decisions;
-use crate::mutate::{Change, Mutation, Said, Series};
+use crate::mutate::{Change, Mutation, ReplyStep, Series};
 use crate::texts::{self, Use};
 
 /// What one session goes through.
@@ -197,7 +197,7 @@ impl Maker<'_> {
     }
 
     /// A call, before which it is said how what it asks is answered.
-    fn answered(&mut self, call: Planned, said: Vec<Said>) {
+    fn answered(&mut self, call: Planned, said: Vec<ReplyStep>) {
         if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
             self.body.push(asks(None, request.pattern.clone(), false));
             self.body.extend(said.into_iter().map(|said| says(None, said)));

@@ -10,7 +10,7 @@ use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueRe
 
 use crate::client_steps::{MAPPING, asks, kill_all, of_thread, pattern, says};
 use crate::fields::{FieldList, frame_tuples, tuples};
-use crate::mutate::{Answer, Said};
+use crate::mutate::{Answer, ReplyStep};
 use crate::op::Op;
 use crate::pieces::{kvsname, literal, push, template};
 use crate::statement::kill;
@@ -230,7 +230,7 @@ pub(super) fn write(
     whom: Option<u32>,
     next: usize,
     at: usize,
-    target: Target,
+    target: AnswerChange,
 ) -> usize {
     let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
     let wanted = asked[at].pattern();
@@ -248,14 +248,14 @@ pub(super) fn write(
 }
 
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct AnswerChange {
     pub(super) every: bool,
     pub(super) done: Done,
 }
 
 #[derive(Clone)]
 pub(super) enum Done {
-    Say(Vec<Said>),
+    Say(Vec<ReplyStep>),
     Kill,
 }
 

@@ -8,7 +8,7 @@ use pmi_scenario::ast::{Encoding, UpstreamAction};
 use pmi_wire::Operation;
 
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{Draft, FieldList, end_of_command, field};
+use crate::fields::{FieldList, Written, end_of_command, field};
 use crate::mutate::{Mutation, cached, junk, split};
 use crate::pieces::{agent, kvsname};
 use crate::plan::{Planned, may_answer, must_answer, request};
@@ -19,7 +19,7 @@ struct Reply {
     /// Which of the requests it answers, from 1.
     number: u32,
     rank: u32,
-    draft: Draft,
+    draft: Written,
     partial: bool,
     /// What a proper upstream says, instead.
     usual: bool,
@@ -93,7 +93,7 @@ pub(super) fn exchange(
         replies.push(Reply {
             number: i as u32 + 1 + numbers,
             rank: *rank,
-            draft: Draft::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
+            draft: Written::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
             partial: false,
             usual: mutations == 0 && u.ratio(3, 5)?,
             before: Vec::new(),
@@ -230,7 +230,7 @@ fn mutate(
         }
         Mutation::Half => {
             let (start, rest) = split(&reply.draft.lines()[0], u)?;
-            reply.draft = Draft::Lines(Encoding::Dialect, vec![start]);
+            reply.draft = Written::Lines(Encoding::Dialect, vec![start]);
             reply.partial = true;
             if u.arbitrary()? {
                 reply.after.insert(0, says(vec![rest], false, Some(reply.number)));
@@ -239,7 +239,7 @@ fn mutate(
         }
         Mutation::Unasked => {
             let lines = match u.arbitrary()? {
-                true => Draft::of_lines(vec![answer(op, 0, false)]).lines(),
+                true => Written::of_lines(vec![answer(op, 0, false)]).lines(),
                 false => vec![junk(u)?],
             };
             first.push(says(lines, false, None));

@@ -11,7 +11,7 @@ use super::mutation::Mutation;
 use super::places::split;
 use super::values::{ANSWERS, MAPPINGS, NUMBERS, PMI2_ANSWERS};
 use crate::decisions::pick;
-use crate::fields::{Draft, FieldList, text};
+use crate::fields::{FieldList, Written, text};
 use crate::op::Op;
 use crate::pieces::{Limit, length, letters, literal, template, tidy};
 use crate::plan;
@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 20;
 
 /// What is done at a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Said {
+pub(crate) enum ReplyStep {
     /// Messages, in one write unless the mode says otherwise.
     Write(Vec<Template>, WriteMode),
     /// The answer as it should be.
@@ -31,7 +31,7 @@ pub(crate) enum Said {
     Close,
 }
 
-impl Said {
+impl ReplyStep {
     /// One write of what becomes of these texts.
     pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
@@ -70,13 +70,13 @@ impl Answer<'_> {
         plan::encoding(self.op, self.dialect)
     }
 
-    fn draft(&self) -> Draft {
-        Draft::Messages(self.encoding(), vec![self.fields.clone()])
+    fn draft(&self) -> Written {
+        Written::Messages(self.encoding(), vec![self.fields.clone()])
     }
 
     /// The answer as it should be, written out.
-    pub(crate) fn proper(&self) -> Said {
-        Said::write(self.encoding(), self.draft().lines())
+    pub(crate) fn proper(&self) -> ReplyStep {
+        ReplyStep::write(self.encoding(), self.draft().lines())
     }
 
     /// Its text.
@@ -85,7 +85,7 @@ impl Answer<'_> {
     }
 
     /// Changes it somehow; says how. A third of the mutations are those that are about the answer to this request.
-    pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<Said>)> {
+    pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ReplyStep>)> {
         let all = match self.dialect {
             Dialect::Pmi1 => Mutation::OF_ANSWERS,
             Dialect::Pmi2 => Mutation::OF_PMI2_ANSWERS,
@@ -112,7 +112,7 @@ impl Answer<'_> {
                 return Ok((mutation, said));
             }
         }
-        Ok((Mutation::Close, vec![Said::Close]))
+        Ok((Mutation::Close, vec![ReplyStep::Close]))
     }
 
     /// Which of its texts others have put, and what that is.
@@ -122,7 +122,11 @@ impl Answer<'_> {
     }
 
     /// Makes one mutation; `None` if there is nothing that it could strike.
-    pub(crate) fn with(&self, mutation: Mutation, u: &mut Unstructured<'_>) -> Result<Option<Vec<Said>>> {
+    pub(crate) fn with(
+        &self,
+        mutation: Mutation,
+        u: &mut Unstructured<'_>,
+    ) -> Result<Option<Vec<ReplyStep>>> {
         let mut draft = self.draft();
         match mutation {
             Mutation::Limits => {
@@ -151,8 +155,8 @@ impl Answer<'_> {
             }
             Mutation::Half => return self.half(u).map(Some),
             Mutation::Close => {
-                let before = u.ratio(1, 3)?.then_some(Said::Right);
-                return Ok(Some(before.into_iter().chain([Said::Close]).collect()));
+                let before = u.ratio(1, 3)?.then_some(ReplyStep::Right);
+                return Ok(Some(before.into_iter().chain([ReplyStep::Close]).collect()));
             }
             Mutation::Pieces => return self.pieces(u).map(Some),
             Mutation::Surplus => return self.surplus(u).map(Some),
@@ -168,60 +172,60 @@ impl Answer<'_> {
         }
         let mut lines = draft.lines();
         lines.iter_mut().for_each(|line| self.absolute(line));
-        Ok(Some(vec![Said::write(draft.encoding(), lines)]))
+        Ok(Some(vec![ReplyStep::write(draft.encoding(), lines)]))
     }
 
     /// A process that waits for the rest would wait for us, so the connection ends.
-    fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
+    fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
         let first = match (self.encoding(), endless) {
             // Without end.
             (Encoding::Body, true) => {
-                Said::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
+                ReplyStep::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
             }
             (_, true) => self.partial(template(vec![literal("cmd="), many])),
             (Encoding::Body, false) => match frame::halves(&self.line(), u)? {
-                Halves::Bytes(first, _) => Said::write(Encoding::Bytes, vec![first]),
+                Halves::Bytes(first, _) => ReplyStep::write(Encoding::Bytes, vec![first]),
                 Halves::Cut(body) => self.partial(body),
             },
             (_, false) => self.partial(split(&self.line(), u)?.0),
         };
-        Ok(vec![first, Said::Close].into_iter().filter(|said| !said.is_nothing()).collect())
+        Ok(vec![first, ReplyStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
     /// A text that ends before its last byte.
-    pub(super) fn partial(&self, line: Template) -> Said {
+    pub(super) fn partial(&self, line: Template) -> ReplyStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
-        Said::Write(vec![line], mode)
+        ReplyStep::Write(vec![line], mode)
     }
 
     /// A frame in two writes.
-    pub(super) fn halved(&self, halves: Halves) -> Vec<Said> {
+    pub(super) fn halved(&self, halves: Halves) -> Vec<ReplyStep> {
         match halves {
             Halves::Bytes(first, second) => {
-                [first, second].map(|half| Said::write(Encoding::Bytes, vec![half])).into()
+                [first, second].map(|half| ReplyStep::write(Encoding::Bytes, vec![half])).into()
             }
-            Halves::Cut(body) => vec![Said::write(self.encoding(), vec![body])],
+            Halves::Cut(body) => vec![ReplyStep::write(self.encoding(), vec![body])],
         }
     }
 
-    fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
+    fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
         let (own, encoding) = (self.line(), self.encoding());
         if u.ratio(1, 3)? {
             let mode = WriteMode { bytewise: true, encoding, ..WriteMode::default() };
-            return Ok(vec![Said::Write(vec![own], mode)]);
+            return Ok(vec![ReplyStep::Write(vec![own], mode)]);
         }
         let pieces = if encoding == Encoding::Body {
             self.halved(frame::halves(&own, u)?)
         } else {
             let (first, second) = split(&own, u)?;
-            vec![self.partial(first), Said::write(encoding, vec![second])]
+            vec![self.partial(first), ReplyStep::write(encoding, vec![second])]
         };
         Ok(pieces.into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
-    fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<Said>> {
+    fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
         let (own, encoding) = (self.line(), self.encoding());
         let more = match u.int_in_range(0..=3)? {
             0 => {
@@ -238,7 +242,7 @@ impl Answer<'_> {
                     let commands = if encoding == Encoding::Body { PMI2_ANSWERS } else { ANSWERS };
                     cmd.value = text(pick(u, commands)?);
                 }
-                (encoding, Draft::Messages(encoding, vec![other]).lines().remove(0))
+                (encoding, Written::Messages(encoding, vec![other]).lines().remove(0))
             }
             _ => (encoding, own.clone()),
         };
@@ -246,12 +250,12 @@ impl Answer<'_> {
         Ok(match u.int_in_range(0..=4)? {
             0 => written([own, more]),
             1 => written([more, own]),
-            2 => [written([more]), vec![Said::Right]].concat(),
+            2 => [written([more]), vec![ReplyStep::Right]].concat(),
             3 => {
                 let many = if u.ratio(1, 4)? { 200 } else { u.int_in_range(2..=4)? };
                 written(vec![own; many])
             }
-            _ => [vec![Said::Right], written([more])].concat(),
+            _ => [vec![ReplyStep::Right], written([more])].concat(),
         })
     }
 
@@ -274,7 +278,7 @@ impl Answer<'_> {
 }
 
 /// Texts one behind the other: those of one form in one write.
-fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
+fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ReplyStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
         match writes.last_mut() {
@@ -282,7 +286,7 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<Said> {
             _ => writes.push((encoding, vec![line])),
         }
     }
-    writes.into_iter().map(|(encoding, lines)| Said::write(encoding, lines)).collect()
+    writes.into_iter().map(|(encoding, lines)| ReplyStep::write(encoding, lines)).collect()
 }
 
 /// A mapping with a block for each of these nodes, of so many processes.
@@ -314,7 +318,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(text(format!("(vector,({}))", numbers.join(","))))
 }
 
-fn limits(draft: &mut Draft, u: &mut Unstructured<'_>) -> Result<bool> {
+fn limits(draft: &mut Written, u: &mut Unstructured<'_>) -> Result<bool> {
     let fields = draft.messages_mut().into_iter().flatten().flatten();
     let mut told: Vec<_> = fields.filter(|f| f.key.ends_with("_max")).collect();
     if told.is_empty() {

@@ -7,7 +7,7 @@ use pmi_wire::frame_header;
 use super::places::{Bytes, any_length, cut, positions, split};
 use super::values::{BODIES, HEADERS, NO_FRAMES};
 use crate::decisions::pick;
-use crate::fields::{Draft, text};
+use crate::fields::{Written, text};
 use crate::pieces::{known_length, literal, push, template, tidy};
 
 /// A frame whose body is no message, or what is no frame.
@@ -33,7 +33,7 @@ pub(crate) fn whole(body: &Template) -> Option<Template> {
 }
 
 /// Frames with a length that is another, or is none, or without their end; `None` where the length is not known.
-pub(super) fn misframed(draft: &Draft, u: &mut Unstructured<'_>) -> Result<Option<Draft>> {
+pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Option<Written>> {
     let mut lines = draft.lines();
     let at = u.choose_index(lines.len())?;
     let Some(length) = known_length(&lines[at]).filter(|_| draft.encoding() == Encoding::Body) else {
@@ -68,7 +68,7 @@ pub(super) fn misframed(draft: &Draft, u: &mut Unstructured<'_>) -> Result<Optio
             with_header(&header(length + semicolons.len()), &body)
         }
     };
-    Ok(Some(Draft::Lines(Encoding::Bytes, frames)))
+    Ok(Some(Written::Lines(Encoding::Bytes, frames)))
 }
 
 /// A body without the semicolon at its end.

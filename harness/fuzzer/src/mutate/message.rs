@@ -10,7 +10,7 @@ use super::values::{
     CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS, THREADS,
 };
 use crate::decisions::pick;
-use crate::fields::{Draft, Field, FieldList, field, text};
+use crate::fields::{Field, FieldList, Written, field, text};
 use crate::pieces::{kvsname, letters, literal, push, template, tidy};
 
 impl Mutation {
@@ -18,7 +18,7 @@ impl Mutation {
     /// that may stand in the place of the right one.
     pub(crate) fn change(
         self,
-        draft: &mut Draft,
+        draft: &mut Written,
         commands: &[&str],
         u: &mut Unstructured<'_>,
     ) -> Result<bool> {
@@ -30,7 +30,7 @@ impl Mutation {
                 Self::Separator => separator(&mut lines[at], encoding, u)?,
                 _ => bytes(&mut lines[at], u)?,
             }
-            *draft = Draft::Lines(encoding, lines);
+            *draft = Written::Lines(encoding, lines);
             return Ok(true);
         }
         if self == Self::Junk {
@@ -38,7 +38,7 @@ impl Mutation {
                 Encoding::Dialect => (encoding, junk(u)?),
                 _ => frame::junk(u)?,
             };
-            *draft = Draft::Lines(encoding, vec![line]);
+            *draft = Written::Lines(encoding, vec![line]);
             return Ok(true);
         }
         if self == Self::Frame {

@@ -16,7 +16,7 @@ mod request;
 mod series;
 mod values;
 
-pub(crate) use answer::{Answer, Said};
+pub(crate) use answer::{Answer, ReplyStep};
 pub(crate) use case::{explore, vary};
 pub(crate) use content::contents;
 pub(crate) use message::{cached, junk};

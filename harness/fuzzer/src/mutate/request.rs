@@ -9,7 +9,7 @@ use super::mutation::Mutation;
 use super::places::split;
 use super::values::{PMI2_REQUESTS, REQUESTS};
 use crate::decisions::pick;
-use crate::fields::Draft;
+use crate::fields::Written;
 use crate::op::Op;
 use crate::plan::{Planned, encoding, may_answer};
 use crate::statement::{close, exit, kill, write_as};
@@ -65,7 +65,7 @@ pub(crate) fn mutate(
             plan.insert(at, Planned::Stmt(write_as(rank, how, vec![line], false)));
         }
         Mutation::Half => {
-            let lines = Draft::Messages(how, messages.clone()).lines();
+            let lines = Written::Messages(how, messages.clone()).lines();
             half(plan, at, rank, how, lines, u)?;
         }
         Mutation::Pipeline => pipeline(plan, at, rank, dialect, u)?,
@@ -81,7 +81,7 @@ pub(crate) fn mutate(
             plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         }
         of_text => {
-            let mut draft = Draft::Messages(how, messages.clone());
+            let mut draft = Written::Messages(how, messages.clone());
             let commands = match op {
                 Op::Pmi1(_) => REQUESTS,
                 Op::Pmi2(_) => PMI2_REQUESTS,
@@ -90,8 +90,8 @@ pub(crate) fn mutate(
                 return Ok(None);
             }
             plan[at] = match draft {
-                Draft::Messages(_, messages) => Planned::Request { rank, op, messages },
-                Draft::Lines(how, lines) => Planned::Stmt(write_as(rank, how, lines, false)),
+                Written::Messages(_, messages) => Planned::Request { rank, op, messages },
+                Written::Lines(how, lines) => Planned::Stmt(write_as(rank, how, lines, false)),
             };
         }
     }
@@ -163,7 +163,7 @@ fn pipeline(
             }
             Planned::Request { rank: r, op, messages } if *r == rank => {
                 let of_this = *how.get_or_insert(encoding(*op, dialect));
-                lines.extend(Draft::Messages(of_this, messages.clone()).lines());
+                lines.extend(Written::Messages(of_this, messages.clone()).lines());
                 taken += 1;
                 plan.remove(i);
             }

@@ -2,12 +2,12 @@
 
 use pmi_scenario::ast::{Encoding, Template};
 
-use super::answer::{Answer, Said, blocks};
+use super::answer::{Answer, ReplyStep, blocks};
 use super::frame::{self, Halves};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
 use super::values::{CODES, LENGTHS, MAPPINGS, NUMBERS};
-use crate::fields::{Draft, FieldList, field, text};
+use crate::fields::{FieldList, Written, field, text};
 use crate::pieces::{letters, template};
 use crate::texts::{self, Text};
 
@@ -95,7 +95,7 @@ impl Answer<'_> {
     }
 
     /// What is said by a change.
-    pub(crate) fn changed(&self, change: &Change) -> Vec<Said> {
+    pub(crate) fn changed(&self, change: &Change) -> Vec<ReplyStep> {
         let mut fields = self.fields.clone();
         match change {
             Change::Tell(text) => {
@@ -114,7 +114,9 @@ impl Answer<'_> {
                     fields[at..rest].rotate_left(1);
                 }
             }
-            Change::Empty => return vec![Said::write(self.encoding(), vec![template(vec![letters(0)])])],
+            Change::Empty => {
+                return vec![ReplyStep::write(self.encoding(), vec![template(vec![letters(0)])])];
+            }
             Change::Refuse(code, message) => {
                 fields.retain(|field| ["cmd", "thrid"].contains(&field.key.as_str()));
                 fields.push(field("rc", *code));
@@ -125,7 +127,7 @@ impl Answer<'_> {
             Change::Number(at, None) => drop(fields.remove(*at)),
             Change::Map(mapping) => tell(&mut fields, "value", mapping.clone()),
         }
-        vec![Said::write(self.encoding(), Draft::Messages(self.encoding(), vec![fields]).lines())]
+        vec![ReplyStep::write(self.encoding(), Written::Messages(self.encoding(), vec![fields]).lines())]
     }
 
     /// In PMI-1 a value and a message run to the end of the line, so that nothing may stand behind them.
@@ -144,10 +146,10 @@ impl Answer<'_> {
         positions(&self.whole(), |_| true)
     }
 
-    fn split_at(&self, at: usize) -> Vec<Said> {
+    fn split_at(&self, at: usize) -> Vec<ReplyStep> {
         let (first, second) = cut(&self.whole(), self.places()[at]);
         if self.encoding() != Encoding::Body {
-            return vec![self.partial(first), Said::write(self.encoding(), vec![second])];
+            return vec![self.partial(first), ReplyStep::write(self.encoding(), vec![second])];
         }
         self.halved(match frame::whole(&self.line()) {
             Some(_) => Halves::Bytes(first, second),

@@ -23,8 +23,8 @@ use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, 
 use crate::message_kind::MessageKind;
 use crate::op::Op;
 use crate::pieces::bytes_said;
-use crate::said::{Reader, Said};
 use crate::statement::{encoding_of, sent};
+use crate::wire_message::{Reader, WireMessage};
 
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {
@@ -159,11 +159,11 @@ fn misleads(case: &Case) -> bool {
 fn is_plausible_in_frames(stmt: &Stmt, line: &Template, mapping: bool) -> bool {
     let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
     Reader::default().push(&said).iter().any(|said| match said {
-        Said::Body(body) => pmi2::Response::parse(body, Semicolons::Doubled).is_ok_and(|response| {
+        WireMessage::Body(body) => pmi2::Response::parse(body, Semicolons::Doubled).is_ok_and(|response| {
             let tells = response.command.response_keys().iter().any(|key| response.get(key).is_some());
             response.is_success() && !mapping && (tells || response.command == Command::KvsFence)
         }),
-        Said::Line(_) | Said::NoFrame => false,
+        WireMessage::Line(_) | WireMessage::NoFrame => false,
     })
 }
 
@@ -319,7 +319,7 @@ impl Trail {
 
     /// It has asked something in PMI-2. Who has no number waits for one answer at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
-        let kind = MessageKind::of_said(&Said::Body(body.to_vec()));
+        let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
         let op = match kind {
             MessageKind::Request(op) | MessageKind::Malformed(op) => Some(op),
             _ => None,
@@ -451,7 +451,7 @@ mod tests {
     use super::*;
     use crate::client_steps::{asks as answers, says};
     use crate::fields::text;
-    use crate::mutate::Said;
+    use crate::mutate::ReplyStep;
     use pmi_judge::Side;
     use pmi_judge::event::Bytes;
 
@@ -497,7 +497,7 @@ mod tests {
     }
 
     fn case(pattern: &str, said: &str) -> Case {
-        let said = Said::Write(vec![text(said)], Default::default());
+        let said = ReplyStep::Write(vec![text(said)], Default::default());
         Case::new(UnderTest::Client, 2, vec![answers(None, text(pattern), false), says(None, said)])
     }
 

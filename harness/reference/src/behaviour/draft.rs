@@ -19,7 +19,7 @@ pub enum Length {
 
 /// A reply in tuples.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct ReplyDraft {
     /// To whom it goes.
     pub to: Proc,
     /// Size of that process's group.
@@ -46,7 +46,7 @@ pub struct Draft {
     pub doubles: bool,
 }
 
-impl Draft {
+impl ReplyDraft {
     pub(crate) fn new(to: Proc, size: u32, reply: &Reply) -> Self {
         let mut tuples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         if let Some(cmd) = reply.op.response_cmd() {

@@ -4,7 +4,7 @@ use pmi_wire::pmi2::Command;
 use pmi_wire::{Maxes, Operation, SpawnRequest};
 
 use super::circumstances::Circumstances;
-use super::draft::Draft;
+use super::draft::ReplyDraft;
 
 /// What a process is told that has asked for a process manager by singleton init: lines with their newlines, or nothing.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ pub enum Effect {
     /// Lawful requests that are taken for protocol errors.
     Reject(fn(&[u8]) -> bool),
     /// A reply.
-    Reply(Replies, fn(&mut Draft)),
+    Reply(Replies, fn(&mut ReplyDraft)),
     /// The writes that a reply is sent in.
     Writes(Replies, fn(Vec<u8>) -> Vec<Vec<u8>>),
     /// What a put stores: key and value, which may change, and the limits of both.
@@ -120,7 +120,7 @@ pub enum Effect {
     /// The exit status of the job is 0 whatever happened.
     StatusZero,
     /// A reply of PMI-2.
-    FrameReply(FrameReplies, fn(&mut Draft)),
+    FrameReply(FrameReplies, fn(&mut ReplyDraft)),
     /// The writes that a reply of PMI-2 is sent in.
     FrameWrites(FrameReplies, fn(Vec<u8>) -> Vec<Vec<u8>>),
     /// What a request of PMI-2 does.

@@ -8,7 +8,7 @@ mod draft;
 mod effect;
 
 pub use circumstances::{Circumstances, When};
-pub use draft::{Draft, Length};
+pub use draft::{Length, ReplyDraft};
 pub use effect::{
     AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect,
     GroupBarrierEffect, KeyvalSpaceEffect, NamesEffect, Pmi2Effect, PutEffect, Replies, ReplyKind, Singinit,

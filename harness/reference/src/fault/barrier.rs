@@ -3,7 +3,7 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{Fault, fault};
-use crate::behaviour::{BarrierEffect, Draft, Effect, Replies, ReplyKind, When};
+use crate::behaviour::{BarrierEffect, Effect, Replies, ReplyDraft, ReplyKind, When};
 
 const OUT: Replies = Replies(Some(Op::Barrier), ReplyKind::Ok);
 const EARLY: &str = "rfc13.barrier.all-in-before-any-out";
@@ -140,7 +140,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "barrier-leaves-out-odd-last",
         &[RELEASED],
         "the last rank of an odd group is not let out",
-        Effect::Reply(OUT, Draft::silence),
+        Effect::Reply(OUT, ReplyDraft::silence),
         When::LastOfOddGroup,
     ),
     fault(
@@ -192,26 +192,32 @@ pub(super) const FAULTS: &[Fault] = &[
         Effect::Reply(OUT, |d| d.copies = 2),
         When::Always,
     ),
-    fault("barrier-fails", &[RELEASED], "every barrier fails", Effect::Reply(OUT, Draft::fail), When::Always),
+    fault(
+        "barrier-fails",
+        &[RELEASED],
+        "every barrier fails",
+        Effect::Reply(OUT, ReplyDraft::fail),
+        When::Always,
+    ),
     fault(
         "barrier-fails-for-last-rank",
         &[RELEASED],
         "the barrier fails for the last rank",
-        Effect::Reply(OUT, Draft::fail),
+        Effect::Reply(OUT, ReplyDraft::fail),
         When::LastRank,
     ),
     fault(
         "barrier-fails-late",
         &[RELEASED, "rfc13.barrier.generic"],
         "the 100th barrier_out is a failure",
-        Effect::Reply(OUT, Draft::fail),
+        Effect::Reply(OUT, ReplyDraft::fail),
         When::Nth(100),
     ),
     fault(
         "barrier-silent-late",
         &[RELEASED, "rfc13.barrier.generic"],
         "the 50th barrier_out is not sent",
-        Effect::Reply(OUT, Draft::silence),
+        Effect::Reply(OUT, ReplyDraft::silence),
         When::Nth(50),
     ),
     fault(

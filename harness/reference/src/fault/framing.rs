@@ -3,12 +3,12 @@
 use pmi_wire::Operation;
 
 use super::row::{Fault, fault};
-use crate::behaviour::{Draft, Effect, Replies, ReplyKind, When};
+use crate::behaviour::{Effect, Replies, ReplyDraft, ReplyKind, When};
 
 const ANY: Replies = Replies(None, ReplyKind::Any);
 
 /// A message of the server that answers nothing.
-fn followed_by(draft: &mut Draft, line: &str) {
+fn followed_by(draft: &mut ReplyDraft, line: &str) {
     draft.after = line.as_bytes().to_vec();
 }
 
@@ -253,14 +253,14 @@ pub(super) const FAULTS: &[Fault] = &[
             "rfc13.finalize.ack",
         ],
         "from the 100th answer on there is none",
-        Effect::Reply(ANY, Draft::silence),
+        Effect::Reply(ANY, ReplyDraft::silence),
         When::From(100),
     ),
     fault(
         "silent-under-load",
         &["rfc13.wire.lock-step", "de-facto.request.ahead"],
         "requests that come together are not answered",
-        Effect::Reply(ANY, Draft::silence),
+        Effect::Reply(ANY, ReplyDraft::silence),
         When::Burst,
     ),
     fault(

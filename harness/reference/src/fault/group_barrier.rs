@@ -3,7 +3,7 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{Fault, Variation, fault, ok, vary};
-use crate::behaviour::{Draft, Effect, GroupBarrierEffect, PutEffect, When};
+use crate::behaviour::{Effect, GroupBarrierEffect, PutEffect, ReplyDraft, When};
 
 const TAG: &str = "mpich-1.2.barrier.tag";
 const ALL_IN: &str = "mpich-1.2.barrier.all-in";
@@ -19,17 +19,17 @@ const fn does(effect: GroupBarrierEffect) -> Effect {
     Effect::GroupBarrier(effect)
 }
 
-const fn out(edit: fn(&mut Draft)) -> Effect {
+const fn out(edit: fn(&mut ReplyDraft)) -> Effect {
     Effect::Reply(ok(Op::Barrier), edit)
 }
 
 /// The tag of an answer, as a number.
-fn number(draft: &mut Draft) -> Option<u64> {
+fn number(draft: &mut ReplyDraft) -> Option<u64> {
     draft.get("tag").and_then(|tag| std::str::from_utf8(tag).ok()?.parse().ok())
 }
 
 /// Changes a tag that is there.
-fn retag(draft: &mut Draft, change: impl FnOnce(u64) -> u64) {
+fn retag(draft: &mut ReplyDraft, change: impl FnOnce(u64) -> u64) {
     if let Some(tag) = number(draft) {
         draft.set("tag", change(tag).to_string());
     }

@@ -3,28 +3,28 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{COMPLETE, Fault, any, fault, ok};
-use crate::behaviour::{Draft, Effect, VersionEffect, When};
+use crate::behaviour::{Effect, ReplyDraft, VersionEffect, When};
 
 pub(super) const FAULTS: &[Fault] = &[
     fault(
         "init-no-answer",
         &["rfc13.init.version-used", "rfc13.abnf.c-init"],
         "init is not answered",
-        Effect::Reply(any(Op::Init), Draft::silence),
+        Effect::Reply(any(Op::Init), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "init-no-answer-for-last-rank",
         &["rfc13.init.version-used", "rfc13.abnf.c-init"],
         "the init of the last rank is not answered",
-        Effect::Reply(any(Op::Init), Draft::silence),
+        Effect::Reply(any(Op::Init), ReplyDraft::silence),
         When::LastRank,
     ),
     fault(
         "init-refused",
         &["rfc13.abnf.c-init", "rfc13.init.version-used"],
         "init is refused",
-        Effect::Reply(any(Op::Init), Draft::fail),
+        Effect::Reply(any(Op::Init), ReplyDraft::fail),
         When::Always,
     ),
     fault(

@@ -3,7 +3,7 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{COMPLETE, Fault, any, bump, fault, ok};
-use crate::behaviour::{Draft, Effect, When};
+use crate::behaviour::{Effect, ReplyDraft, When};
 
 pub(super) const FAULTS: &[Fault] = &[
     fault(
@@ -17,14 +17,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "maxes-no-answer",
         &["rfc13.abnf.c-maxes", "rfc13.maxes.limits"],
         "get_maxes is not answered",
-        Effect::Reply(any(Op::Maxes), Draft::silence),
+        Effect::Reply(any(Op::Maxes), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "maxes-refused",
         &["rfc13.abnf.c-maxes", "rfc13.maxes.limits"],
         "get_maxes is refused",
-        Effect::Reply(any(Op::Maxes), Draft::fail),
+        Effect::Reply(any(Op::Maxes), ReplyDraft::fail),
         When::Always,
     ),
     fault(
@@ -118,7 +118,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "universe-no-answer",
         &["rfc13.abnf.c-universe"],
         "get_universe_size is not answered",
-        Effect::Reply(any(Op::Universe), Draft::silence),
+        Effect::Reply(any(Op::Universe), ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -180,7 +180,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "appnum-no-answer",
         &["rfc13.abnf.c-appnum"],
         "get_appnum is not answered",
-        Effect::Reply(any(Op::Appnum), Draft::silence),
+        Effect::Reply(any(Op::Appnum), ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -249,7 +249,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvsname-refused",
         &["rfc13.abnf.c-kvsname"],
         "get_my_kvsname is refused",
-        Effect::Reply(any(Op::Kvsname), Draft::fail),
+        Effect::Reply(any(Op::Kvsname), ReplyDraft::fail),
         When::Always,
     ),
     fault(
@@ -263,7 +263,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvsname-no-answer",
         &["rfc13.abnf.c-kvsname", "rfc13.kvsname.common"],
         "get_my_kvsname is not answered",
-        Effect::Reply(any(Op::Kvsname), Draft::silence),
+        Effect::Reply(any(Op::Kvsname), ReplyDraft::silence),
         When::Always,
     ),
     fault(

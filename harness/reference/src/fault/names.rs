@@ -3,7 +3,7 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{Fault, fault};
-use crate::behaviour::{Draft, Effect, NamesEffect, Replies, ReplyKind, When};
+use crate::behaviour::{Effect, NamesEffect, Replies, ReplyDraft, ReplyKind, When};
 
 const FOUND: Replies = Replies(Some(Op::Lookup), ReplyKind::Ok);
 const LOOKUP: &str = "rfc13.publish.lookup";
@@ -21,35 +21,35 @@ pub(super) const FAULTS: &[Fault] = &[
         "names-publish-no-answer",
         &["rfc13.abnf.c-publish", "rfc13.wire.lock-step"],
         "publish is not answered",
-        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Any), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "names-unpublish-no-answer",
         &["rfc13.abnf.c-unpublish", "rfc13.wire.lock-step"],
         "unpublish is not answered",
-        Effect::Reply(Replies(Some(Op::Unpublish), ReplyKind::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Unpublish), ReplyKind::Any), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "names-lookup-no-answer",
         &["rfc13.abnf.c-lookup", "rfc13.wire.lock-step"],
         "lookup is not answered",
-        Effect::Reply(Replies(Some(Op::Lookup), ReplyKind::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Lookup), ReplyKind::Any), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "names-unpublish-refused",
         &["rfc13.abnf.c-unpublish"],
         "every unpublish is refused",
-        Effect::Reply(Replies(Some(Op::Unpublish), ReplyKind::Any), Draft::fail),
+        Effect::Reply(Replies(Some(Op::Unpublish), ReplyKind::Any), ReplyDraft::fail),
         When::Always,
     ),
     fault(
         "names-second-publish-refused",
         &["rfc13.abnf.c-publish", LOOKUP],
         "the second publish is refused",
-        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Ok), Draft::fail),
+        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Ok), ReplyDraft::fail),
         When::Nth(2),
     ),
     fault(
@@ -240,7 +240,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "names-publish-refused",
         &["rfc13.abnf.c-publish", LOOKUP],
         "the first publish is refused, later ones are not",
-        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Ok), Draft::fail),
+        Effect::Reply(Replies(Some(Op::Publish), ReplyKind::Ok), ReplyDraft::fail),
         When::Nth(3),
     ),
     fault(
@@ -296,7 +296,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "names-lookup-fails-behind-a-refusal",
         &[LOOKUP],
         "a name is not found by a process whose last request was refused",
-        Effect::Reply(FOUND, Draft::fail),
+        Effect::Reply(FOUND, ReplyDraft::fail),
         When::Refused,
     ),
 ];

@@ -3,17 +3,17 @@
 use pmi_wire::pmi2::Command as C;
 
 use super::row::{Fault, Variation, bump, fault, vary};
-use crate::behaviour::{Draft, Effect, FrameReplies, Length, Pmi2Effect, ReplyKind, When};
+use crate::behaviour::{Effect, FrameReplies, Length, Pmi2Effect, ReplyDraft, ReplyKind, When};
 
-const fn reply(command: C, kind: ReplyKind, edit: fn(&mut Draft)) -> Effect {
+const fn reply(command: C, kind: ReplyKind, edit: fn(&mut ReplyDraft)) -> Effect {
     Effect::FrameReply(FrameReplies(Some(command), kind), edit)
 }
 
-const fn ok(command: C, edit: fn(&mut Draft)) -> Effect {
+const fn ok(command: C, edit: fn(&mut ReplyDraft)) -> Effect {
     reply(command, ReplyKind::Ok, edit)
 }
 
-const fn every(edit: fn(&mut Draft)) -> Effect {
+const fn every(edit: fn(&mut ReplyDraft)) -> Effect {
     Effect::FrameReply(FrameReplies(None, ReplyKind::Any), edit)
 }
 
@@ -225,7 +225,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "mute-after-refusal",
         &["pmi2.common.usable-after-error"],
         "does not answer who was refused something",
-        every(Draft::silence),
+        every(ReplyDraft::silence),
         When::Refused,
     ),
     fault(
@@ -274,28 +274,28 @@ pub(super) const FAULTS: &[Fault] = &[
         "fullinit-refused",
         &["pmi2.common.fullinit"],
         "refuses fullinit",
-        ok(C::Fullinit, Draft::refuse),
+        ok(C::Fullinit, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "fullinit-refused-last",
         &["pmi2.common.fullinit"],
         "refuses the fullinit of the last rank",
-        ok(C::Fullinit, Draft::refuse),
+        ok(C::Fullinit, ReplyDraft::refuse),
         When::LastRank,
     ),
     fault(
         "fullinit-no-answer",
         &[ANSWERED],
         "does not answer fullinit",
-        ok(C::Fullinit, Draft::silence),
+        ok(C::Fullinit, ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "fullinit-no-answer-threaded",
         &["pmi2.common.fullinit", ANSWERED],
         "does not answer the second fullinit",
-        ok(C::Fullinit, Draft::silence),
+        ok(C::Fullinit, ReplyDraft::silence),
         When::Nth(2),
     ),
     fault(
@@ -432,14 +432,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "jobid-refused",
         &["pmi2.common.jobid"],
         "refuses job-getid",
-        ok(C::JobGetid, Draft::refuse),
+        ok(C::JobGetid, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "jobid-no-answer",
         &[ANSWERED],
         "does not answer job-getid",
-        ok(C::JobGetid, Draft::silence),
+        ok(C::JobGetid, ReplyDraft::silence),
         When::Always,
     ),
     // kvs
@@ -476,21 +476,21 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-put-refused",
         &["pmi2.common.put"],
         "refuses every put",
-        ok(C::KvsPut, Draft::refuse),
+        ok(C::KvsPut, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "kvs-put-refused-later",
         &["pmi2.common.put"],
         "refuses puts from the second on",
-        ok(C::KvsPut, Draft::refuse),
+        ok(C::KvsPut, ReplyDraft::refuse),
         When::From(2),
     ),
     fault(
         "kvs-put-no-answer",
         &[ANSWERED],
         "does not answer puts",
-        ok(C::KvsPut, Draft::silence),
+        ok(C::KvsPut, ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -595,7 +595,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-get-no-answer",
         &[ANSWERED],
         "does not answer gets",
-        ok(C::KvsGet, Draft::silence),
+        ok(C::KvsGet, ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -617,7 +617,7 @@ pub(super) const FAULTS: &[Fault] = &[
         }),
         When::Always,
     ),
-    fault("kvs-get-refused", &[VISIBLE], "refuses gets", ok(C::KvsGet, Draft::refuse), When::Always),
+    fault("kvs-get-refused", &[VISIBLE], "refuses gets", ok(C::KvsGet, ReplyDraft::refuse), When::Always),
     fault(
         "kvs-get-own-only",
         &[VISIBLE],
@@ -709,14 +709,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "kvs-fence-refused",
         &[FENCE],
         "reports that a fence failed",
-        ok(C::KvsFence, Draft::refuse),
+        ok(C::KvsFence, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "kvs-fence-no-answer-last",
         &[FENCE],
         "does not answer the last rank's fence",
-        ok(C::KvsFence, Draft::silence),
+        ok(C::KvsFence, ReplyDraft::silence),
         When::LastRank,
     ),
     // node and job attributes
@@ -767,14 +767,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "nodeattr-put-refused",
         &[NODE],
         "refuses to store an attribute",
-        ok(C::InfoPutnodeattr, Draft::refuse),
+        ok(C::InfoPutnodeattr, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "nodeattr-put-no-answer",
         &[ANSWERED],
         "does not answer who puts an attribute",
-        ok(C::InfoPutnodeattr, Draft::silence),
+        ok(C::InfoPutnodeattr, ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -810,7 +810,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "jobattr-no-answer",
         &[ANSWERED],
         "does not answer info-getjobattr",
-        ok(C::InfoGetjobattr, Draft::silence),
+        ok(C::InfoGetjobattr, ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -871,7 +871,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "name-unpublish-no-answer",
         &[ANSWERED],
         "does not answer name-unpublish",
-        ok(C::NameUnpublish, Draft::silence),
+        ok(C::NameUnpublish, ReplyDraft::silence),
         When::Always,
     ),
     // spawn
@@ -908,7 +908,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "pmi2-spawn-no-answer",
         &[ANSWERED],
         "does not answer spawn",
-        ok(C::Spawn, Draft::silence),
+        ok(C::Spawn, ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -1042,14 +1042,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "connect-refused",
         &[CONNECT],
         "refuses job-connect",
-        ok(C::JobConnect, Draft::refuse),
+        ok(C::JobConnect, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "connect-refused-later",
         &[CONNECT],
         "refuses the second job-connect",
-        ok(C::JobConnect, Draft::refuse),
+        ok(C::JobConnect, ReplyDraft::refuse),
         When::From(2),
     ),
     fault(
@@ -1112,7 +1112,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "disconnect-refused",
         &[DISCONNECT],
         "refuses job-disconnect",
-        ok(C::JobDisconnect, Draft::refuse),
+        ok(C::JobDisconnect, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
@@ -1214,7 +1214,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "putall-no-answer",
         &[PUTALL, ANSWERED],
         "does not answer kvs-putall",
-        ok(C::KvsPutall, Draft::silence),
+        ok(C::KvsPutall, ReplyDraft::silence),
         When::Always,
     ),
     // programs in messages of their own
@@ -1265,21 +1265,21 @@ pub(super) const FAULTS: &[Fault] = &[
         "pmi2-finalize-refused",
         &["pmi2.common.finalize"],
         "refuses finalize",
-        ok(C::Finalize, Draft::refuse),
+        ok(C::Finalize, ReplyDraft::refuse),
         When::Always,
     ),
     fault(
         "pmi2-finalize-no-answer",
         &["pmi2.common.finalize"],
         "does not answer finalize",
-        ok(C::Finalize, Draft::silence),
+        ok(C::Finalize, ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "pmi2-finalize-no-answer-last",
         &["pmi2.common.finalize"],
         "does not answer the last rank's finalize",
-        ok(C::Finalize, Draft::silence),
+        ok(C::Finalize, ReplyDraft::silence),
         When::LastRank,
     ),
     fault(
@@ -1318,7 +1318,7 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
 }
 
 /// Cuts a value at a byte.
-fn cut(draft: &mut Draft, at: u8) {
+fn cut(draft: &mut ReplyDraft, at: u8) {
     draft.edit("value", |value| {
         let end = value.iter().position(|b| *b == at).unwrap_or(value.len());
         value.truncate(end);
@@ -1427,7 +1427,7 @@ pub(super) const VARIATIONS: &[Variation] = &[
     ),
 ];
 
-fn miss_by_rc(draft: &mut Draft) {
+fn miss_by_rc(draft: &mut ReplyDraft) {
     if draft.get("found").is_some_and(|found| found == b"FALSE") {
         draft.remove("found");
         draft.set("rc", "1");

@@ -3,21 +3,21 @@
 use pmi_wire::Operation as Op;
 
 use super::row::{COMPLETE, Fault, any, fault, ok};
-use crate::behaviour::{Draft, Effect, Replies, ReplyKind, When};
+use crate::behaviour::{Effect, Replies, ReplyDraft, ReplyKind, When};
 
 pub(super) const FAULTS: &[Fault] = &[
     fault(
         "put-no-answer",
         &["rfc13.abnf.c-put"],
         "put is not answered",
-        Effect::Reply(any(Op::Put), Draft::silence),
+        Effect::Reply(any(Op::Put), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "put-refused",
         &["rfc13.abnf.c-put"],
         "every put is refused",
-        Effect::Reply(any(Op::Put), Draft::fail),
+        Effect::Reply(any(Op::Put), ReplyDraft::fail),
         When::Always,
     ),
     fault(
@@ -52,7 +52,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "get-no-answer",
         &["rfc13.abnf.c-get"],
         "get is not answered",
-        Effect::Reply(any(Op::Get), Draft::silence),
+        Effect::Reply(any(Op::Get), ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -105,7 +105,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "get-missing-silent",
         &["rfc13.abnf.c-get", "rfc13.wire.lock-step", "rfc13.error.rc-nonzero"],
         "a get of a missing key waits for it",
-        Effect::Reply(Replies(Some(Op::Get), ReplyKind::Fail), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Get), ReplyKind::Fail), ReplyDraft::silence),
         When::Always,
     ),
     fault(
@@ -182,21 +182,21 @@ pub(super) const FAULTS: &[Fault] = &[
         "finalize-no-answer",
         &["rfc13.finalize.ack"],
         "finalize is not answered",
-        Effect::Reply(any(Op::Finalize), Draft::silence),
+        Effect::Reply(any(Op::Finalize), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "finalize-no-answer-for-last-rank",
         &["rfc13.finalize.ack"],
         "the finalize of the last rank is not answered",
-        Effect::Reply(any(Op::Finalize), Draft::silence),
+        Effect::Reply(any(Op::Finalize), ReplyDraft::silence),
         When::LastRank,
     ),
     fault(
         "finalize-refused",
         &["rfc13.finalize.ack", "rfc13.abnf.c-finalize"],
         "finalize is refused",
-        Effect::Reply(any(Op::Finalize), Draft::fail),
+        Effect::Reply(any(Op::Finalize), ReplyDraft::fail),
         When::Always,
     ),
     fault(
@@ -245,35 +245,35 @@ pub(super) const FAULTS: &[Fault] = &[
         "put-silent-while-others-wait",
         &["rfc13.abnf.c-put"],
         "a put is not answered while others wait in the barrier",
-        Effect::Reply(any(Op::Put), Draft::silence),
+        Effect::Reply(any(Op::Put), ReplyDraft::silence),
         When::Waiting,
     ),
     fault(
         "get-silent-while-others-wait",
         &["rfc13.abnf.c-get"],
         "a get is not answered while others wait in the barrier",
-        Effect::Reply(any(Op::Get), Draft::silence),
+        Effect::Reply(any(Op::Get), ReplyDraft::silence),
         When::Waiting,
     ),
     fault(
         "maxes-silent-while-others-wait",
         &["rfc13.maxes.limits"],
         "get_maxes is not answered while others wait",
-        Effect::Reply(any(Op::Maxes), Draft::silence),
+        Effect::Reply(any(Op::Maxes), ReplyDraft::silence),
         When::Waiting,
     ),
     fault(
         "finalize-silent-while-others-wait",
         &["rfc13.finalize.ack"],
         "finalize is not answered while others wait",
-        Effect::Reply(any(Op::Finalize), Draft::silence),
+        Effect::Reply(any(Op::Finalize), ReplyDraft::silence),
         When::Waiting,
     ),
     fault(
         "init-silent-while-others-wait",
         &["rfc13.init.version-used"],
         "init is not answered while others wait",
-        Effect::Reply(any(Op::Init), Draft::silence),
+        Effect::Reply(any(Op::Init), ReplyDraft::silence),
         When::Waiting,
     ),
     fault(
@@ -287,21 +287,21 @@ pub(super) const FAULTS: &[Fault] = &[
         "appnum-silent-in-children",
         &["rfc13.abnf.c-appnum"],
         "get_appnum of spawned programs is not answered",
-        Effect::Reply(any(Op::Appnum), Draft::silence),
+        Effect::Reply(any(Op::Appnum), ReplyDraft::silence),
         When::Spawned,
     ),
     fault(
         "finalize-silent-in-children",
         &["rfc13.finalize.ack"],
         "finalize of spawned programs is not answered",
-        Effect::Reply(any(Op::Finalize), Draft::silence),
+        Effect::Reply(any(Op::Finalize), ReplyDraft::silence),
         When::Spawned,
     ),
     fault(
         "maxes-silent-from-third",
         &["rfc13.abnf.c-maxes", "rfc13.maxes.limits"],
         "get_maxes is answered twice in a life",
-        Effect::Reply(any(Op::Maxes), Draft::silence),
+        Effect::Reply(any(Op::Maxes), ReplyDraft::silence),
         When::From(3),
     ),
     fault(
@@ -315,14 +315,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "get-silent-for-odd-last",
         &["rfc13.abnf.c-get"],
         "the last rank of an odd group gets no values",
-        Effect::Reply(any(Op::Get), Draft::silence),
+        Effect::Reply(any(Op::Get), ReplyDraft::silence),
         When::LastOfOddGroup,
     ),
     fault(
         "put-refused-from-fiftieth",
         &["rfc13.abnf.c-put"],
         "the 50th put is refused",
-        Effect::Reply(any(Op::Put), Draft::fail),
+        Effect::Reply(any(Op::Put), ReplyDraft::fail),
         When::Nth(50),
     ),
 ];

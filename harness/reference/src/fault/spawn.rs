@@ -3,7 +3,7 @@
 use pmi_wire::{Operation as Op, SpawnRequest};
 
 use super::row::{Fault, fault};
-use crate::behaviour::{Draft, Effect, Replies, ReplyKind, SpawnEffect, When};
+use crate::behaviour::{Effect, Replies, ReplyDraft, ReplyKind, SpawnEffect, When};
 
 const OK: Replies = Replies(Some(Op::Spawn), ReplyKind::Ok);
 const GROUP: &str = "rfc13.spawn.new-group";
@@ -31,14 +31,14 @@ pub(super) const FAULTS: &[Fault] = &[
         "spawn-no-answer",
         &["rfc13.abnf.c-spawn", "rfc13.wire.lock-step"],
         "spawn is not answered",
-        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), ReplyDraft::silence),
         When::Always,
     ),
     fault(
         "spawn-second-no-answer",
         &["rfc13.abnf.c-spawn", "rfc13.wire.lock-step"],
         "the second spawn is not answered",
-        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), Draft::silence),
+        Effect::Reply(Replies(Some(Op::Spawn), ReplyKind::Any), ReplyDraft::silence),
         When::Nth(2),
     ),
     fault(

@@ -17,7 +17,7 @@ use pmi_wire::{Proc, SpawnProgram, place};
 use super::config::{Action, GroupId, GroupSpec};
 use super::held::{Awaits, Challenge, Held};
 use super::state::{Phase, Server};
-use crate::behaviour::{Draft, Effect, Pmi2Effect};
+use crate::behaviour::{Effect, Pmi2Effect, ReplyDraft};
 use crate::reply::FrameReply;
 
 /// The limits that the draft has for keys and values, in bytes.
@@ -638,7 +638,7 @@ impl Server {
     // ----- replies and effects
 
     fn send_frame(&mut self, to: Proc, reply: FrameReply) {
-        let mut draft = Draft::frame(to, self.size(to.group), &reply);
+        let mut draft = ReplyDraft::frame(to, self.size(to.group), &reply);
         let (command, ok) = (reply.command, reply.rc == 0);
         let pick = |e: &Effect| match e {
             Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),

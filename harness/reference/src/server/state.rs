@@ -9,7 +9,7 @@ use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
 use super::held::Pmi2Process;
 use super::open_barrier::OpenBarrier;
-use crate::behaviour::{Circumstances, Draft, Effect};
+use crate::behaviour::{Circumstances, Effect, ReplyDraft};
 use crate::reply::Reply;
 
 /// Whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
@@ -346,7 +346,7 @@ impl Server {
     }
 
     fn affected_reply(&mut self, to: Proc, reply: &Reply) {
-        let mut draft = Draft::new(to, self.size(to.group), reply);
+        let mut draft = ReplyDraft::new(to, self.size(to.group), reply);
         let (op, ok) = (reply.op, reply.rc == 0);
         let pick = |e: &Effect| match e {
             Effect::Reply(which, f) if which.fits(op, ok) => Some(*f),
@@ -367,7 +367,7 @@ impl Server {
     pub(super) fn send_draft(
         &mut self,
         asker: Proc,
-        draft: Draft,
+        draft: ReplyDraft,
         ok: bool,
         pick: impl Fn(&Effect) -> Option<fn(Vec<u8>) -> Vec<Vec<u8>>>,
     ) {

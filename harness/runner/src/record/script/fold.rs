@@ -13,7 +13,7 @@ use super::pattern::{self, Cut};
 
 /// What a step says, whoever says it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Said {
+pub(super) struct StepText {
     pub(super) role: char,
     pub(super) cites: &'static str,
     pub(super) text: String,
@@ -24,7 +24,7 @@ pub(super) struct Said {
 pub(super) struct RecordedStep {
     /// Ranks of one group.
     pub(super) who: Vec<Proc>,
-    pub(super) said: Said,
+    pub(super) said: StepText,
 }
 
 /// Where a step may stand.
@@ -50,8 +50,8 @@ pub(super) struct Steps {
     /// Steps whose order is not decided, as the number of what is said.
     open: Vec<(Proc, u32)>,
     /// What is said in them.
-    said: Vec<Said>,
-    numbers: HashMap<Said, u32>,
+    said: Vec<StepText>,
+    numbers: HashMap<StepText, u32>,
     /// Who has entered a barrier in them.
     entered: HashSet<Proc>,
     /// The size of the first group, where that is known.
@@ -65,7 +65,7 @@ impl Steps {
     }
 
     /// Adds a step of a rank.
-    pub(super) fn push(&mut self, p: Proc, order: Order, said: Said) {
+    pub(super) fn push(&mut self, p: Proc, order: Order, said: StepText) {
         if order == Order::Fixed || order == Order::Leaves && self.entered.contains(&p) {
             self.close();
         }
@@ -112,7 +112,7 @@ impl Steps {
     fn columns(&self) -> Vec<RecordedStep> {
         let cuts: Vec<Cut> = self.said.iter().map(|said| Cut::of(&said.text)).collect();
         let mut shapes = HashMap::new();
-        let shape_of = |(said, cut): (&Said, &Cut)| {
+        let shape_of = |(said, cut): (&StepText, &Cut)| {
             let next = shapes.len();
             *shapes.entry((said.role, said.cites, cut.around().to_vec())).or_insert(next)
         };
@@ -141,7 +141,7 @@ impl Steps {
                 let size = if group == 0 { self.size } else { None };
                 all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
                     who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
-                    said: Said { text, ..said.clone() },
+                    said: StepText { text, ..said.clone() },
                 }));
             }
             all[from..].sort_by_key(|step: &RecordedStep| step.who[0]);
@@ -151,7 +151,7 @@ impl Steps {
 }
 
 /// Adds a step, to the last one if that says the same.
-fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: Said) {
+fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
         Some(last)
@@ -178,7 +178,7 @@ mod tests {
         let mut all = Steps::default();
         all.set_size(RANKS);
         for (rank, order, text) in steps {
-            all.push(proc(*rank), *order, Said { role: 'C', cites: "", text: text.clone() });
+            all.push(proc(*rank), *order, StepText { role: 'C', cites: "", text: text.clone() });
         }
         let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
         all.finish().into_iter().map(|step| (ranks(step.who), step.said.text)).collect()

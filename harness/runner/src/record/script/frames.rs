@@ -66,7 +66,7 @@ impl Writer {
         if !self.rank(p).behind_fence.is_empty() {
             return true;
         }
-        let Happening::Said { by_client: false, text, .. } = happening else { return false };
+        let Happening::StepText { by_client: false, text, .. } = happening else { return false };
         let of_fence = |pending: &Pending| matches!(pending.what, Detail::Fence);
         if !self.rank(p).pending.iter().any(of_fence) || !text.starts_with(b"cmd=kvs-fence-response;") {
             return false;

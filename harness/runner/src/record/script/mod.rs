@@ -20,7 +20,7 @@ use pmi_scenario::ast::{Dialect, Need, Source};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Direction, Framing, FramingError, Proc};
 
-use fold::{RecordedStep, Said};
+use fold::{RecordedStep, StepText};
 use state::{Happening, Rank, Writer};
 
 pub(super) use frames::tuples;
@@ -121,12 +121,12 @@ impl Writer {
                 match message {
                     Ok(message) => {
                         let (framing, text) = (message.framing, message.text.to_vec());
-                        happened.push(Happening::Said { by_client, framing, text });
+                        happened.push(Happening::StepText { by_client, framing, text });
                     }
                     // A line that long is no request, and says nothing.
                     Err(FramingError::Line(_)) => {
                         let (framing, text) = (Framing::Lines, Vec::new());
-                        happened.push(Happening::Said { by_client, framing, text });
+                        happened.push(Happening::StepText { by_client, framing, text });
                     }
                     Err(_) if by_client => happened.push(Happening::Garbled(bytes.to_vec())),
                     Err(_) => {}
@@ -145,13 +145,15 @@ impl Writer {
         match happening {
             Happening::Closed { by_client } => self.closed(p, by_client),
             _ if self.trouble => {}
-            Happening::Said { by_client: true, framing: Framing::Lines, text } => self.request(p, &text),
-            Happening::Said { by_client: false, framing: Framing::Lines, text } => self.response(p, &text),
-            Happening::Said { by_client: true, framing: Framing::Frames, text } => {
+            Happening::StepText { by_client: true, framing: Framing::Lines, text } => self.request(p, &text),
+            Happening::StepText { by_client: false, framing: Framing::Lines, text } => {
+                self.response(p, &text)
+            }
+            Happening::StepText { by_client: true, framing: Framing::Frames, text } => {
                 self.frame_request(p, &text);
                 self.release(p.group);
             }
-            Happening::Said { by_client: false, framing: Framing::Frames, text } => {
+            Happening::StepText { by_client: false, framing: Framing::Frames, text } => {
                 self.frame_response(p, &text);
             }
             Happening::Garbled(bytes) => {
@@ -260,7 +262,7 @@ impl Writer {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }
         let _ = writeln!(text, "ranks {ranks}\n");
-        for RecordedStep { who, said: Said { role, cites, text: body } } in steps {
+        for RecordedStep { who, said: StepText { role, cites, text: body } } in steps {
             let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
             let body = body.replace('\n', "\n    ");
             let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));

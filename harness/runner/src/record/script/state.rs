@@ -8,7 +8,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::pmi2::{Command, Concat, Series};
 use pmi_wire::{Connection, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
-use super::fold::{Order, Said, Steps};
+use super::fold::{Order, StepText, Steps};
 
 /// Longest message that is written.
 const LONGEST: usize = 1 << 20;
@@ -59,7 +59,7 @@ pub(super) struct Pending {
 
 /// What happens at a connection.
 pub(super) enum Happening {
-    Said {
+    StepText {
         by_client: bool,
         framing: Framing,
         text: Vec<u8>,
@@ -209,7 +209,7 @@ impl Writer {
 
     /// Adds a step that stands where its order lets it.
     pub(super) fn step_in(&mut self, p: Proc, order: Order, role: char, cites: &'static str, text: String) {
-        self.steps.push(p, order, Said { role, cites, text });
+        self.steps.push(p, order, StepText { role, cites, text });
     }
 
     /// Where a request may stand that may hold a name: behind the answer that tells it, so that a rank which knows it from elsewhere

@@ -5,7 +5,7 @@ use pmi_wire::{HEADER, frame_length};
 
 /// A message, whole or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum WireMessage {
     /// A line, without its newline.
     Line(Vec<u8>),
     /// What is in a frame.
@@ -24,9 +24,9 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Reads on; the messages that are complete now.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Said> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<WireMessage> {
         if self.lost {
-            return vec![Said::NoFrame];
+            return vec![WireMessage::NoFrame];
         }
         self.rest.extend_from_slice(bytes);
         let mut all = Vec::new();
@@ -35,18 +35,18 @@ impl Reader {
             let rest = &self.rest[at..];
             if rest.starts_with(b"cmd=") {
                 let Some(end) = memchr::memchr(b'\n', rest) else { break };
-                all.push(Said::Line(rest[..end].to_vec()));
+                all.push(WireMessage::Line(rest[..end].to_vec()));
                 at += end + 1;
                 continue;
             }
             let Some((header, body)) = rest.split_first_chunk::<HEADER>() else { break };
             let Some(length) = frame_length(*header) else {
                 (self.lost, at) = (true, self.rest.len());
-                all.push(Said::NoFrame);
+                all.push(WireMessage::NoFrame);
                 break;
             };
             let Some(body) = body.get(..length) else { break };
-            all.push(Said::Body(body.to_vec()));
+            all.push(WireMessage::Body(body.to_vec()));
             at += HEADER + length;
         }
         self.rest.drain(..at);
@@ -67,14 +67,14 @@ mod tests {
     fn messages_are_told_from_each_other_however_they_are_cut() {
         let text = b"cmd=init pmi_version=2\n    13cmd=finalize;000000    -1cmd=finalize;";
         let expected = [
-            Said::Line(b"cmd=init pmi_version=2".to_vec()),
-            Said::Body(b"cmd=finalize;".to_vec()),
-            Said::Body(Vec::new()),
-            Said::NoFrame,
+            WireMessage::Line(b"cmd=init pmi_version=2".to_vec()),
+            WireMessage::Body(b"cmd=finalize;".to_vec()),
+            WireMessage::Body(Vec::new()),
+            WireMessage::NoFrame,
         ];
         for size in 1..text.len() {
             let mut reader = Reader::default();
-            let mut all: Vec<Said> = text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
+            let mut all: Vec<WireMessage> = text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
             // What cannot be read stays so.
             all.dedup();
             assert_eq!(all, expected, "{size}");

@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::case::Case;
 use super::confirm::Examiner;
 use super::edges::{Edges, News};
-use super::failure::Failure;
+use super::failure::{Failure, FailureKey};
 use super::generate::{Generator, numbered};
 use super::known::{Known, Steering};
 use super::lawful::is_lawful;
 use super::shrink::leave_out;
 use super::state::{State, StateError};
 use super::store::{self, Found, Origin, WriteError, store};
+use super::target::undisturbed::Undisturbed;
 use super::target::{Pace, Run, Target, Tracing};
 use super::transition::transitions;
 
@@ -195,6 +196,8 @@ struct Shared {
 struct Met {
     failure: Failure,
     case: Case,
+    /// What the same worker had played before.
+    before: Option<Case>,
     /// That of the case.
     number: u64,
     /// Since the campaign began.
@@ -242,10 +245,13 @@ pub fn run(
     let examiners = players.saturating_sub(options.workers.max(1));
     let start = Instant::now();
     let until = options.time.map(|time| start + time + time / 20);
+    let jobs = RwLock::new(());
+    let played = |alone| Undisturbed { target, jobs: &jobs, alone };
+    let (first_played, again) = (played(false), played(true));
     let campaign = Campaign {
-        target,
+        target: &first_played,
         generator,
-        examiner: Examiner { target, seed: options.seed, interrupted, time: options.time, until },
+        examiner: Examiner { target: &again, seed: options.seed, interrupted, time: options.time, until },
         options,
         interrupted,
         reporter,
@@ -339,6 +345,7 @@ impl Campaign<'_> {
     }
 
     fn play(&self, first: u64) {
+        let mut before = None;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if self.is_over(first, number) {
@@ -349,9 +356,10 @@ impl Campaign<'_> {
                 continue;
             }
             match self.target.play(&case, Pace::Fast, Tracing::Off) {
-                Ok(run) => self.judge(&case, number, &run),
+                Ok(run) => self.judge(&case, before.as_ref(), number, &run),
                 Err(error) => self.unjudged(error.to_string()),
             }
+            before = Some(case);
         }
     }
 
@@ -373,7 +381,7 @@ impl Campaign<'_> {
         }
     }
 
-    fn judge(&self, case: &Case, number: u64, run: &Run) {
+    fn judge(&self, case: &Case, before: Option<&Case>, number: u64, run: &Run) {
         if let Some(why) = run.seen.unjudged.clone().filter(|_| run.failures.is_empty()) {
             return self.unjudged(why);
         }
@@ -446,7 +454,8 @@ impl Campaign<'_> {
         }
         lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
-            let met = Met { failure, case: case.clone(), number, time: self.start.elapsed() };
+            let (case, before) = (case.clone(), before.cloned());
+            let met = Met { failure, case, before, number, time: self.start.elapsed() };
             let mut shared = self.lock();
             if self.has_examiners && shared.waiting.len() < WAITING {
                 shared.waiting.push_back(met);
@@ -528,9 +537,17 @@ impl Campaign<'_> {
         }
     }
 
-    /// Looks into a failure that is new.
+    /// Looks into a failure that is new. What does not show again may need what the job before it has left behind.
     fn examine(&self, met: &Met) {
-        let Met { failure, case, number, time } = met;
+        let after = || met.case.after(met.before.as_ref()?);
+        if !self.shows_again(met, &met.case) && !after().is_some_and(|case| self.shows_again(met, &case)) {
+            self.unconfirmed(&met.failure.key);
+        }
+    }
+
+    /// Tries the failure again with this case; whether it shows.
+    fn shows_again(&self, met: &Met, case: &Case) -> bool {
+        let Met { failure, number, time, .. } = met;
         let bucket = failure.key.to_string();
         if let Some((root, smaller)) = self.examiner.root(failure, case) {
             let mut shared = self.lock();
@@ -543,29 +560,33 @@ impl Campaign<'_> {
             let fresh = shared.taken.insert(of.clone());
             drop(shared);
             if fresh && !known {
-                self.confirm(&root, &smaller, *number, *time);
+                if !self.confirm(&root, &smaller, *number, *time) {
+                    self.unconfirmed(&root.key);
+                }
             } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
                 self.meets_lawfully(&of);
             }
-            return;
+            return true;
         }
         self.lock().state.aliases.remove(&bucket);
-        self.confirm(failure, case, *number, *time);
+        self.confirm(failure, case, *number, *time)
     }
 
-    /// Tries a failure again, makes its case smaller and stores it.
-    fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) {
+    /// Notes that a failure has not shown again.
+    fn unconfirmed(&self, key: &FailureKey) {
+        let name = self.options.known.name_of_unseen(key);
+        let mut shared = self.lock();
+        let times = shared.progress.unconfirmed.entry(name).or_default();
+        *times += 1;
+        if *times < UNCONFIRMED {
+            shared.taken.remove(&key.to_string());
+        }
+    }
+
+    /// Tries a failure again, makes its case smaller and stores it. Whether it shows again.
+    fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) -> bool {
         let bucket = failure.key.to_string();
-        let Some(confirmed) = self.examiner.confirm(failure, case, number) else {
-            let name = self.options.known.name_of_unseen(&failure.key);
-            let mut shared = self.lock();
-            let times = shared.progress.unconfirmed.entry(name).or_default();
-            *times += 1;
-            if *times < UNCONFIRMED {
-                shared.taken.remove(&bucket);
-            }
-            return;
-        };
+        let Some(confirmed) = self.examiner.confirm(failure, case, number) else { return false };
         let found = confirmed.found;
         let version = self.target.version();
         let command = self.target.command();
@@ -582,6 +603,7 @@ impl Campaign<'_> {
         shared.found.push(found.clone());
         drop(shared);
         self.reporter.found(&found);
+        true
     }
 }
 
@@ -591,9 +613,12 @@ mod tests {
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
-    use crate::failure::{After, FailureKey};
+    use crate::failure::After;
+    use crate::fields::text;
     use crate::generate::scope::Scope;
     use crate::observation::Observation;
+    use crate::statement::write;
+    use crate::stored::Stored;
 
     /// Looks at the first bytes of keys that are put one by one, as nobody can tell who only sees its answers.
     struct Looks {
@@ -664,6 +689,87 @@ mod tests {
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
     }
 
+    /// Fails in the job after one that has aborted, as a campaign cannot know that plays each case alone.
+    struct Remembers {
+        aborted: AtomicBool,
+    }
+
+    impl Remembers {
+        fn job(&self, case: &Case) -> Vec<Failure> {
+            let text = case.text();
+            let fails = self.aborted.swap(text.contains("cmd=abort"), Ordering::Relaxed)
+                && text.contains("barrier_in");
+            let after = After::Start;
+            let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
+            let failure = Failure { key, what: String::new(), requirement: None, backtrace: None };
+            fails.then_some(failure).into_iter().collect()
+        }
+    }
+
+    impl Target for Remembers {
+        fn play(&self, case: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
+            case.earlier.iter().for_each(|earlier| drop(self.job(earlier)));
+            Ok(Run { seen: Observation::default(), failures: self.job(case) })
+        }
+
+        fn label(&self) -> String {
+            "remembers".into()
+        }
+
+        fn command(&self) -> &[String] {
+            &[]
+        }
+
+        fn version(&self) -> String {
+            String::new()
+        }
+    }
+
+    /// What a campaign finds that plays jobs which say these things, and where.
+    fn remembered(jobs: &[&[&str]]) -> (Vec<Found>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Vec::new();
+        for (number, lines) in jobs.iter().enumerate() {
+            let said = lines.iter().map(|line| write(0, vec![text(*line)], false)).collect();
+            files.push(folder.path().join(format!("{number}.pmi")));
+            std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
+        }
+        let generator = Stored::read(&files, UnderTest::Server).unwrap();
+        let options = CampaignOptions {
+            seed: 1,
+            sessions: Some(jobs.len() as u64),
+            time: None,
+            workers: 1,
+            out: folder.path().join("out"),
+            known: Known::default(),
+            replay: String::new(),
+        };
+        let target = Remembers { aborted: AtomicBool::new(false) };
+        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        (summary.found, folder)
+    }
+
+    #[test]
+    fn what_shows_only_after_the_job_before_is_found_with_that() {
+        let (found, folder) = remembered(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
+        let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job, f.again_minimal)).collect();
+        assert_eq!(told, [(2, true, 5)]);
+        let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        let earlier = case.earlier.as_ref().unwrap().text();
+        assert!(told.needs_earlier_job && case.text().contains("cmd=barrier_in"));
+        assert!(earlier.contains("cmd=abort") && !earlier.contains("barrier_in"), "{earlier}");
+    }
+
+    #[test]
+    fn what_shows_only_after_itself_is_told_so() {
+        let both: &[&str] = &["cmd=barrier_in", "cmd=abort"];
+        let (found, folder) = remembered(&[both, both]);
+        let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job)).collect();
+        assert_eq!(told, [(1, true)]);
+        let (_, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        assert!(case.earlier.unwrap().text().contains("cmd=abort"));
+    }
+
     #[test]
     fn what_is_known_sooner_is_looked_into_first_and_else_what_was_met_first() {
         let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
@@ -678,6 +784,7 @@ mod tests {
         let met = |(number, key): (usize, &FailureKey)| Met {
             failure: Failure { key: key.clone(), what: String::new(), requirement: None, backtrace: None },
             case: Case::new(UnderTest::Server, 1, Vec::new()),
+            before: None,
             number: number as u64,
             time: Duration::ZERO,
         };

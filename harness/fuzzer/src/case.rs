@@ -31,6 +31,9 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it struck, `token:put`.
     pub ingredients: BTreeSet<String>,
+    /// A job that the same server is given before, to its end. Nobody judges it: what it leaves behind (a file, a daemon, names) is
+    /// what the case meets. It has no earlier job itself.
+    pub earlier: Option<Box<Case>>,
 }
 
 impl Case {
@@ -48,7 +51,7 @@ impl Case {
         (scenario.tests, scenario.ranks, scenario.body) = (tests, ranks, body);
         scenario.dialect = dialect;
         scenario.serving.sized = true;
-        let mut case = Self { scenario, ingredients: BTreeSet::new() };
+        let mut case = Self { scenario, ingredients: BTreeSet::new(), earlier: None };
         case.cite(None);
         case
     }
@@ -89,7 +92,14 @@ impl Case {
         }
         // Mutations change the statements: they have numbers from now on, and no lines.
         scenario.source = Arc::default();
-        Ok(Self { scenario, ingredients: BTreeSet::new() })
+        Ok(Self { scenario, ingredients: BTreeSet::new(), earlier: None })
+    }
+
+    /// The same, as the job after this one, if it is a server's and has no earlier job yet.
+    pub(crate) fn after(&self, earlier: &Self) -> Option<Self> {
+        let alone = self.tests() == UnderTest::Server && self.earlier.is_none();
+        let earlier = Self { earlier: None, ..earlier.clone() };
+        alone.then(|| Self { earlier: Some(Box::new(earlier)), ..self.clone() })
     }
 
     /// Who is under test.
@@ -360,6 +370,9 @@ impl Case {
         let plain: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.scenario.heading = vec![plain];
         self.scenario.needs = self.needs().into_iter().map(unplaced).collect();
+        if let Some(earlier) = &mut self.earlier {
+            earlier.finish("The job before, which nobody judges.", None);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::case::Case;
 use super::failure::{After, Failure, FailureKey};
 use super::lawful::is_lawful;
 use super::shrink::{leave_out, shrink};
+use super::statement::{join, leave};
 use super::store::{Found, TRIES};
 use super::target::{Pace, Run, Target, Tracing};
 use super::waits;
@@ -89,8 +90,12 @@ struct Smaller {
     played: usize,
 }
 
-/// Makes so many runs at the same time; how many of them say yes.
-fn at_once(runs: usize, run: impl Fn() -> bool + Sync) -> usize {
+/// Makes so many runs of a case at the same time; how many of them say yes. Where there is an earlier job, one after the other: a job of
+/// another run would come between the two.
+fn at_once(case: &Case, runs: usize, run: impl Fn() -> bool + Sync) -> usize {
+    if case.earlier.is_some() {
+        return (0..runs).filter(|_| run()).count();
+    }
     std::thread::scope(|scope| {
         let started: Vec<_> = (0..runs).map(|_| scope.spawn(&run)).collect();
         let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
@@ -128,14 +133,14 @@ impl Examiner<'_> {
         let run = || self.showing(case, Pace::Thorough, wanted).is_some();
         let start = Instant::now();
         if wanted.key.is_hang() {
-            let shown = at_once(TRIES as usize, run);
+            let shown = at_once(case, TRIES as usize, run);
             return (shown as u32, start.elapsed());
         }
         let first = usize::from(run());
         let one = start.elapsed();
         let others = TRIES as usize - 1;
         let shown = match one > SLOW && self.target.plays_at_once(others) > 1 {
-            true => at_once(others, run),
+            true => at_once(case, others, run),
             false => (0..others).filter(|_| run()).count(),
         };
         ((first + shown) as u32, one)
@@ -211,6 +216,11 @@ impl Examiner<'_> {
                 best.case = fitted;
             }
         }
+        if best.again > TRIES / 2
+            && let Some(after_itself) = self.after_itself(&best.case, wanted, best.again)
+        {
+            best.case = after_itself;
+        }
         let again_shown = |_| {
             let run = self.showing(&best.case, Pace::Thorough, wanted)?;
             let told = run.failure(key)?.clone();
@@ -231,6 +241,7 @@ impl Examiner<'_> {
             requirement: told.requirement,
             kind: key.kind(),
             lawful: is_lawful,
+            needs_earlier_job: best.case.earlier.is_some(),
             backtrace: told.backtrace.map(|trace| *trace),
             untraced: key.is_unseen_crash().then(|| self.why_unseen(&best.case)).flatten(),
             server: self.target.label(),
@@ -250,6 +261,19 @@ impl Examiner<'_> {
         Some(Confirmed { found, case: best.case, run })
     }
 
+    /// Whoever tries a case again and again plays it after itself. The same with itself as the job before, if that is what it needs: after a
+    /// job in which nothing is done, it does not show.
+    fn after_itself(&self, case: &Case, wanted: Wanted<'_>, again: u32) -> Option<Case> {
+        let dialect = case.scenario.dialect;
+        let idle = Case::speaking(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
+        let after_idle = case.after(&idle)?;
+        if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, wanted).is_some()) {
+            return None;
+        }
+        let after_itself = case.after(case)?;
+        (self.again(&after_itself, wanted) >= again).then_some(after_itself)
+    }
+
     /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.
     fn smaller(&self, case: &Case, wanted: Wanted<'_>, again: u32, runs: usize, time: Duration) -> Smaller {
         let key = wanted.key;
@@ -261,9 +285,9 @@ impl Examiner<'_> {
                 Instant::now() < deadline && self.showing(candidate, Pace::Fast, wanted).is_some()
             };
             match (again == TRIES, key.is_hang()) {
-                (true, true) => at_once(runs, run) == runs,
+                (true, true) => at_once(candidate, runs, run) == runs,
                 (true, false) => (0..runs).all(|_| run()),
-                (false, true) => at_once(2 * runs, run) > 0,
+                (false, true) => at_once(candidate, 2 * runs, run) > 0,
                 (false, false) => (0..2 * runs).any(|_| run()),
             }
         };

@@ -18,7 +18,7 @@ use super::decisions::percent;
 use super::edges::Edges;
 use super::frontier::Frontier;
 use super::generate::scope::Scope;
-use super::generate::{Generator, systematic};
+use super::generate::{Generator, jobs, systematic};
 use super::mutate::{explore, vary};
 use super::pieces::{agent, bytes_of};
 use super::statement::sent;
@@ -131,6 +131,8 @@ impl Corpus {
     }
 
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
+        // What it reached, it reached in its own job.
+        case.earlier = None;
         case.finish("Got further than those before it.", None);
         let text = case.text();
         let metadata = Metadata { ingredients: case.ingredients.clone() };
@@ -242,7 +244,8 @@ impl Generator for Evolving {
                 return Ok(case);
             }
         }
-        self.scope.generate(lawful, mutations)
+        let case = self.scope.generate(lawful, mutations)?;
+        jobs::perhaps_after_job(self.scope, case, lawful)
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {
@@ -254,7 +257,7 @@ impl Generator for Evolving {
     }
 
     fn went(&self, case: &Case, edges: &Edges) {
-        self.frontier().went(case, edges);
+        self.frontier().went(&Case { earlier: None, ..case.clone() }, edges);
     }
 
     fn kept(&self) -> usize {

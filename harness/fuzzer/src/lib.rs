@@ -26,6 +26,7 @@ pub mod known;
 mod lawful;
 pub mod message_kind;
 mod mutate;
+mod names_before;
 pub mod observation;
 pub mod op;
 mod oracle;

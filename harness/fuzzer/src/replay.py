@@ -4,7 +4,8 @@
 usage: replay.py SESSION.json [COMMAND WORD ...]
 
 Against a process manager, the command starts the ranks; {ranks} and {agent} in it are replaced. The agent is this script again:
-it hands the descriptor that PMI_FD names to the first instance, which plays the steps of the session in their order.
+it hands the descriptor that PMI_FD names to the first instance, which plays the steps of the session in their order. Where the
+session needs an earlier job, that is played first, to its end.
 
 Against a program, the command is started once for every rank with a socket at PMI_FD, and is told what the server said to it,
 each time after as many messages as then.
@@ -386,6 +387,19 @@ def agent(path):
     sys.exit(int(order[1]) if order[:1] == ["exit"] else 0)
 
 
+def job(session, command):
+    """Plays one job to its end; whether that was well."""
+    kind = {"server": AgainstServer, "client": AgainstProgram}[session["tests"]]
+    player = kind(session, command)
+    try:
+        player.play()
+    except socket.timeout:
+        print("no rank is started, or not all of them", flush=True)
+    finally:
+        well = player.end()
+    return well
+
+
 def main():
     if sys.argv[1:2] == ["--agent"]:
         agent(sys.argv[2])
@@ -393,15 +407,12 @@ def main():
         sys.exit(__doc__)
     with open(sys.argv[1], encoding="utf-8") as file:
         session = json.load(file)
-    kind = {"server": AgainstServer, "client": AgainstProgram}[session["tests"]]
-    player = kind(session, sys.argv[2:] or session["command"])
-    try:
-        player.play()
-    except socket.timeout:
-        print("no rank is started, or not all of them", flush=True)
-    finally:
-        well = player.end()
-    sys.exit(0 if well else 1)
+    command = sys.argv[2:] or session["command"]
+    if "earlier" in session:
+        print("the earlier job:", flush=True)
+        job(session["earlier"], command)
+        print("the job that is about it:", flush=True)
+    sys.exit(0 if job(session, command) else 1)
 
 
 main()

@@ -39,8 +39,17 @@ impl NeedsUs {
     }
 }
 
-/// The session for the script: `command` starts what is under test, `events` is what happened.
+/// The session for the script: `command` starts what is under test, `events` is what happened. What the job before does stands in it as a
+/// session of its own.
 pub(crate) fn session(case: &Case, command: &[String], events: &[Event]) -> Result<Value, NeedsUs> {
+    let mut session = of_job(case, command, events)?;
+    if let Some(earlier) = &case.earlier {
+        session["earlier"] = of_job(earlier, command, &[])?;
+    }
+    Ok(session)
+}
+
+fn of_job(case: &Case, command: &[String], events: &[Event]) -> Result<Value, NeedsUs> {
     let (tests, steps) = match case.tests() {
         UnderTest::Server if case.scenario.nodes > 1 => return Err(NeedsUs::Nodes),
         UnderTest::Server => ("server", to_server(case)?),

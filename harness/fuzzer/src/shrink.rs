@@ -7,25 +7,26 @@ use super::pieces::{length, letters, literal, template};
 
 /// Shrinks `case`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
 /// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
-/// only says something where it is the bytes that matter.
+/// only says something where it is the bytes that matter. The earlier job, if there is one, is left out as a whole first, and made smaller
+/// last: few failures need it, and without it a candidate is one launch instead of two.
 pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
-    loop {
-        let before = shrinker.best.weight();
-        shrinker.cut_tail();
-        shrinker.drop_steps();
-        shrinker.drop_ranks();
-        shrinker.drop_nodes();
-        shrinker.simplify_lines();
-        if shrinker.best.weight() >= before || shrinker.left == 0 {
-            return shrinker.best;
-        }
-    }
+    shrinker.drop_earlier();
+    shrinker.shrink();
+    let Shrinker { mut best, left, .. } = shrinker;
+    let Some(earlier) = best.earlier.take() else { return best };
+    let mut shows_after = |earlier: &Case| best.after(earlier).is_some_and(|case| shows(&case));
+    let mut shrinker = Shrinker { best: *earlier, left, bytes: false, shows: &mut shows_after };
+    shrinker.shrink();
+    let earlier = shrinker.best;
+    best.earlier = Some(Box::new(earlier));
+    best
 }
 
-/// Leaves out steps and ranks only; otherwise like [`shrink`].
+/// Leaves out the earlier job, steps and ranks only; otherwise like [`shrink`].
 pub(crate) fn leave_out(case: Case, budget: usize, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes: false, shows };
+    shrinker.drop_earlier();
     shrinker.cut_tail();
     shrinker.drop_steps();
     shrinker.drop_ranks();
@@ -40,9 +41,27 @@ struct Shrinker<'a> {
 }
 
 impl Shrinker<'_> {
+    /// Makes it smaller in every way, as long as that leads to less.
+    fn shrink(&mut self) {
+        loop {
+            let before = self.best.weight();
+            self.cut_tail();
+            self.drop_steps();
+            self.drop_ranks();
+            self.drop_nodes();
+            self.simplify_lines();
+            if self.best.weight() >= before || self.left == 0 {
+                return;
+            }
+        }
+    }
+
     /// Tries a candidate; takes it if it shows the same.
     fn try_one(&mut self, mut candidate: Case) -> bool {
-        if self.left == 0 || !candidate.settle() || candidate.scenario == self.best.scenario {
+        let is_same = |other: &Case| {
+            other.scenario == self.best.scenario && other.earlier.is_some() == self.best.earlier.is_some()
+        };
+        if self.left == 0 || !candidate.settle() || is_same(&candidate) {
             return false;
         }
         self.left -= 1;
@@ -51,6 +70,14 @@ impl Shrinker<'_> {
             self.best = candidate;
         }
         shown
+    }
+
+    /// Leaves out the job before.
+    fn drop_earlier(&mut self) {
+        if self.best.earlier.is_some() {
+            let candidate = Case { earlier: None, ..self.best.clone() };
+            self.try_one(candidate);
+        }
     }
 
     /// Finds the shortest beginning by halving.
@@ -335,6 +362,50 @@ mod tests {
         };
         let small = shrink(server(4, steps), 500, true, &mut { shows });
         assert_eq!(small.scenario, server(2, vec![write(1, "=a"), write(0, "=c")]).scenario);
+    }
+
+    /// A job that says this and something else.
+    fn job(said: &str) -> Case {
+        let says = |line: &str| write(0, vec![text(line)], false);
+        server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(said), leave(Dialect::Pmi1)])
+    }
+
+    fn says(case: &Case, said: &str) -> bool {
+        case.text().contains(said)
+    }
+
+    #[test]
+    fn an_earlier_job_is_left_out_at_once_if_it_is_not_needed() {
+        let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
+        let mut with = 0;
+        let small = shrink(case.clone(), 500, true, &mut |case| {
+            with += usize::from(case.earlier.is_some());
+            says(case, "key=b")
+        });
+        assert_eq!((with, small.earlier.is_none(), small.len()), (0, true, 1));
+        let mut shows = |case: &Case| says(case, "key=b");
+        assert!(leave_out(case, 500, &mut shows).earlier.is_none());
+    }
+
+    #[test]
+    fn of_an_earlier_job_what_is_needed_stays_and_is_made_small() {
+        let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
+        let needs = |case: &Case| {
+            says(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| says(earlier, "key=a"))
+        };
+        let small = shrink(case.clone(), 500, true, &mut { needs });
+        let earlier = small.earlier.as_ref().unwrap();
+        assert_eq!((small.ranks(), small.len(), earlier.ranks(), earlier.len()), (1, 1, 1, 1));
+        assert!(needs(&small), "{}{}", small.text(), earlier.text());
+        // That there was a job may be all that is needed.
+        let small = shrink(case.clone(), 500, true, &mut |case| case.earlier.is_some());
+        assert!(small.is_empty() && small.earlier.unwrap().is_empty());
+        let mut calls = 0;
+        shrink(case, 9, true, &mut |case| {
+            calls += 1;
+            needs(case)
+        });
+        assert!(calls <= 9);
     }
 
     #[test]

@@ -20,6 +20,8 @@ use super::replay;
 pub const FINDING: &str = "finding.json";
 /// The case as a scenario.
 pub const SCENARIO: &str = "scenario.pmi";
+/// The job before it, if the finding needs one.
+pub const EARLIER: &str = "earlier.pmi";
 /// What the script plays.
 const SESSION: &str = "session.json";
 
@@ -38,6 +40,9 @@ pub struct Found {
     /// It was met in a session in which all that we say is lawful, so that sessions of anybody may meet it.
     #[serde(default)]
     pub lawful: bool,
+    /// It only shows in the job after another, which the folder has as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_earlier_job: bool,
     /// Where it crashes, as a debugger sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<Backtrace>,
@@ -115,12 +120,13 @@ impl Found {
         }
     }
 
-    /// `deterministic`, or how often it shows.
+    /// `deterministic`, or how often it shows, and whether it needs an earlier job.
     pub fn label(&self) -> String {
-        match self.again_minimal {
+        let often = match self.again_minimal {
             TRIES => "deterministic".into(),
             n => format!("flaky {n}/{TRIES}"),
-        }
+        };
+        if self.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
     }
 }
 
@@ -153,6 +159,9 @@ pub fn store(
     let quoted = shell_words::quote(&folder.to_string_lossy()).into_owned();
     let replay = format!("{} --replay {quoted}", origin.replay);
     write(SCENARIO, &case.text())?;
+    if let Some(earlier) = &case.earlier {
+        write(EARLIER, &earlier.text())?;
+    }
     let script = match replay::session(case, &plain(origin.command), events) {
         Ok(session) => {
             write(SESSION, &format!("{session:#}\n"))?;
@@ -250,9 +259,13 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
 /// A file is missing or says something else.
 pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
     let file = folder.join(FINDING);
-    let found =
+    let found: Found =
         serde_json::from_str(&read_text(&file)?).map_err(|error| ReadError::Metadata { file, error })?;
-    Ok((found, read_case(&folder.join(SCENARIO))?))
+    let mut case = read_case(&folder.join(SCENARIO))?;
+    if found.needs_earlier_job {
+        case.earlier = Some(Box::new(read_case(&folder.join(EARLIER))?));
+    }
+    Ok((found, case))
 }
 
 /// Reads a case from a scenario file.

@@ -517,12 +517,25 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     let mut folders: Vec<_> =
         entries.flatten().map(|e| e.path()).filter(|p| p.join(store::FINDING).is_file()).collect();
     folders.sort();
+    let (mut written, mut left_out) = (0, 0);
     for finding in &folders {
         let (found, case) = store::read(finding)?;
+        if found.needs_earlier_job {
+            // A scenario is one job: alone it would pass.
+            left_out += 1;
+            continue;
+        }
+        written += 1;
         let file = folder.join(format!("{}.pmi", found.bucket));
         std::fs::write(&file, case.text()).with_context(|| file.display().to_string())?;
     }
-    say(&format!("{} scenarios written to {}\n", folders.len(), folder.display()))?;
+    let mut text = format!("{written} scenarios written to {}\n", folder.display());
+    if left_out > 0 {
+        text += &format!(
+            "{left_out} left out: a scenario is one job, and --replay plays what needs an earlier one\n"
+        );
+    }
+    say(&text)?;
     Ok(0)
 }
 

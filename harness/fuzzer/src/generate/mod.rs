@@ -1,6 +1,7 @@
 //! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
 
 mod course;
+pub(crate) mod jobs;
 pub mod library;
 pub mod library_api;
 mod library_call;

@@ -1,9 +1,10 @@
 //! The sessions with which a campaign against a server begins. They are not drawn: each goes through all lengths or all bytes of one text,
-//! or does one thing very many times. What is wrong at one length only is met by them for sure, where draws would take hundreds of launches.
+//! or does one thing very many times, or what an earlier job of the server has done as well. What is wrong at one length only is met by them for sure, where draws would take hundreds of launches.
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::{Dialect, UnderTest};
 
+use super::jobs::{Ending, after_job};
 use super::model::Model;
 use super::scope::Scope;
 use super::swarm::{Swarm, Sweep, Varies};
@@ -20,6 +21,8 @@ enum Through {
     Texts(Sweep, Vec<i64>, u32),
     /// One thing, [`TIMES`].
     Times(Soak),
+    /// What an earlier job has done which ends so, once more.
+    Job(Ending),
 }
 
 /// So many texts make a session; a failure in a longer one takes longer to be looked into.
@@ -79,6 +82,10 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     all.extend(bytes(Use::Value, 0));
     all.extend(bytes(Use::Key, 0));
     all.push(Through::Times(Soak::Barrier));
+    // The jobs of a proxy alone have their names and their spawns from us.
+    if !scope.upstream {
+        all.extend(Ending::ALL.map(Through::Job));
+    }
     all.extend(plain_requests(dialect).iter().map(|op| Through::Times(Soak::Ask(*op))));
     all.extend(long);
     all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
@@ -92,6 +99,9 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
 }
 
 fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
+    if let Through::Job(ending) = through {
+        return after_job(scope, dialect, *ending);
+    }
     let ranks = scope.ranks.clamp(1, 2);
     // Where decisions have come to their end, the first choice is taken.
     let mut none = Unstructured::new(&[]);
@@ -102,6 +112,7 @@ fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
     let made = match through {
         Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
         Through::Times(soak) => model.soak_in(*soak, rank, TIMES),
+        Through::Job(_) => Ok(()),
     };
     made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
     model.plan.push(Planned::Stmt(leave(dialect)));
@@ -139,7 +150,7 @@ mod tests {
             }
             let all = sessions(scope);
             // As the book says.
-            let count = if dialect == Dialect::Pmi1 { 35 } else { 40 };
+            let count = if dialect == Dialect::Pmi1 { 39 } else { 44 };
             assert_eq!(all.len(), count);
             for case in &all {
                 assert!(
@@ -149,7 +160,8 @@ mod tests {
                 );
                 read_again(case);
             }
-            let texts: BTreeSet<String> = all.iter().map(Case::text).collect();
+            let text = |case: &Case| (case.text(), case.earlier.as_ref().map(|earlier| earlier.text()));
+            let texts: BTreeSet<_> = all.iter().map(text).collect();
             assert_eq!(texts.len(), all.len());
         }
     }

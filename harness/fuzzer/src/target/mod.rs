@@ -3,6 +3,7 @@
 pub mod differential;
 pub mod program;
 pub mod server;
+pub(crate) mod undisturbed;
 
 use std::io;
 use std::path::Path;

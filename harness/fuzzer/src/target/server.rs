@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pmi_reference::Config;
@@ -17,6 +18,8 @@ use crate::command::{output_of, plain};
 use crate::drive::drive;
 use crate::edges::Maps;
 use crate::failure::Failure;
+use crate::names_before::NamesBefore;
+use crate::observation::Observation;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
 
@@ -53,6 +56,17 @@ pub struct Server {
     proxy_status: Option<ProxyStatus>,
     /// Where it may tell which edges it goes along.
     maps: Option<Maps>,
+    /// What the jobs that were played so far have published.
+    names: Mutex<NamesBefore>,
+}
+
+/// How long what a case does may take.
+#[derive(Clone, Copy)]
+struct Times {
+    pace: Pace,
+    limits: Limits,
+    /// The end of the job.
+    ending: Duration,
 }
 
 impl Server {
@@ -72,7 +86,8 @@ impl Server {
             }
             Access::Memory(_) | Access::Processes(..) => None,
         };
-        Ok(Self { access, command, suite, wait, slowest: AtomicU64::new(0), proxy_status, maps: None })
+        let (slowest, maps, names) = (AtomicU64::new(0), None, Mutex::default());
+        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names })
     }
 
     /// The same, asked to tell which edges of its program it goes along.
@@ -84,6 +99,46 @@ impl Server {
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * ANSWERS).max(LEAST).min(self.wait)
+    }
+}
+
+impl Server {
+    /// Plays one job to its end. What was seen, and the processes that the launcher has left.
+    fn launch(&self, case: &Case, times: Times, tracing: Tracing) -> io::Result<(Observation, Vec<String>)> {
+        let Times { pace, limits, ending } = times;
+        let (mut seen, left) = match &self.access {
+            Access::Memory(config) => {
+                let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
+                let nodes = case.scenario.nodes;
+                let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
+                (drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new())
+            }
+            Access::Processes(implementation, environment) => {
+                let play = || -> io::Result<_> {
+                    let (ranks, nodes) = (case.ranks(), case.scenario.nodes);
+                    let (mut party, command) =
+                        ServerParty::launch(implementation, ranks, nodes, limits.step, environment)?;
+                    if pace == Pace::Fast {
+                        party.set_patience(FAST);
+                    }
+                    let mut seen = drive(case, &self.suite, &mut party, command, limits, ending);
+                    // Who was told to end, or wrote to one that had died, did not die first.
+                    seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
+                    // A launcher that ends its proxies by force ends the shell around them instead.
+                    let looks = seen.exit.is_some() && self.proxy_status.is_none();
+                    let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
+                    Ok((seen, left))
+                };
+                let (played, traces) = traced(tracing, &environment.agent, play);
+                let (mut seen, left) = played?;
+                tell_last(&mut seen.events, traces);
+                (seen, left)
+            }
+        };
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.excuse(&mut seen.findings, &seen.events);
+        names.remember(&seen.events);
+        Ok((seen, left))
     }
 }
 
@@ -117,40 +172,20 @@ impl Target for Server {
                 "the session speaks as the upstream of a proxy, so the server must be a bare hydra_pmi_proxy",
             ));
         }
-        let (seen, left) = match &self.access {
-            Access::Memory(config) => {
-                let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
-                let nodes = case.scenario.nodes;
-                let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
-                (drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new())
+        let times = Times { pace, limits, ending };
+        if let Some(earlier) = &case.earlier {
+            // Whatever it shows is another case's.
+            self.launch(earlier, times, Tracing::Off)?;
+        }
+        // The edges of the earlier job are not this one's.
+        let ((mut seen, left), edges) = match &self.maps {
+            Some(maps) => {
+                let (played, edges) = maps.watch(|| self.launch(case, times, tracing))?;
+                (played?, Some(edges))
             }
-            Access::Processes(implementation, environment) => {
-                let play = || -> io::Result<_> {
-                    let (ranks, nodes) = (case.ranks(), case.scenario.nodes);
-                    let (mut party, command) =
-                        ServerParty::launch(implementation, ranks, nodes, wait, environment)?;
-                    if pace == Pace::Fast {
-                        party.set_patience(FAST);
-                    }
-                    let mut seen = drive(case, &self.suite, &mut party, command, limits, ending);
-                    // Who was told to end, or wrote to one that had died, did not die first.
-                    seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
-                    // A launcher that ends its proxies by force ends the shell around them instead.
-                    let looks = seen.exit.is_some() && self.proxy_status.is_none();
-                    let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
-                    Ok((seen, left))
-                };
-                let play = || traced(tracing, &environment.agent, play);
-                let ((played, traces), edges) = match &self.maps {
-                    Some(maps) => maps.watch(play).map(|(played, edges)| (played, Some(edges)))?,
-                    None => (play(), None),
-                };
-                let (mut seen, left) = played?;
-                tell_last(&mut seen.events, traces);
-                seen.edges = edges;
-                (seen, left)
-            }
+            None => (self.launch(case, times, tracing)?, None),
         };
+        seen.edges = edges;
         let slowest = seen.slowest.as_micros() as u64;
         // Falls slowly, so that a slow moment of the machine is remembered for a while.
         let _ = self

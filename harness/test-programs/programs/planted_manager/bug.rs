@@ -86,6 +86,15 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("thread-8", "the eighth request of a process that has the number of a thread crashes (PMI-2)"),
     ("thread-in-fence", "a request of a process that waits in a fence is never answered (PMI-2)"),
     ("frame-1000", "a frame of 1000 bytes or more is read to its 999th (PMI-2)"),
+    ("job-key", "a get of a key that nobody has put finds what the job before has put"),
+    ("job-value", "a value as long as that of the job before under the same key is not written"),
+    ("job-name", "a name that the job before has withdrawn is still found"),
+    ("job-port", "a name that the job before has left published keeps its port"),
+    ("job-abort", "the first barrier after a job that was aborted never ends"),
+    (
+        "job-waiting",
+        "processes that waited in a barrier when the job before ended count in the first barrier",
+    ),
 ];
 
 impl Bug {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use super::bug::{Bug, is};
+use super::left::{Left, Pairs};
 use super::space::{Reader, Space, leak};
 
 /// Keys and values of PMI-1 have a NUL behind them, those of PMI-2 not.
@@ -40,9 +41,6 @@ pub(super) enum Action {
     /// All processes are ended, and the job with this status.
     End(i32),
 }
-
-/// The pairs of a message, in order.
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Debug, Default)]
 struct Process {
@@ -95,11 +93,19 @@ pub(super) struct Manager {
     leaks: usize,
     over: bool,
     actions: VecDeque<Action>,
+    /// What the job before has left, and what of this one is noted for the next.
+    before: Left,
+    withdrawn: Pairs,
+    aborted: bool,
 }
 
 /// The value of a key.
 fn value<'a>(pairs: &'a Pairs, key: &str) -> Option<&'a [u8]> {
-    pairs.iter().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v.as_slice())
+    value_of(pairs, key.as_bytes())
+}
+
+fn value_of<'a>(pairs: &'a Pairs, key: &[u8]) -> Option<&'a [u8]> {
+    pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_slice())
 }
 
 fn number(text: &[u8]) -> Option<usize> {
@@ -161,7 +167,7 @@ fn frame_tuples(body: &[u8]) -> Option<Pairs> {
 }
 
 impl Manager {
-    pub(super) fn new(bug: Option<Bug>, nodes: usize, size: usize) -> Self {
+    pub(super) fn new(bug: Option<Bug>, nodes: usize, size: usize, before: Left) -> Self {
         let mut manager = Self {
             bug,
             nodes,
@@ -171,9 +177,24 @@ impl Manager {
             leaks: 0,
             over: false,
             actions: VecDeque::new(),
+            before,
+            withdrawn: Vec::new(),
+            aborted: false,
         };
         manager.add_group(size);
         manager
+    }
+
+    /// What the job leaves.
+    pub(super) fn left(&self) -> Left {
+        let first = &self.groups[0];
+        Left {
+            keys: first.space.pairs(),
+            names: self.names.clone(),
+            withdrawn: self.withdrawn.clone(),
+            aborted: self.aborted,
+            waiting: first.entered.len(),
+        }
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
@@ -376,6 +397,7 @@ impl Manager {
                 self.line(p, "cmd=finalize_ack rc=0");
             }
             b"abort" => {
+                self.aborted = true;
                 self.end(number(get("exitcode").unwrap_or(b"1")).map_or(1, |code| code as i32 & 0xff))
             }
             _ => return None,
@@ -492,7 +514,10 @@ impl Manager {
                 self.process(p).finalized = true;
                 self.frame(p, &command, thread, &[OK]);
             }
-            "abort" => self.end(1),
+            "abort" => {
+                self.aborted = true;
+                self.end(1);
+            }
             _ => return None,
         }
         Some(())
@@ -544,6 +569,15 @@ impl Manager {
             let of_children = self.groups[1..].iter().rev().find_map(|g| g.space.get(None, key, reader));
             found = of_children.or(found);
         }
+        let before = value_of(&self.before.keys, key).filter(|_| p.group == 0);
+        let stays = match (&found, before) {
+            (None, Some(_)) => self.has("job-key"),
+            (Some(new), Some(old)) => self.has("job-value") && new.len() == old.len(),
+            (_, None) => false,
+        };
+        if stays {
+            found = before.map(<[u8]>::to_vec);
+        }
         let missed = self.groups[p.group].missed.take();
         if self.has("get-after-miss") && missed.is_some_and(|rank| rank != p.rank) {
             found = None;
@@ -576,6 +610,8 @@ impl Manager {
             .map(|(_, round)| round);
         let never = never.or((p.group > 0 && self.has("barrier-2-spawned")).then_some(1));
         let forgets = self.has("put-long-ago");
+        let never = never.or((p.group == 0 && self.before.aborted && self.has("job-abort")).then_some(0));
+        let counted = if self.has("job-waiting") && p.group == 0 { self.before.waiting } else { 0 };
         let group = &mut self.groups[p.group];
         let size = group.processes.len();
         group.entered.push(p.rank);
@@ -585,7 +621,8 @@ impl Manager {
             && group.entered.len() == size - 1
             && group.last.len() >= 2
             && group.last.iter().rev().take(2).all(|last| *last == first);
-        if group.entered.len() < size && !early {
+        let counted = if group.round == 0 { counted } else { 0 };
+        if group.entered.len() + counted < size && !early {
             return;
         }
         let backwards = size >= 3 && group.entered.windows(2).all(|two| two[0] > two[1]);
@@ -668,6 +705,11 @@ impl Manager {
         if self.has("name-29") && name.len() == 29 || self.has("name-30-times") && self.published == 30 {
             return true;
         }
+        if let Some(old) = value_of(&self.before.names, &name)
+            && self.has("job-port")
+        {
+            port = old.to_vec();
+        }
         let known = self.names.iter().any(|(known, _)| *known == name);
         if !known || self.has("name-after-unpublish") {
             self.names.push((name, port));
@@ -677,7 +719,7 @@ impl Manager {
 
     fn unpublish(&mut self, name: &[u8]) -> bool {
         let Some(at) = self.names.iter().position(|(known, _)| known == name) else { return false };
-        self.names.remove(if self.has("name-first") { 0 } else { at });
+        self.withdrawn.push(self.names.remove(if self.has("name-first") { 0 } else { at }));
         true
     }
 
@@ -685,7 +727,10 @@ impl Manager {
         if self.has("leak-lookup") {
             leak(9, &mut self.leaks);
         }
-        let found = self.names.iter().find(|(known, _)| known == name).map(|(_, port)| port.clone())?;
+        let found = value_of(&self.names, name);
+        let found =
+            found.or_else(|| value_of(&self.before.withdrawn, name).filter(|_| self.has("job-name")))?;
+        let found = found.to_vec();
         match self.process(p).published.clone().filter(|_| self.has("name-other")) {
             Some(own) => Some(own),
             None => Some(found),

@@ -1,8 +1,10 @@
 //! A small process manager of its own, with one rare bug, to see how soon campaigns find such: `planted-manager [--bug NAME]
-//! [--nodes N] -n N PROGRAM ARGS...`; `--list` says which bugs there are. Without a bug it conforms. It shares no code with the
-//! harness, speaks both protocols, and has spawns and names.
+//! [--state FILE] [--nodes N] -n N PROGRAM ARGS...`; `--list` says which bugs there are. Without a bug it conforms. It shares no code
+//! with the harness, speaks both protocols, and has spawns and names. In the file, each job leaves what only those bugs look at that
+//! show in the job after it.
 
 mod bug;
+mod left;
 mod manager;
 mod space;
 
@@ -10,11 +12,13 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, exit};
 
 use rustix::event::{PollFd, PollFlags};
 
 use bug::{BUGS, Bug};
+use left::Left;
 use manager::{Action, Manager, Proc, Program};
 
 /// A process that was started.
@@ -27,7 +31,7 @@ struct Started {
 pub(crate) fn main() {
     match Arguments::of(std::env::args().skip(1)) {
         Some(Arguments::List) => BUGS.iter().for_each(|(name, what)| println!("{name}\t{what}")),
-        Some(Arguments::Run { bug, nodes, size, argv }) => match run(bug, nodes, size, argv) {
+        Some(Arguments::Run(job)) => match run(job) {
             Ok(status) => exit(status),
             Err(error) => {
                 eprintln!("planted-manager: {error}");
@@ -35,7 +39,9 @@ pub(crate) fn main() {
             }
         },
         None => {
-            eprintln!("usage: planted-manager [--bug NAME] [--nodes N] -n N PROGRAM ARGS... | --list");
+            eprintln!(
+                "usage: planted-manager [--bug NAME] [--state FILE] [--nodes N] -n N PROGRAM ARGS... | --list"
+            );
             exit(2)
         }
     }
@@ -43,22 +49,31 @@ pub(crate) fn main() {
 
 enum Arguments {
     List,
-    Run { bug: Option<Bug>, nodes: u32, size: u32, argv: Vec<OsString> },
+    Run(Job),
+}
+
+struct Job {
+    bug: Option<Bug>,
+    state: Option<PathBuf>,
+    nodes: u32,
+    size: u32,
+    argv: Vec<OsString>,
 }
 
 impl Arguments {
     fn of(mut args: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut bug, mut nodes, mut size) = (None, 1, None);
+        let (mut bug, mut state, mut nodes, mut size) = (None, None, 1, None);
         loop {
             let word = args.next()?;
             match word.as_str() {
                 "--list" => return Some(Self::List),
                 "--bug" => bug = Some(Bug::of_name(&args.next()?)?),
+                "--state" => state = Some(PathBuf::from(args.next()?)),
                 "--nodes" => nodes = args.next()?.parse().ok().filter(|nodes| *nodes > 0)?,
                 "-n" => size = args.next()?.parse().ok().filter(|size| *size > 0),
                 _ => {
                     let argv = std::iter::once(word).chain(args).map(OsString::from).collect();
-                    return Some(Self::Run { bug, nodes, size: size?, argv });
+                    return Some(Self::Run(Job { bug, state, nodes, size: size?, argv }));
                 }
             }
         }
@@ -90,8 +105,10 @@ fn start_group(all: &mut Vec<Started>, group: usize, programs: &[Program]) -> Ve
     statuses
 }
 
-fn run(bug: Option<Bug>, nodes: u32, size: u32, argv: Vec<OsString>) -> io::Result<i32> {
-    let mut manager = Manager::new(bug, nodes as usize, size as usize);
+fn run(job: Job) -> io::Result<i32> {
+    let Job { bug, state, nodes, size, argv } = job;
+    let before = state.as_deref().map(Left::read).unwrap_or_default();
+    let mut manager = Manager::new(bug, nodes as usize, size as usize, before);
     let mut all = Vec::new();
     let programs = [Program { count: size as usize, argv }];
     if start_group(&mut all, 0, &programs).contains(&1) {
@@ -137,6 +154,9 @@ fn run(bug: Option<Bug>, nodes: u32, size: u32, argv: Vec<OsString>) -> io::Resu
                 }
             }
         }
+    }
+    if let Some(state) = state {
+        manager.left().write(&state)?;
     }
     for started in &mut all {
         let end = started.process.wait()?;

@@ -113,6 +113,11 @@ impl Space {
         Some(value)
     }
 
+    /// Keys and values, in the order of their puts.
+    pub(super) fn pairs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
+    }
+
     /// Forgets what was put before a round.
     pub(super) fn forget_before(&mut self, round: u32) {
         self.pairs.retain(|pair| pair.round >= round);

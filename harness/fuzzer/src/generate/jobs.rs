@@ -1,0 +1,270 @@
+//! Two jobs of one server, one after the other: what the first has put, published and left unfinished must be nothing to the second,
+//! which says the same things again. What the first says is lawful.
+
+use arbitrary::{Result, Unstructured};
+use pmi_scenario::ast::{Dialect, UnderTest};
+use pmi_wire::Operation;
+use pmi_wire::pmi2::Command;
+
+use super::Generator;
+use super::model::{Model, template_of};
+use super::scope::Scope;
+use super::swarm::Swarm;
+use crate::case::Case;
+use crate::decisions::{percent, pick};
+use crate::fields::{field, text};
+use crate::op::Op;
+use crate::pieces::letters;
+use crate::plan::{Planned, may_answer, request, settle};
+use crate::statement::{exit, join, leave};
+
+/// How the first job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Every process finalizes.
+    Leave,
+    /// A process aborts.
+    Abort,
+    /// The same, while all others wait in a barrier.
+    AbortBesideBarrier,
+    /// A process exits without finalize.
+    Exit,
+}
+
+impl Ending {
+    pub(super) const ALL: [Self; 4] = [Self::Leave, Self::Abort, Self::AbortBesideBarrier, Self::Exit];
+}
+
+/// What the two jobs do.
+#[derive(Debug, Clone, Copy)]
+struct Jobs {
+    dialect: Dialect,
+    /// Processes of the first and of the second.
+    ranks: [u32; 2],
+    /// Keys that each process puts.
+    keys: u32,
+    ending: Ending,
+    /// The second asks for keys of the first before anybody has put them.
+    misses: bool,
+    /// It puts the same keys with other values, which are read.
+    again: bool,
+    /// The first publishes a name and leaves it, and another that it withdraws, and the second has to do with both.
+    names: bool,
+}
+
+/// Of a hundred sessions that are drawn, those from this on come after another job.
+const ALONE: u32 = 96;
+
+/// The name that the first job leaves published, and the one that it withdraws.
+const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
+
+/// A second job that says everything again, after a first one that ends so.
+pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case {
+    let ranks = [scope.ranks.clamp(1, 2); 2];
+    let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
+    // Where decisions have come to their end, the first choice is taken.
+    jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+}
+
+/// Some cases that are drawn get an earlier job: an ordinary one, or one of which they say everything again, for which another case takes
+/// their place.
+pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
+    // The jobs of a proxy alone have their names and their spawns from us.
+    if scope.upstream || percent(u)? < ALONE {
+        return Ok(case);
+    }
+    let dialect = case.scenario.dialect;
+    if u.arbitrary()? {
+        let lawful = Scope { spoken: super::scope::Spoken::One(dialect), mutate: false, ..scope };
+        let earlier = lawful.generate(u, &mut Unstructured::new(&[]))?;
+        return Ok(case.after(&earlier).unwrap_or(case));
+    }
+    let mut ranks = || u.int_in_range(1..=scope.ranks.clamp(1, 4));
+    let jobs = Jobs {
+        dialect,
+        ranks: [ranks()?, ranks()?],
+        keys: pick(u, &[1, 3, 6, 20])?,
+        ending: pick(u, &Ending::ALL)?,
+        misses: u.arbitrary()?,
+        again: u.arbitrary()?,
+        names: scope.names && u.arbitrary()?,
+    };
+    jobs.case(scope, u)
+}
+
+impl Jobs {
+    fn case(self, scope: Scope, u: &mut Unstructured<'_>) -> Result<Case> {
+        let [first, second] = self.ranks;
+        let mut model = Model::new(scope, self.dialect, first, 1, Swarm::default(), u);
+        model.first_job(self)?;
+        let earlier = self.settled(model.plan, first);
+        let mut model = Model::new(scope, self.dialect, second, 1, Swarm::default(), u);
+        model.second_job(self)?;
+        let case = self.settled(model.plan, second);
+        Ok(case.after(&earlier).unwrap_or(case))
+    }
+
+    fn settled(self, plan: Vec<Planned>, ranks: u32) -> Case {
+        Case::speaking(self.dialect, UnderTest::Server, ranks, settle(plan, self.dialect, true))
+    }
+}
+
+impl Model<'_, '_> {
+    /// All processes put so many keys each, and all of these are read.
+    fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
+        for at in 0..keys {
+            for rank in 0..self.ranks {
+                let key = self.plain_key(rank);
+                // Of some keys, the values of both jobs have the same length, of others not.
+                let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
+                let value = template_of(&format!("{job}-{key}-"), letters(longer));
+                let put = self.put_of(rank, text(key), value);
+                self.plan.extend(put);
+            }
+        }
+        self.plain_barrier()?;
+        self.read_back()
+    }
+
+    fn first_job(&mut self, jobs: Jobs) -> Result<()> {
+        self.plan.push(Planned::Stmt(join(self.dialect)));
+        self.put_and_read(jobs.keys, "old")?;
+        if jobs.names {
+            let [left, withdrawn] = NAMES;
+            let requests = [
+                self.publish_of(0, text(left), text("port-of-the-first")),
+                self.publish_of(0, text(withdrawn), text("port-that-is-gone")),
+                self.lookup_of(self.ranks - 1, text(withdrawn)),
+                self.unpublish_of(0, text(withdrawn)),
+            ];
+            self.plan.extend(requests.concat());
+        }
+        let last = self.ranks - 1;
+        if jobs.ending == Ending::AbortBesideBarrier {
+            let op = match self.dialect {
+                Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
+                Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
+            };
+            self.plan.extend((0..last).map(|rank| request(rank, op, vec![field("cmd", op.name())])));
+        }
+        match jobs.ending {
+            Ending::Leave => self.plan.push(Planned::Stmt(leave(self.dialect))),
+            Ending::Exit => self.plan.push(Planned::Stmt(exit(last, 3))),
+            Ending::Abort | Ending::AbortBesideBarrier => {
+                let abort = match self.dialect {
+                    Dialect::Pmi1 => Self::pmi1_abort(last),
+                    Dialect::Pmi2 => self.pmi2_abort(last)?,
+                };
+                self.plan.extend([abort, may_answer(last)]);
+            }
+        }
+        Ok(())
+    }
+
+    fn second_job(&mut self, jobs: Jobs) -> Result<()> {
+        let last = self.ranks - 1;
+        self.plan.push(Planned::Stmt(join(self.dialect)));
+        if jobs.misses {
+            let of_first = jobs.ranks[0];
+            for rank in 0..self.ranks {
+                // As a process of the first job named its keys.
+                let key = format!("k{}-{}", (rank + 1) % of_first, rank % jobs.keys);
+                let get = self.get_of(rank, text(key));
+                self.plan.extend(get);
+            }
+        }
+        if jobs.again {
+            self.put_and_read(jobs.keys, "new")?;
+        }
+        if jobs.names {
+            let [left, withdrawn] = NAMES;
+            let requests = [
+                self.lookup_of(last, text(withdrawn)),
+                self.publish_of(0, text(left), text("port-of-the-second")),
+                self.lookup_of(last, text(left)),
+                self.unpublish_of(0, text(left)),
+                self.lookup_of(last, text(left)),
+            ];
+            self.plan.extend(requests.concat());
+        }
+        self.plain_barrier()?;
+        self.plan.push(Planned::Stmt(leave(self.dialect)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scope::Spoken;
+    use super::*;
+    use crate::decisions::draw;
+    use crate::generate::numbered;
+    use crate::lawful::is_lawful;
+    use crate::target::server::{Access, Server};
+    use crate::target::{Pace, Target, Tracing};
+    use crate::testing::read_again;
+
+    fn is_as_it_should_be(case: &Case) {
+        let earlier = case.earlier.as_ref().unwrap();
+        for job in [case, earlier] {
+            assert!(job.is_sound() && job.is_bounded() && job.tests() == UnderTest::Server, "{}", job.text());
+            read_again(&Case { earlier: None, ..job.clone() });
+        }
+        assert!(earlier.earlier.is_none() && earlier.ingredients.is_empty());
+        assert_eq!(case.scenario.dialect, earlier.scenario.dialect);
+    }
+
+    #[test]
+    fn a_second_job_says_again_what_the_first_has_said() {
+        for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+            for ending in Ending::ALL {
+                let case = after_job(Scope::default(), dialect, ending);
+                is_as_it_should_be(&case);
+                let (first, second) = (case.earlier.as_ref().unwrap().text(), case.text());
+                for said in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
+                    assert!(first.contains(said) && second.contains(said), "{said}: {first}{second}");
+                }
+                assert_eq!(
+                    first.contains("abort"),
+                    matches!(ending, Ending::Abort | Ending::AbortBesideBarrier)
+                );
+            }
+            let case =
+                after_job(Scope { names: false, ranks: 1, ..Scope::default() }, dialect, Ending::Abort);
+            is_as_it_should_be(&case);
+            assert!(case.ranks() == 1 && !case.text().contains("of-a-job"), "{}", case.text());
+        }
+    }
+
+    #[test]
+    fn few_sessions_that_are_drawn_come_after_another_job_which_is_lawful() {
+        let suite = pmi_runner::suite::embedded().unwrap();
+        let access = Access::Memory(pmi_reference::Config::default());
+        let server = Server::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
+        let scope = Scope { spoken: Spoken::Any, nodes: 2, ..Scope::default() };
+        let (mut after, mut again) = (0, 0);
+        for number in 0..2000 {
+            let bytes = draw(1, number);
+            let case = perhaps_after_job(scope, numbered(&scope, 1, number), &mut Unstructured::new(&bytes));
+            let case = case.unwrap();
+            let Some(earlier) = &case.earlier else { continue };
+            is_as_it_should_be(&case);
+            after += 1;
+            let text = earlier.text();
+            let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
+            // Whoever ends early does not say finalize, and an ordinary job may write in pieces.
+            let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
+            assert!(!is_plain || is_lawful(&run.seen.events, UnderTest::Server), "{text}");
+            again += u32::from(text.contains("=old-k0-0-"));
+            let run = server.play(&case, Pace::Fast, Tracing::Off).unwrap();
+            assert!(run.failures.is_empty(), "{:?}", run.failures);
+        }
+        assert!((50..120).contains(&after) && (20..80).contains(&again), "{after} {again}");
+        let upstream = Scope { upstream: true, ..scope };
+        let alone = |number: u64| {
+            let bytes = draw(1, number);
+            perhaps_after_job(upstream, numbered(&scope, 1, number), &mut Unstructured::new(&bytes)).unwrap()
+        };
+        assert!((0..200).all(|number| alone(number).earlier.is_none()));
+    }
+}

@@ -100,6 +100,49 @@ fn rare_bug_is_found(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
     assert!(all.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
+#[test]
+fn a_bug_that_shows_only_after_another_job_is_found_and_played_again_with_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let server =
+        format!("{PLANTED_MANAGER} --bug job-value --state {} -n {{ranks}} {{agent}}", state.display());
+    let of_server = ["--server", &server, "--timeout", "2"];
+    let campaign = ["--seed", "1", "--sessions", "40", "--workers", "1"];
+    let (status, text) = fuzz(folder.path(), &[&of_server[..], &campaign].concat());
+    let bucket = "rule--rfc13.get.value--get";
+    let finding = folder.path().join("pmi-conform-fuzz").join(bucket);
+    assert!(status == 1 && text.contains("deterministic, after an earlier job"), "{text}");
+    let told: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
+    assert_eq!((&told["needs_earlier_job"], &told["again_minimal"]), (&true.into(), &5.into()), "{told}");
+    let earlier = fs::read_to_string(finding.join("earlier.pmi")).unwrap();
+    assert!(earlier.contains("cmd=put") && !earlier.contains("cmd=get "), "{earlier}");
+
+    // Where nothing has been left yet, it shows with both jobs, and not alone.
+    let afresh = || {
+        if state.exists() {
+            fs::remove_file(&state).unwrap();
+        }
+    };
+    let replay = |path: &Path| {
+        afresh();
+        fuzz(folder.path(), &[&of_server[..], &["--replay", path.to_str().unwrap()]].concat())
+    };
+    let (status, text) = replay(&finding);
+    assert!(status == 1 && text.ends_with(&format!("{bucket}: 5 of 5\n")), "{text}");
+    let (status, text) = replay(&finding.join("scenario.pmi"));
+    assert!(status == 0 && text.ends_with(": 0 of 5\n"), "{text}");
+    afresh();
+    let played = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();
+    let played = String::from_utf8_lossy(&played.stdout).into_owned();
+    let (before, after) = played.split_once("the later job:").unwrap_or_else(|| panic!("{played}"));
+    assert!(before.contains("the earlier job:") && before.contains("value=old-"), "{played}");
+    assert!(after.contains("S: b'cmd=get_result rc=0 value=old-"), "{played}");
+    // A scenario of the suite is one job.
+    let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
+    assert!(status == 0 && text.starts_with("0 scenarios written to exported\n1 left out"), "{text}");
+}
+
 /// Where a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag; what breaks MPICH's table counts on request only.
 #[test]
 fn bugs_in_barriers_of_parts_of_a_group_are_found() {

@@ -3,7 +3,7 @@
 
 usage: replay.py SESSION.json [COMMAND WORD ...]
 
-Against a process manager, the command starts the ranks; {ranks} and {agent} in it are replaced. The agent is this script again:
+Against a process manager, the command starts the ranks; {ranks}, {nodes} and {agent} in it are replaced. The agent is this script again:
 it hands the descriptor that PMI_FD names to the first instance, which plays the steps of the session in their order. Where the
 session needs an earlier job, that is played first, to its end.
 
@@ -152,7 +152,11 @@ class AgainstServer(Session):
         self.listener.listen(64)
         program = self.script("agent", "exec %s %s --agent %s\n" % (sys.executable, os.path.abspath(__file__), path))
         self.names["agent"] = program.encode()
-        words = [w.replace("{ranks}", str(session["ranks"])).replace("{agent}", program) for w in command]
+        # Sessions on several nodes are not played here.
+        places = {"{ranks}": str(session["ranks"]), "{nodes}": "1", "{agent}": program}
+        words = list(command)
+        for place, what in places.items():
+            words = [word.replace(place, what) for word in words]
         self.tell_proxy_status(words)
         print("$", " ".join(words), flush=True)
         self.launcher = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -411,7 +415,7 @@ def main():
     if "earlier" in session:
         print("the earlier job:", flush=True)
         job(session["earlier"], command)
-        print("the job that is about it:", flush=True)
+        print("the later job:", flush=True)
     sys.exit(0 if job(session, command) else 1)
 
 

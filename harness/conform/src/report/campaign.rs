@@ -247,9 +247,12 @@ fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summ
         Shown {
             bucket: words(&found.bucket),
             what: words(&found.what),
-            again: match found.again_minimal {
-                TRIES => "each time".into(),
-                n => format!("{n} of {TRIES} times"),
+            again: {
+                let often = match found.again_minimal {
+                    TRIES => "each time".into(),
+                    n => format!("{n} of {TRIES} times"),
+                };
+                if found.needs_earlier_job { format!("{often}, after an earlier job") } else { often }
             },
             met: met.map(|time| clock(*time)).unwrap_or_default(),
             session: found.number,

@@ -1,6 +1,7 @@
 //! Names that other jobs of a server's have published. How far a name reaches, MPI leaves to the implementation, and RFC 13 does not say:
 //! whether a job finds what another one has left published is open, and no failure either way.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_judge::Finding;
@@ -8,12 +9,23 @@ use pmi_judge::event::{Event, What};
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Request, Response, ValueReading};
 
-/// Most names that are remembered. Who publishes more in one campaign is believed any name.
+/// Most names that are remembered. Of a campaign that publishes more, any name or port is believed.
 const MOST: usize = 100_000;
+/// Most ports of a name.
+const MOST_PORTS: usize = 1000;
 
-/// Names, and the ports that each was published with.
+/// Names that may be published still.
 #[derive(Debug, Default)]
-pub(crate) struct NamesBefore(BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>);
+pub(crate) struct NamesBefore(BTreeMap<Vec<u8>, Published>);
+
+/// How a name may be published.
+#[derive(Debug, Default)]
+struct Published {
+    /// How often that was asked for since it was known not to be published.
+    times: u64,
+    /// With these ports.
+    ports: BTreeSet<Vec<u8>>,
+}
 
 /// What a process asks about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,19 +64,29 @@ struct Answered {
 }
 
 impl NamesBefore {
-    /// Remembers what a job may have left published.
+    /// Remembers what a job may have left published. A publish that is refused counts as well: Hydra's name server keeps it all the same, and
+    /// shows it once what it was refused for is withdrawn.
     pub(crate) fn remember(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
-        let done = answered.into_iter().filter(|one| one.succeeds).map(|one| one.asked);
-        // What was not answered may have been done.
-        let open = open.into_iter().filter(|asked| asked.kind() == Kind::Publish);
-        for asked in done.chain(open) {
+        let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
+        for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
             match asked {
                 Asked::Publish { name, port } if self.0.len() < MOST => {
-                    self.0.entry(name).or_default().insert(port);
+                    let published = self.0.entry(name).or_default();
+                    published.times += 1;
+                    if published.ports.len() < MOST_PORTS {
+                        published.ports.insert(port);
+                    }
                 }
-                Asked::Unpublish { name } => drop(self.0.remove(&name)),
-                Asked::Publish { .. } | Asked::Lookup { .. } => {}
+                Asked::Unpublish { name } if succeeds => {
+                    if let Entry::Occupied(mut published) = self.0.entry(name) {
+                        published.get_mut().times -= 1;
+                        if published.get().times == 0 {
+                            published.remove();
+                        }
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -89,7 +111,8 @@ impl NamesBefore {
                 && one.seq < lookup.seq
                 && matches!(&one.asked, Asked::Publish { name: published, .. } if published == name)
         };
-        let left = self.0.get(name).is_some_and(|ports| ports.contains(port));
+        let may_be = |ports: &BTreeSet<Vec<u8>>| ports.contains(port) || ports.len() >= MOST_PORTS;
+        let left = self.0.get(name).is_some_and(|published| may_be(&published.ports));
         (left || self.0.len() >= MOST) && !answered.iter().any(is_own)
     }
 }
@@ -112,10 +135,16 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
             match direction {
                 Direction::ToServer => open.extend(asked(message)),
                 Direction::FromServer => {
+                    let framing = message.framing;
                     let Some((kind, succeeds, port)) = answer(message) else { continue };
                     let is_it = |asked: &Asked| asked.kind() == kind;
-                    // Of threads, several may be under way: they are taken in their order.
-                    let Some(at) = open.iter().position(is_it) else { continue };
+                    let at = match framing {
+                        // Of what came before, the answer could not be read, or there was none.
+                        Framing::Lines => open.iter().rposition(is_it),
+                        // Of threads, several may be under way: they are taken in their order.
+                        Framing::Frames => open.iter().position(is_it),
+                    };
+                    let Some(at) = at else { continue };
                     let asked = open.remove(at);
                     answered.push(Answered { proc, asked, seq: event.seq, succeeds, port });
                 }
@@ -207,7 +236,9 @@ mod tests {
             ("cmd=publish_name service=a port=old", "cmd=publish_result rc=0"),
             ("cmd=publish_name service=gone port=old", "cmd=publish_result rc=0"),
             ("cmd=unpublish_name service=gone", "cmd=unpublish_result rc=0"),
-            ("cmd=publish_name service=never port=old", "cmd=publish_result rc=-1 msg=full"),
+            ("cmd=publish_name service=twice port=old", "cmd=publish_result rc=0"),
+            ("cmd=publish_name service=twice port=new", "cmd=publish_result rc=-1 msg=known"),
+            ("cmd=unpublish_name service=twice", "cmd=unpublish_result rc=0"),
         ]));
         let events = job(asked);
         let mut monitor = Monitor::new();
@@ -226,6 +257,10 @@ mod tests {
         assert_eq!(broken(&[OLD]), none);
         assert_eq!(broken(&[refused, OLD]), none);
         assert_eq!(broken(&[("cmd=lookup_name service=a", "cmd=lookup_result rc=-1 msg=none")]), none);
+        // As Hydra's name server says that there is none.
+        let odd = ("cmd=lookup_name service=none", "cmd=lookup_result rc=0 port=");
+        assert_eq!(broken(&[odd, OLD]), ["rfc13.abnf.s-lookup"]);
+        assert_eq!(broken(&[("cmd=lookup_name service=twice", "cmd=lookup_result rc=0 port=new")]), none);
     }
 
     #[test]
@@ -233,7 +268,7 @@ mod tests {
         let lookup = |service: &str, port: &str| {
             (format!("cmd=lookup_name service={service}"), format!("cmd=lookup_result rc=0 port={port}"))
         };
-        for (service, port) in [("b", "old"), ("a", "other"), ("gone", "old"), ("never", "old")] {
+        for (service, port) in [("b", "old"), ("a", "other"), ("gone", "old")] {
             let (request, answer) = lookup(service, port);
             assert_eq!(broken(&[(&request, &answer)]), ["rfc13.lookup.port"]);
         }

@@ -1,36 +1,25 @@
 //! Names that other jobs of a server's have published. How far a name reaches, MPI leaves to the implementation, and RFC 13 does not say:
 //! whether a job finds what another one has left published is open, and no failure either way.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 
 use pmi_judge::Finding;
 use pmi_judge::event::{Event, What};
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Request, Response, ValueReading};
 
-/// Most names that are remembered. Of a campaign that publishes more, any name or port is believed.
+/// Most names that are remembered. Of a campaign that publishes more, any is believed.
 const MOST: usize = 100_000;
-/// Most ports of a name.
-const MOST_PORTS: usize = 1000;
 
-/// Names that may be published still.
-#[derive(Debug, Default)]
-pub(crate) struct NamesBefore(BTreeMap<Vec<u8>, Published>);
-
-/// How a name may be published.
-#[derive(Debug, Default)]
-struct Published {
-    /// How often that was asked for since it was known not to be published.
-    times: u64,
-    /// With these ports.
-    ports: BTreeSet<Vec<u8>>,
-}
+/// Names that may be published still, and how often that was asked for since they were known not to be.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
 /// What a process asks about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    Publish { name: Vec<u8>, port: Vec<u8> },
+    Publish { name: Vec<u8> },
     Unpublish { name: Vec<u8> },
     Lookup { name: Vec<u8> },
 }
@@ -53,14 +42,15 @@ impl Asked {
     }
 }
 
-/// What was asked about names and how it was answered: each request with the number of the event of its answer, and the port in it.
+/// What was asked about names and how it was answered: each request with the number of the event of its answer.
 #[derive(Debug)]
 struct Answered {
     proc: Proc,
     asked: Asked,
     seq: u64,
     succeeds: bool,
-    port: Option<Vec<u8>>,
+    /// A lookup that has found a port.
+    finds: bool,
 }
 
 impl NamesBefore {
@@ -71,18 +61,12 @@ impl NamesBefore {
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
         for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
             match asked {
-                Asked::Publish { name, port } if self.0.len() < MOST => {
-                    let published = self.0.entry(name).or_default();
-                    published.times += 1;
-                    if published.ports.len() < MOST_PORTS {
-                        published.ports.insert(port);
-                    }
-                }
+                Asked::Publish { name } if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
                 Asked::Unpublish { name } if succeeds => {
-                    if let Entry::Occupied(mut published) = self.0.entry(name) {
-                        published.get_mut().times -= 1;
-                        if published.get().times == 0 {
-                            published.remove();
+                    if let Entry::Occupied(mut times) = self.0.entry(name) {
+                        *times.get_mut() -= 1;
+                        if *times.get() == 0 {
+                            times.remove();
                         }
                     }
                 }
@@ -91,30 +75,34 @@ impl NamesBefore {
         }
     }
 
-    /// Leaves out the findings about lookups that found what another job has published, as long as none of their own job had
-    /// published that name with success.
-    pub(crate) fn excuse(&self, findings: &mut Vec<Finding>, events: &[Event]) {
+    /// The findings without those about lookups that found what another job may have left published, as long as none of their own job
+    /// had published that name with success.
+    pub(crate) fn judged(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
-            return;
+            return findings.to_vec();
         }
         let (answered, _) = exchanges(events);
-        findings.retain(|finding| {
+        let is_open = |finding: &&Finding| {
             let is_it = |one: &&Answered| one.seq == finding.seq && Some(one.proc) == finding.proc;
-            !answered.iter().filter(is_it).any(|one| self.explain(one, &answered))
-        });
+            answered.iter().filter(is_it).any(|one| self.may_find(one, &answered))
+        };
+        findings.iter().filter(|finding| !is_open(finding)).cloned().collect()
     }
 
-    fn explain(&self, lookup: &Answered, answered: &[Answered]) -> bool {
-        let (Asked::Lookup { name }, Some(port)) = (&lookup.asked, &lookup.port) else { return false };
+    fn may_find(&self, lookup: &Answered, answered: &[Answered]) -> bool {
+        let (Asked::Lookup { name }, true) = (&lookup.asked, lookup.finds) else { return false };
         let is_own = |one: &Answered| {
             one.succeeds
                 && one.seq < lookup.seq
-                && matches!(&one.asked, Asked::Publish { name: published, .. } if published == name)
+                && matches!(&one.asked, Asked::Publish { name: published } if published == name)
         };
-        let may_be = |ports: &BTreeSet<Vec<u8>>| ports.contains(port) || ports.len() >= MOST_PORTS;
-        let left = self.0.get(name).is_some_and(|published| may_be(&published.ports));
-        (left || self.0.len() >= MOST) && !answered.iter().any(is_own)
+        (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
     }
+}
+
+/// Whether a name was looked up and found.
+pub(crate) fn is_found(events: &[Event]) -> bool {
+    exchanges(events).0.iter().any(|one| one.finds)
 }
 
 /// The requests about names that were answered, in the order of the answers, and those that were not.
@@ -136,7 +124,7 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
                 Direction::ToServer => open.extend(asked(message)),
                 Direction::FromServer => {
                     let framing = message.framing;
-                    let Some((kind, succeeds, port)) = answer(message) else { continue };
+                    let Some((kind, succeeds, finds)) = answer(message) else { continue };
                     let is_it = |asked: &Asked| asked.kind() == kind;
                     let at = match framing {
                         // Of what came before, the answer could not be read, or there was none.
@@ -146,7 +134,7 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
                     };
                     let Some(at) = at else { continue };
                     let asked = open.remove(at);
-                    answered.push(Answered { proc, asked, seq: event.seq, succeeds, port });
+                    answered.push(Answered { proc, asked, seq: event.seq, succeeds, finds });
                 }
             }
         }
@@ -157,17 +145,13 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
 fn asked(message: Framed<'_>) -> Option<Asked> {
     match message.framing {
         Framing::Lines => match Request::parse(message.text, ValueReading::ToEndOfLine).ok()? {
-            Request::Publish { service, port } => {
-                Some(Asked::Publish { name: service.to_vec(), port: port.to_vec() })
-            }
+            Request::Publish { service, .. } => Some(Asked::Publish { name: service.to_vec() }),
             Request::Unpublish { service } => Some(Asked::Unpublish { name: service.to_vec() }),
             Request::Lookup { service } => Some(Asked::Lookup { name: service.to_vec() }),
             _ => None,
         },
         Framing::Frames => match pmi2::Request::parse(message.text, Semicolons::Doubled).ok()? {
-            pmi2::Request::NamePublish { name, port } => {
-                Some(Asked::Publish { name: name.to_vec(), port: port.to_vec() })
-            }
+            pmi2::Request::NamePublish { name, .. } => Some(Asked::Publish { name: name.to_vec() }),
             pmi2::Request::NameUnpublish { name } => Some(Asked::Unpublish { name: name.to_vec() }),
             pmi2::Request::NameLookup { name } => Some(Asked::Lookup { name: name.to_vec() }),
             _ => None,
@@ -175,31 +159,28 @@ fn asked(message: Framed<'_>) -> Option<Asked> {
     }
 }
 
-/// What it answers, whether that succeeds, and the port that is found.
-fn answer(message: Framed<'_>) -> Option<(Kind, bool, Option<Vec<u8>>)> {
+/// What it answers, whether that succeeds, and whether it has a port that was found.
+fn answer(message: Framed<'_>) -> Option<(Kind, bool, bool)> {
     match message.framing {
         Framing::Lines => {
             let response = Response::parse(message.text, ValueReading::ToEndOfLine).ok()?;
             let succeeds = response.is_success();
             match response.body {
-                Body::Publish => Some((Kind::Publish, succeeds, None)),
-                Body::Unpublish => Some((Kind::Unpublish, succeeds, None)),
-                Body::Lookup(port) => Some((Kind::Lookup, succeeds, port.map(<[u8]>::to_vec))),
+                Body::Publish => Some((Kind::Publish, succeeds, false)),
+                Body::Unpublish => Some((Kind::Unpublish, succeeds, false)),
+                Body::Lookup(port) => Some((Kind::Lookup, succeeds, succeeds && port.is_some())),
                 _ => None,
             }
         }
         Framing::Frames => {
             let response = pmi2::Response::parse(message.text, Semicolons::Doubled).ok()?;
             match response.command {
-                pmi2::Command::NamePublish => Some((Kind::Publish, response.is_success(), None)),
-                pmi2::Command::NameUnpublish => Some((Kind::Unpublish, response.is_success(), None)),
+                pmi2::Command::NamePublish => Some((Kind::Publish, response.is_success(), false)),
+                pmi2::Command::NameUnpublish => Some((Kind::Unpublish, response.is_success(), false)),
                 pmi2::Command::NameLookup => {
-                    let port = response.get("port").or_else(|| response.get("value"));
-                    Some((
-                        Kind::Lookup,
-                        response.is_found() == Some(true),
-                        port.map(|port| port.into_owned()),
-                    ))
+                    let has_port = response.get("port").or_else(|| response.get("value")).is_some();
+                    let found = response.is_found() == Some(true);
+                    Some((Kind::Lookup, found, found && has_port))
                 }
                 _ => None,
             }
@@ -243,9 +224,11 @@ mod tests {
         let events = job(asked);
         let mut monitor = Monitor::new();
         events.iter().for_each(|event| monitor.observe(event));
-        let mut findings = monitor.take_findings();
-        before.excuse(&mut findings, &events);
-        findings.into_iter().map(|finding| finding.requirement).collect()
+        before
+            .judged(&monitor.take_findings(), &events)
+            .into_iter()
+            .map(|finding| finding.requirement)
+            .collect()
     }
 
     const OLD: (&str, &str) = ("cmd=lookup_name service=a", "cmd=lookup_result rc=0 port=old");
@@ -268,7 +251,7 @@ mod tests {
         let lookup = |service: &str, port: &str| {
             (format!("cmd=lookup_name service={service}"), format!("cmd=lookup_result rc=0 port={port}"))
         };
-        for (service, port) in [("b", "old"), ("a", "other"), ("gone", "old")] {
+        for (service, port) in [("b", "old"), ("gone", "old")] {
             let (request, answer) = lookup(service, port);
             assert_eq!(broken(&[(&request, &answer)]), ["rfc13.lookup.port"]);
         }

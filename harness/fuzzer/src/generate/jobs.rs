@@ -66,6 +66,22 @@ pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case 
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
+/// A job that publishes a name and leaves it, and one that looks it up.
+pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
+    [true, false].map(|publishes| {
+        let mut none = Unstructured::new(&[]);
+        let mut model = Model::new(Scope::default(), dialect, 1, 1, Swarm::default(), &mut none);
+        model.plan.push(Planned::Stmt(join(dialect)));
+        let request = match publishes {
+            true => model.publish_of(0, text(name), text("port")),
+            false => model.lookup_of(0, text(name)),
+        };
+        model.plan.extend(request);
+        model.plan.push(Planned::Stmt(leave(dialect)));
+        Case::speaking(dialect, UnderTest::Server, 1, settle(model.plan, dialect, true))
+    })
+}
+
 /// Some cases that are drawn get an earlier job: an ordinary one, or one of which they say everything again, for which another case takes
 /// their place.
 pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use pmi_reference::Config;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
@@ -18,7 +18,8 @@ use crate::command::{output_of, plain};
 use crate::drive::drive;
 use crate::edges::Maps;
 use crate::failure::Failure;
-use crate::names_before::NamesBefore;
+use crate::generate::jobs::publish_and_lookup;
+use crate::names_before::{NamesBefore, is_found};
 use crate::observation::Observation;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
@@ -58,6 +59,7 @@ pub struct Server {
     maps: Option<Maps>,
     /// What the jobs that were played so far have published.
     names: Mutex<NamesBefore>,
+    keeps_names: OnceLock<bool>,
 }
 
 /// How long what a case does may take.
@@ -86,8 +88,9 @@ impl Server {
             }
             Access::Memory(_) | Access::Processes(..) => None,
         };
-        let (slowest, maps, names) = (AtomicU64::new(0), None, Mutex::default());
-        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names })
+        let (slowest, maps) = (AtomicU64::new(0), None);
+        let (names, keeps_names) = (Mutex::default(), OnceLock::new());
+        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names, keeps_names })
     }
 
     /// The same, asked to tell which edges of its program it goes along.
@@ -106,12 +109,12 @@ impl Server {
     /// Plays one job to its end. What was seen, and the processes that the launcher has left.
     fn launch(&self, case: &Case, times: Times, tracing: Tracing) -> io::Result<(Observation, Vec<String>)> {
         let Times { pace, limits, ending } = times;
-        let (mut seen, left) = match &self.access {
+        match &self.access {
             Access::Memory(config) => {
                 let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
                 let nodes = case.scenario.nodes;
                 let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
-                (drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new())
+                Ok((drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new()))
             }
             Access::Processes(implementation, environment) => {
                 let play = || -> io::Result<_> {
@@ -132,13 +135,42 @@ impl Server {
                 let (played, traces) = traced(tracing, &environment.agent, play);
                 let (mut seen, left) = played?;
                 tell_last(&mut seen.events, traces);
-                (seen, left)
+                Ok((seen, left))
             }
-        };
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.excuse(&mut seen.findings, &seen.events);
-        names.remember(&seen.events);
-        Ok((seen, left))
+        }
+    }
+
+    /// What the jobs so far may have left published.
+    fn names(&self) -> MutexGuard<'_, NamesBefore> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a job finds the names of another. That is tried once, with a name that nobody else has.
+    fn keeps_names(&self, dialect: Dialect, times: Times) -> bool {
+        *self.keeps_names.get_or_init(|| {
+            let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+            let name = format!("of-job-{}-{since}", std::process::id());
+            let finds = |case: Case| {
+                let (seen, _) = self.launch(&case, times, Tracing::Off).ok()?;
+                Some(is_found(&seen.events))
+            };
+            let [publishes, looks_up] = publish_and_lookup(dialect, &name);
+            finds(publishes).is_some() && finds(looks_up) == Some(true)
+        })
+    }
+
+    /// What RFC 13 leaves open of names that another job may have left published is no finding: those of the earlier job, and where a job
+    /// finds those of others, of all that were played.
+    fn excuse(&self, seen: &mut Observation, earlier: Option<&Observation>, times: Times) {
+        let mut left = NamesBefore::default();
+        earlier.iter().for_each(|earlier| left.remember(&earlier.events));
+        seen.findings = left.judged(&seen.findings, &seen.events);
+        let others = self.names().judged(&seen.findings, &seen.events);
+        if others.len() < seen.findings.len() && self.keeps_names(seen.dialect, times) {
+            seen.findings = others;
+        }
+        let mut names = self.names();
+        earlier.into_iter().chain([&*seen]).for_each(|job| names.remember(&job.events));
     }
 }
 
@@ -173,10 +205,9 @@ impl Target for Server {
             ));
         }
         let times = Times { pace, limits, ending };
-        if let Some(earlier) = &case.earlier {
-            // Whatever it shows is another case's.
-            self.launch(earlier, times, Tracing::Off)?;
-        }
+        // Whatever it shows is another case's.
+        let earlier = case.earlier.as_ref().map(|earlier| self.launch(earlier, times, Tracing::Off));
+        let earlier = earlier.transpose()?.map(|(seen, _)| seen);
         // The edges of the earlier job are not this one's.
         let ((mut seen, left), edges) = match &self.maps {
             Some(maps) => {
@@ -186,6 +217,7 @@ impl Target for Server {
             None => (self.launch(case, times, tracing)?, None),
         };
         seen.edges = edges;
+        self.excuse(&mut seen, earlier.as_ref(), times);
         let slowest = seen.slowest.as_micros() as u64;
         // Falls slowly, so that a slow moment of the machine is remembered for a while.
         let _ = self

@@ -539,10 +539,17 @@ impl Campaign<'_> {
 
     /// Looks into a failure that is new. What does not show again may need what the job before it has left behind.
     fn examine(&self, met: &Met) {
-        let after = || met.case.after(met.before.as_ref()?);
-        if !self.shows_again(met, &met.case) && !after().is_some_and(|case| self.shows_again(met, &case)) {
+        if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
             self.unconfirmed(&met.failure.key);
         }
+    }
+
+    /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
+    /// are more of them, and none is made once the time is over.
+    fn shows_after_another(&self, met: &Met) -> bool {
+        let is_over = self.options.time.is_some_and(|time| self.start.elapsed() > time);
+        let after = met.before.as_ref().filter(|_| !is_over).and_then(|before| met.case.after(before));
+        after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
     }
 
     /// Tries the failure again with this case; whether it shows.

@@ -146,6 +146,11 @@ impl Examiner<'_> {
         ((first + shown) as u32, one)
     }
 
+    /// Whether a case shows a failure once more.
+    pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
+        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: false }).is_some()
+    }
+
     /// Whether a case shows a failure once more, and all that we say in it is lawful.
     pub fn shows_lawfully(&self, failure: &Failure, case: &Case) -> bool {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: true }).is_some()
@@ -221,10 +226,7 @@ impl Examiner<'_> {
         {
             best.case = after_itself;
         }
-        // What shows now and then shows after any job.
-        if best.case.earlier.is_some() && best.again <= TRIES / 2 {
-            return None;
-        }
+        best = self.without_idle_earlier(best, wanted)?;
         let again_shown = |_| {
             let run = self.showing(&best.case, Pace::Thorough, wanted)?;
             let told = run.failure(key)?.clone();
@@ -265,17 +267,36 @@ impl Examiner<'_> {
         Some(Confirmed { found, case: best.case, run })
     }
 
+    /// A case after a job in which nothing is done, for servers.
+    fn after_idle(case: &Case) -> Option<Case> {
+        let dialect = case.scenario.dialect;
+        let idle = Case::speaking(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
+        case.after(&idle)
+    }
+
     /// Whoever tries a case again and again plays it after itself. The same with itself as the job before, if that is what it needs: after a
     /// job in which nothing is done, it does not show.
     fn after_itself(&self, case: &Case, wanted: Wanted<'_>, again: u32) -> Option<Case> {
-        let dialect = case.scenario.dialect;
-        let idle = Case::speaking(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
-        let after_idle = case.after(&idle)?;
+        let after_idle = Self::after_idle(case)?;
         if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, wanted).is_some()) {
             return None;
         }
         let after_itself = case.after(case)?;
         (self.again(&after_itself, wanted) >= again).then_some(after_itself)
+    }
+
+    /// What shows now and then may have shown after an earlier job by chance. Without it, if it shows after an idle job as well; `None` if it
+    /// does not always show after the earlier job either.
+    fn without_idle_earlier(&self, best: Smaller, wanted: Wanted<'_>) -> Option<Smaller> {
+        if best.case.earlier.is_none() {
+            return Some(best);
+        }
+        let alone = Case { earlier: None, ..best.case.clone() };
+        let again = Self::after_idle(&alone).map_or(0, |after_idle| self.again(&after_idle, wanted));
+        match again {
+            0 => (best.again + 1 >= TRIES).then_some(best),
+            again => Some(Smaller { case: alone, again, ..best }),
+        }
     }
 
     /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.

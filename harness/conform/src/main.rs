@@ -5,7 +5,7 @@ mod report;
 
 use std::process::ExitCode;
 
-use pmi_runner::process::tracer;
+use pmi_runner::process::{inherited, tracer};
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
@@ -24,5 +24,7 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_runner::agent::library::is_agent) {
         return ExitCode::from(pmi_runner::agent::library::under_launcher(&argv[0]));
     }
+    // If none can be had, that is told when one is needed.
+    let _ = inherited::number();
     cli::main()
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::process::scratch::scratch_folder;
+use crate::process::scratch::folder_on_disk;
 
 /// Beside the quick agent's path: the agent that it becomes where it cannot do the work.
 pub(super) const FULL: &str = "full";
@@ -28,7 +28,7 @@ pub(crate) struct QuickAgent {
 impl QuickAgent {
     /// Writes the program's file; `None` where there is no such program, or where scratch folders hold no programs.
     pub(crate) fn write() -> Option<Self> {
-        let folder = scratch_folder().ok()?;
+        let folder = folder_on_disk().ok()?;
         let agent = Self { folder };
         let mut file = std::fs::File::create(agent.path()).ok()?;
         file.write_all(PROGRAM?).ok()?;

@@ -12,7 +12,7 @@ use super::protocol::{Hello, Pass, Welcome};
 use super::relay::{OPTION, Way, path_of_group};
 use super::{SOCKET, folder, quick, rank};
 use crate::process::reactor::{Key, Reactor, Wanted};
-use crate::process::scratch::scratch_folder;
+use crate::process::scratch::{folder_on_disk, scratch_folder};
 use crate::process::{has_hung_up, lacks_descriptors, nonblocking};
 
 /// Most agents that may have connected and not yet said who they are.
@@ -47,8 +47,16 @@ impl Reception {
 
     /// One to which agents come over the network, if `listen` says so.
     pub(crate) fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
+        Self::open_in(scratch_folder()?, listen)
+    }
+
+    /// One in whose folder agents may write as much as they like.
+    pub(crate) fn open_on_disk() -> io::Result<Self> {
+        Self::open_in(folder_on_disk()?, None)
+    }
+
+    fn open_in(scratch: tempfile::TempDir, listen: Option<&Listen>) -> io::Result<Self> {
         let door = listen.map(Door::open).transpose()?;
-        let scratch = scratch_folder()?;
         let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
         nonblocking(&listener)?;
         Ok(Self { listener, door, newcomers: BTreeMap::new(), count: 0, scratch })

@@ -12,8 +12,8 @@ use crate::party::{Incoming, MemoryParty, Party, Silence};
 
 /// First part of the names of keyval spaces that the reference server gives.
 pub const KVS_PREFIX: &str = "library-kvs-";
-/// Descriptor that a process gets for PMI_FD where the scenario names none.
-const PMI_FD: &str = "7";
+/// Descriptor that a process gets for PMI_FD where the scenario names none: one that is seldom in use here, so that it can be reserved.
+const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
 pub(super) struct Manager {

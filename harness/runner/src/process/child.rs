@@ -2,16 +2,15 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::tree;
+use super::{inherited, tree};
 use pmi_judge::event::Exit;
 
 /// A child of ours, or a process that somebody else has started and waits for.
@@ -32,22 +31,15 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-/// Starts the command, which is given up with the descriptors that it holds. Starts are one at a time: until it has come to its
-/// own program, a child holds copies of everything that is open here, and a connection does not end that is closed everywhere
-/// else.
-pub(crate) fn spawn(mut command: Command) -> io::Result<process::Child> {
-    static STARTS: Mutex<()> = Mutex::new(());
-    let one_at_a_time = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let child = command.spawn();
-    drop(command);
-    drop(one_at_a_time);
-    child
-}
-
 impl Child {
-    /// Starts the command: see [`spawn`].
-    pub(crate) fn start(command: Command) -> io::Result<Self> {
-        Self::adopt(spawn(command)?)
+    /// Starts the command, which is given up with the descriptors that it holds.
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
+        Self::adopt(inherited::start(&mut command, None)?)
+    }
+
+    /// Starts the command, which inherits a connection under a number.
+    pub(crate) fn start_with(mut command: Command, connection: OwnedFd, number: RawFd) -> io::Result<Self> {
+        Self::adopt(inherited::start(&mut command, Some((connection, number)))?)
     }
 
     /// One that has been started already.
@@ -137,11 +129,29 @@ pub(crate) struct Launch {
 
 impl Launch {
     /// Starts the command. No other launch may have this mark.
-    pub(crate) fn start(mut command: Command, mark: String) -> io::Result<Self> {
+    pub(crate) fn start(command: Command, mark: String) -> io::Result<Self> {
+        Self::start_as(command, mark, Child::start)
+    }
+
+    /// The same for one that inherits a connection under a number.
+    pub(crate) fn start_with(
+        command: Command,
+        connection: OwnedFd,
+        number: RawFd,
+        mark: String,
+    ) -> io::Result<Self> {
+        Self::start_as(command, mark, |command| Child::start_with(command, connection, number))
+    }
+
+    fn start_as(
+        mut command: Command,
+        mark: String,
+        start: impl FnOnce(Command) -> io::Result<Child>,
+    ) -> io::Result<Self> {
         tree::become_subreaper();
         command.env(tree::MARK, &mark);
         let child = tree::launch(&mark, || {
-            let child = Child::start(command)?;
+            let child = start(command)?;
             let pid = child.pid().as_raw_nonzero().get();
             io::Result::Ok((child, pid))
         })?;

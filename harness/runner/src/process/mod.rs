@@ -6,6 +6,7 @@
 //! - [`edges`]: which edges of its program what we start goes along, where it was built to tell,
 //! - `foreign`: how processes ended that are not our children,
 //! - `idle`: whether processes wait for something that only we can do,
+//! - [`inherited`]: how a connection reaches the process that we start for it,
 //! - `output`: what processes write to their standard output and error, within bounds,
 //! - `procfs`: files of `/proc`,
 //! - `reactor`: one wait for many descriptors,
@@ -22,6 +23,7 @@ pub(crate) mod descriptors;
 pub mod edges;
 pub(crate) mod foreign;
 pub(crate) mod idle;
+pub mod inherited;
 pub(crate) mod output;
 pub(crate) mod procfs;
 pub(crate) mod reactor;

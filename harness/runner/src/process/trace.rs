@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use pmi_judge::event::What;
 
-use super::child::{self, Child};
+use super::child::Child;
 use super::connection::pair;
 use super::trace_request::while_asking;
 use super::tracer::{NAME, TracerReport};
@@ -58,7 +58,7 @@ impl Tracer {
         let mut command = Command::new(program);
         command.arg0(NAME).env_remove(MARK);
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = Child::adopt(child::spawn(command)?)?;
+        let child = Child::start(command)?;
         Ok(Self { child, connection: ours.into() })
     }
 

@@ -17,14 +17,14 @@ use super::host::{Host, Pace, View};
 use super::launch::{Executable, Launcher, Started, shown};
 use super::remote::Remote;
 use crate::agent::reception::Reception;
-use crate::process::child::{Child, spawn};
+use crate::process::child::Child;
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::context;
 use crate::process::output::capture;
 use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::stop::StopSignals;
 use crate::process::tcp::Ends;
+use crate::process::{context, inherited};
 use pmi_judge::event::Exit;
 
 /// Reads from one rank in a row, before the others get their turn.
@@ -313,7 +313,6 @@ impl<H: Host> Job<H> {
         self.launcher.reserve(self.running as u64 + total)?;
         let result = self.start_each(id, programs);
         self.groups[id as usize] = Group { first, size: self.processes.len() - first, over: false };
-        self.launcher.finish()?;
         result
     }
 
@@ -322,48 +321,54 @@ impl<H: Host> Job<H> {
         if let Some(remote) = self.remote.clone() {
             return self.launch_each(&remote, group, &programs);
         }
-        let commands = programs
-            .iter()
-            .map(|(program, n)| Ok((program, self.launcher.command(program)?, *n)))
-            .collect::<io::Result<Vec<_>>>()?;
+        let commands = programs.iter().map(|(program, n)| {
+            let file = program.resolve()?;
+            Ok((program, self.launcher.command(program, &file)?, file, *n))
+        });
+        let commands = commands.collect::<io::Result<Vec<_>>>()?;
         let mut rank = 0;
-        for (program, mut command, n) in commands {
+        for (program, mut command, file, n) in commands {
             for _ in 0..n {
                 let id = Proc { group, rank };
-                let number = self.host.descriptor(id);
-                let by_door = self.comes_by_door(id);
-                let place = match self.door.as_ref().filter(|_| by_door).and_then(Door::address) {
-                    Some(address) => address.to_string(),
-                    None => self.descriptor(id, number),
+                let mut streams = [None, None];
+                let started = match self.manner {
+                    Manner::Captured => {
+                        let mut command = self.launcher.command(program, &file)?;
+                        streams = capture(&mut command)?.map(Some);
+                        self.start_one(id, &mut command)
+                    }
+                    _ if id == (Proc { group: 0, rank: 0 }) && !io::stdin().is_terminal() => {
+                        let mut command = self.launcher.command(program, &file)?;
+                        command.stdin(Stdio::inherit());
+                        self.start_one(id, &mut command)
+                    }
+                    _ => self.start_one(id, &mut command),
                 };
-                let environment = self.host.environment(id, &place);
-                command.env_remove("PMI_FD").envs(environment.clone());
-                if matches!(self.manner, Manner::Captured) {
-                    let mut fresh = self.launcher.command(program)?;
-                    fresh.env_remove("PMI_FD").envs(environment);
-                    let streams = capture(&mut fresh)?.map(Some);
-                    let started = match by_door {
-                        true => self.launcher.start_unconnected(|| spawn(fresh)),
-                        false => self.launcher.start_at(fresh, number),
-                    };
-                    let started = started.map_err(context(shown(&program.name)))?;
-                    self.add(id, started, &program.name, streams)?;
-                    rank += 1;
-                    continue;
-                }
-                let started = if id == (Proc { group: 0, rank: 0 }) && !io::stdin().is_terminal() {
-                    let mut command = self.launcher.command(program)?;
-                    command.env_remove("PMI_FD").envs(environment).stdin(Stdio::inherit());
-                    self.start_one(&mut command, by_door)
-                } else {
-                    self.start_one(&mut command, by_door)
-                };
-                let started = started.map_err(context(shown(&program.name)))?;
-                self.add(id, started, &program.name, [None, None])?;
+                self.add(id, started.map_err(context(shown(&program.name)))?, &program.name, streams)?;
                 rank += 1;
             }
         }
         Ok(())
+    }
+
+    /// Starts one process by a command, which gets its environment.
+    fn start_one(&mut self, id: Proc, command: &mut Command) -> io::Result<Started> {
+        let number = match self.host.descriptor(id) {
+            Some(number) => number,
+            None => inherited::number()?,
+        };
+        let by_door = self.comes_by_door(id);
+        let place = match self.door.as_ref().filter(|_| by_door).and_then(Door::address) {
+            Some(address) => address.to_string(),
+            // One that does not connect gets a number that no process has open.
+            None if !self.host.connects(id) => "1021".to_owned(),
+            None => number.to_string(),
+        };
+        command.env_remove("PMI_FD").envs(self.host.environment(id, &place));
+        match by_door {
+            true => self.launcher.start_unconnected(command),
+            false => self.launcher.start_connected(command, number),
+        }
     }
 
     /// Has each process of a group started on its host, by a command that is in its place here.
@@ -381,18 +386,11 @@ impl<H: Host> Job<H> {
             let place = self.door.as_ref().and_then(Door::address).map(|address| address.to_string());
             let environment = self.host.environment(id, &place.unwrap_or_default());
             let launch = remote.program(program, rank, size, &environment, &here);
-            let mut command = self.launcher.command(&launch)?;
-            let started = self.launcher.start_unconnected(|| command.spawn());
+            let mut command = self.launcher.command(&launch, &launch.resolve()?)?;
+            let started = self.launcher.start_unconnected(&mut command);
             self.add(id, started.map_err(context(shown(&launch.name)))?, &program.name, [None, None])?;
         }
         Ok(())
-    }
-
-    fn start_one(&mut self, command: &mut Command, by_door: bool) -> io::Result<Started> {
-        match by_door {
-            true => self.launcher.start_unconnected(|| command.spawn()),
-            false => self.launcher.start(command),
-        }
     }
 
     /// Hears of what a process has started for its process manager, and speaks first to that process.
@@ -701,14 +699,6 @@ impl<H: Host> Job<H> {
             0 if status != 0 => 1,
             low => low as i32,
         });
-    }
-
-    /// What PMI_FD is to hold.
-    fn descriptor(&mut self, id: Proc, number: Option<i32>) -> String {
-        // A number that no process has open.
-        let dead = 1021;
-        let number = number.unwrap_or(self.launcher.descriptor());
-        if self.host.connects(id) { number } else { dead }.to_string()
     }
 
     /// Closes one connection, and kills its process if that is asked for.

@@ -1,33 +1,26 @@
 //! Starts processes.
-//!
-//! How a connection reaches its process: all processes get it under the same number, that of one descriptor which is
-//! reserved before all others ("the slot"). `dup2` puts a connection there, inheritable, just before its process is
-//! started; the next one replaces it. So no process inherits the connection of another, `PMI_FD` is a small number (shells
-//! know only one-digit ones), and nothing needs to run between fork and exec: the standard library may then use
-//! `posix_spawn`, which does not copy our page tables.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use command_fds::{CommandFdExt, FdMapping};
 use pmi_wire::SpawnProgram;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::process;
-use crate::process::child::{Child, spawn};
+use crate::process::child::Child;
 use crate::process::connection::pair;
-use crate::process::descriptors;
+use crate::process::{descriptors, inherited};
 
-/// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the slot; and what we may
-/// have inherited.
+/// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the one that
+/// processes inherit; and what we may have inherited.
 const SPARE: u64 = 64;
 /// For each process: its connection and its pidfd.
 const PER_PROCESS: u64 = 2;
@@ -40,7 +33,6 @@ pub(super) struct Started {
 }
 
 pub(super) struct Launcher {
-    slot: OwnedFd,
     null: File,
     /// `PMI_` variables of our own environment, which mean us and not the processes.
     foreign: Vec<OsString>,
@@ -51,14 +43,12 @@ pub(super) struct Launcher {
 
 impl Launcher {
     pub(super) fn new() -> io::Result<Self> {
-        // The slot first, for the smallest number.
-        let slot = OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?);
-        let null = File::from(slot.try_clone()?);
+        let null = File::options().read(true).write(true).open("/dev/null")?;
         let foreign = env::vars_os()
             .map(|(name, _)| name)
             .filter(|name| name.as_bytes().starts_with(b"PMI_"))
             .collect();
-        Ok(Self { slot, null, foreign, limit: None })
+        Ok(Self { null, foreign, limit: None })
     }
 
     /// Makes sure that `processes` can be served at the same time.
@@ -70,9 +60,9 @@ impl Launcher {
         Ok(())
     }
 
-    /// A command for the program, of which each start makes one process.
-    pub(super) fn command(&self, program: &Executable) -> io::Result<Command> {
-        let mut command = Command::new(program.resolve()?);
+    /// A command for the program, which is in this file, of which each start makes one process.
+    pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
+        let mut command = Command::new(file);
         process::prepare(&mut command);
         command.arg0(&program.name).args(&program.args).process_group(0);
         command.stdin(Stdio::from(self.null.try_clone()?));
@@ -85,56 +75,29 @@ impl Launcher {
         Ok(command)
     }
 
-    /// The number of the descriptor that a process inherits.
-    pub(super) fn descriptor(&self) -> i32 {
-        self.slot.as_raw_fd()
-    }
-
-    pub(super) fn start(&mut self, command: &mut Command) -> io::Result<Started> {
+    /// Starts a process with a connection, under a number.
+    pub(super) fn start_connected(&mut self, command: &mut Command, number: RawFd) -> io::Result<Started> {
         let (socket, theirs) = pair()?;
-        rustix::io::dup2(&theirs, &mut self.slot)?;
-        drop(theirs);
-        self.spawn(|| command.spawn(), Some(socket))
+        let child = self.start(command, Some((theirs, number)))?;
+        Ok(Started { child, socket: Some(socket) })
     }
 
-    /// Like [`start`](Self::start), without a connection: the process makes its own.
-    pub(super) fn start_unconnected(
-        &mut self,
-        start: impl FnOnce() -> io::Result<std::process::Child>,
-    ) -> io::Result<Started> {
-        self.spawn(start, None)
+    /// Starts a process without a connection: it makes its own.
+    pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<Started> {
+        Ok(Started { child: self.start(command, None)?, socket: None })
     }
 
-    /// Like [`start`](Self::start), with the connection under a number of its own. Also for programs with several threads: no
-    /// other process can inherit the connection.
-    pub(super) fn start_at(&mut self, mut command: Command, number: Option<i32>) -> io::Result<Started> {
-        let (socket, theirs) = pair()?;
-        let child_fd = number.unwrap_or(self.slot.as_raw_fd());
-        let mapping = FdMapping { parent_fd: theirs, child_fd };
-        command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        self.spawn(|| spawn(command), Some(socket))
-    }
-
-    fn spawn(
-        &mut self,
-        start: impl FnOnce() -> io::Result<std::process::Child>,
-        socket: Option<OwnedFd>,
-    ) -> io::Result<Started> {
+    fn start(&self, command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Child> {
         // Our own limit is of no account to what is open already, and is raised again before the next is opened.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
             setrlimit(Resource::Nofile, *limit)?;
         }
-        let child = start();
+        let child = inherited::start(command, connection);
         if let Some((_, ours)) = raised {
             setrlimit(Resource::Nofile, ours)?;
         }
-        Ok(Started { child: Child::adopt(child?)?, socket })
-    }
-
-    /// To be called after the last start: gives up the connection in the slot, so that we do not keep it open.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
-        Ok(rustix::io::dup3(&self.null, &mut self.slot, rustix::io::DupFlags::CLOEXEC)?)
+        Child::adopt(child?)
     }
 }
 

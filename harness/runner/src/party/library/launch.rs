@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Signal;
 
 use super::object;
@@ -152,11 +151,10 @@ impl<'a> LibraryParty<'a> {
         command.envs(&library.env).envs(env);
         let mut output = Output::of(&mut command)?;
         let number = env.get("PMI_FD").and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2);
-        if let Some(child_fd) = number {
-            let mapping = FdMapping { parent_fd: their_pmi, child_fd };
-            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        }
-        let launch = Launch::start(command, next_mark())?;
+        let launch = match number {
+            Some(number) => Launch::start_with(command, their_pmi, number, next_mark())?,
+            None => Launch::start(command, next_mark())?,
+        };
         let source = Source::Rank(rank);
         reactor.add(launch.child.pidfd(), source, Wanted::Read)?;
         output.watch(reactor, |_| source)?;
@@ -179,7 +177,7 @@ impl<'a> LibraryParty<'a> {
     fn start_all(&mut self, ranks: u32, server: &Implementation) -> io::Result<()> {
         let library = self.library;
         let reactor = ready(&mut self.reactor)?;
-        let reception = Reception::open()?;
+        let reception = Reception::open_on_disk()?;
         reception.watch(reactor, Source::Reception)?;
         std::os::unix::fs::symlink(&library.path, reception.path().join(agent::library::LIBRARY))?;
         let agent = reception.make_agent(&library.binary, agent::library::NAME, 0)?;

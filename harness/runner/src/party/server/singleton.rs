@@ -2,13 +2,10 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-use command_fds::{CommandFdExt, FdMapping};
 
 use crate::agent::{
     self,
@@ -37,9 +34,7 @@ impl Singleton {
         command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, NUMBER.to_string());
         command.env(PATIENCE, patience.as_millis().to_string());
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mapping = FdMapping { parent_fd: OwnedFd::from(listener), child_fd: NUMBER };
-        command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        Ok(Self { child: Child::start(command)?, port })
+        Ok(Self { child: Child::start_with(command, listener.into(), NUMBER)?, port })
     }
 
     /// What stands for `{port}` and `{pid}` in a command.

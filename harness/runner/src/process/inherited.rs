@@ -1,0 +1,104 @@
+//! How a connection reaches the process that we start for it.
+//!
+//! A process inherits its connection under a number that is reserved here for all of them. `dup2` puts a connection there, inheritable,
+//! just before its process is started, and takes it away afterwards. So no process inherits the connection of another, and nothing
+//! needs to run between fork and exec: the standard library may then use `posix_spawn`, which does not copy our page tables.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::{self, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::io::{DupFlags, dup2, dup3, fcntl_dupfd_cloexec};
+
+/// Most numbers that are reserved.
+const NUMBERS_MAX: usize = 8;
+
+/// The descriptors that are reserved.
+struct Reserved {
+    /// What each of them is while no process is started.
+    null: OwnedFd,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Reserved {
+    fn open() -> io::Result<Self> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        // Away from the small numbers: shells know no others.
+        Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
+    }
+
+    /// Where the descriptor of this number is, if it is reserved or can be.
+    fn place(&mut self, number: RawFd) -> Option<usize> {
+        let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
+        if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
+            let next = fcntl_dupfd_cloexec(&self.null, number).ok();
+            self.descriptors.push(next.filter(|descriptor| descriptor.as_raw_fd() == number)?);
+            return Some(self.descriptors.len() - 1);
+        }
+        reserved
+    }
+
+    /// Has a process inherit a connection that it starts.
+    fn give<T>(
+        &mut self,
+        place: usize,
+        connection: OwnedFd,
+        start: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let descriptor = &mut self.descriptors[place];
+        dup2(&connection, descriptor)?;
+        drop(connection);
+        let started = start();
+        dup3(&self.null, descriptor, DupFlags::CLOEXEC)?;
+        started
+    }
+}
+
+/// Held while a process is started.
+static STARTS: Mutex<Option<Reserved>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Reserved>> {
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn reserved(held: &mut Option<Reserved>) -> io::Result<&mut Reserved> {
+    match held {
+        Some(reserved) => Ok(reserved),
+        None => Ok(held.insert(Reserved::open()?)),
+    }
+}
+
+/// A number that is reserved: the smallest that was free when this was called first. To be called before anything else is opened.
+///
+/// # Errors
+///
+/// `/dev/null` cannot be opened, or we may have no more descriptors.
+pub fn number() -> io::Result<RawFd> {
+    let mut held = lock();
+    let Reserved { null, descriptors } = reserved(&mut held)?;
+    if descriptors.is_empty() {
+        descriptors.push(fcntl_dupfd_cloexec(null, 3)?);
+    }
+    Ok(descriptors[0].as_raw_fd())
+}
+
+/// Starts a process that inherits nothing, or a connection under a number. Starts are one at a time: until it has come to its own
+/// program, a child may hold copies of everything that is open here, and a connection does not end that is closed everywhere else.
+pub(crate) fn start(
+    command: &mut Command,
+    connection: Option<(OwnedFd, RawFd)>,
+) -> io::Result<process::Child> {
+    let mut held = lock();
+    let Some((connection, number)) = connection else { return command.spawn() };
+    let reserved = reserved(&mut held)?;
+    match reserved.place(number) {
+        Some(place) => reserved.give(place, connection, || command.spawn()),
+        None => {
+            let mapping = FdMapping { parent_fd: connection, child_fd: number };
+            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?.spawn()
+        }
+    }
+}

@@ -394,6 +394,53 @@ fn a_stranger_at_the_port_is_not_the_program() {
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
 }
 
+/// A process manager that kills the recorder, which has started it, before it answers a request.
+const KILLING_MANAGER: &str = r#"
+import os, signal, socket, subprocess, sys
+ours, theirs = socket.socketpair()
+env = dict(os.environ, PMI_FD=str(theirs.fileno()), PMI_RANK="0", PMI_SIZE="1")
+child = subprocess.Popen(sys.argv[1:], env=env, pass_fds=[theirs.fileno()])
+theirs.close()
+recorder = os.getppid()
+for line in ours.makefile():
+    print("server got", line.strip(), flush=True)
+    if line.startswith("cmd=barrier_in"):
+        os.kill(recorder, signal.SIGKILL)
+        while os.getppid() == recorder:
+            pass
+    ours.sendall((line.split()[0] + "_answer\n").encode())
+print("server saw the end", flush=True)
+sys.exit(child.wait())
+"#;
+
+const ASKING_PROGRAM: &str = r#"
+import os, socket
+stream = socket.socket(fileno=int(os.environ["PMI_FD"]))
+lines = stream.makefile()
+for request in "cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_maxes", "cmd=barrier_in", "cmd=get_appnum", "cmd=finalize":
+    stream.sendall((request + "\n").encode())
+    print("client got", lines.readline().strip(), flush=True)
+"#;
+
+#[test]
+fn a_job_goes_on_when_its_recorder_is_killed() {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in [("manager.py", KILLING_MANAGER), ("program.py", ASKING_PROGRAM)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let command = ["record", "--", "python3", "manager.py", "{tap}", "python3", "program.py"];
+    let ran = Command::new(BIN).args(command).current_dir(&folder).output().unwrap();
+    assert_eq!(ran.status.into_raw(), 9, "the recorder was killed");
+    let out = String::from_utf8(ran.stdout).unwrap();
+    let (server, client): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with("server"));
+    let asked = ["init pmi_version=1 pmi_subversion=1", "get_maxes", "barrier_in", "get_appnum", "finalize"];
+    let mut expected = asked.map(|request| format!("server got cmd={request}")).to_vec();
+    expected.push("server saw the end".into());
+    assert_eq!(server, expected, "each request once");
+    let answered = asked.map(|r| format!("client got cmd={}_answer", r.split(' ').next().unwrap()));
+    assert_eq!(client, answered);
+}
+
 #[test]
 fn programs_under_process_managers_make_a_matrix() {
     let folder = TempDir::new().unwrap();

@@ -59,6 +59,22 @@ fn files<'a>(dir: &'a Dir<'a>) -> Vec<(PathBuf, &'a [u8])> {
     all
 }
 
+/// The embedded requirements, for whoever plays no scenario.
+///
+/// # Errors
+///
+/// Never for a binary that passed its own tests.
+pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
+    let mut catalogue = Catalogue::default();
+    for (path, bytes) in embedded_files() {
+        if path.extension().is_some_and(|e| e == "toml") && !INPUTS.map(Path::new).contains(&path.as_path()) {
+            let at = |error| SuiteError::Catalogue { file: path.clone(), error };
+            catalogue.add(&String::from_utf8_lossy(bytes)).map_err(at)?;
+        }
+    }
+    Ok(catalogue)
+}
+
 impl Suite {
     /// The embedded suite, for a reference server that can be what `behaviours` says.
     ///
@@ -110,16 +126,11 @@ impl Suite {
     }
 
     pub(super) fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
-        let mut suite = Self { behaviours, ..Self::default() };
+        let mut suite = Self { behaviours, catalogue: embedded_catalogue()?, ..Self::default() };
         let mut fragments = Vec::new();
         for (path, bytes) in embedded_files() {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            if path.extension().is_some_and(|e| e == "toml")
-                && !INPUTS.map(Path::new).contains(&path.as_path())
-            {
-                let at = |error| SuiteError::Catalogue { file: path.clone(), error };
-                suite.catalogue.add(&text).map_err(at)?;
-            } else if path.starts_with("fragments") {
+            if path.starts_with("fragments") {
+                let text = String::from_utf8_lossy(bytes).into_owned();
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                 fragments.push((name, source(&path, Path::new("scenarios"), text)));
             }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, Version};
-use pmi_scenario::suite::Suite;
+use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::suite::{Suite, embedded_catalogue};
 use pmi_wire::WayIn;
 
 use super::tell::{hint, unusable};
@@ -14,10 +15,21 @@ use crate::report::{Entry, Keep, Run, read_log};
 /// The embedded suite, by which these sets of requirements count as well.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     let mut suite = pmi_runner::suite::embedded().map_err(unusable)?;
-    for set in sets {
-        suite.catalogue.judge_by(set);
-    }
+    judge_by(&mut suite.catalogue, sets);
     Ok(suite)
+}
+
+/// The requirements of the embedded suite, which is all that a session takes that others make.
+pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
+    let mut catalogue = embedded_catalogue()?;
+    judge_by(&mut catalogue, sets);
+    Ok(catalogue)
+}
+
+fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
+    for set in sets {
+        catalogue.judge_by(set);
+    }
 }
 
 /// Reads what an implementation of a version is known to do differently.

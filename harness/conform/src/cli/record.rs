@@ -15,7 +15,7 @@ use pmi_runner::record::script::script;
 use pmi_runner::record::{interop, place, result, session, tap};
 
 use super::args::{Interop, Record};
-use super::read::suite_against;
+use super::read::catalogue_against;
 use super::tell::say;
 
 /// The files in the folder that `-o` names.
@@ -24,7 +24,7 @@ const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
-    let suite = suite_against(&args.against)?;
+    let catalogue = catalogue_against(&args.against)?;
     let command = place::placed(&args.command)?;
     let header = result::header(&command);
     let mut log = match &args.output {
@@ -46,7 +46,7 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
         args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
     let replay =
         shell_words::join(["pmi-conform".to_owned(), "record".into(), "--".into()].iter().chain(&command));
-    let judged = result::result(&suite, &session, path, replay);
+    let judged = result::result(&catalogue, &session, path, replay);
     let code = result::exit_code(&judged);
     write(&mut |log| log.write(&LogLine::Result(judged.clone())));
     write(&mut |log| log.write(&LogLine::End(result::end(&session, &judged))));
@@ -87,7 +87,11 @@ fn write_scripts(
     };
     let command = shell_words::join(command);
     let dialects = session.recording.judge().dialects();
-    let texts = [script(events, &dialects, &command).map(Some), answers(events, &dialects, &command)];
+    let texts = std::thread::scope(|scope| {
+        let server = scope.spawn(|| script(events, &dialects, &command).map(Some));
+        let client = answers(events, &dialects, &command);
+        [server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), client]
+    });
     for (file, text) in files.iter().zip(texts) {
         match text {
             Ok(Some(text)) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
@@ -138,12 +142,13 @@ fn count(n: usize, noun: &str, plural: &str) -> String {
 
 /// `interop`: programs under process managers.
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
-    let suite = suite_against(&args.against)?;
+    let catalogue = catalogue_against(&args.against)?;
     let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;
     let managers: Vec<_> = args.manager.iter().map(|m| interop::Manager::new(m)).collect::<Result<_, _>>()?;
     let tap = tap_program()?;
     let mut signals = StopSignals::catch()?;
-    let matrix = interop::run(&suite, &programs, &managers, args.ranks, args.timeout, &tap, &mut signals)?;
+    let matrix =
+        interop::run(&catalogue, &programs, &managers, args.ranks, args.timeout, &tap, &mut signals)?;
     if args.json {
         say(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
     } else {

@@ -13,6 +13,9 @@ use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+/// So much is written at once: the log of a large session is written while its job runs.
+const BUFFER: usize = 64 * 1024;
+
 /// Writes a log as things happen.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W: Write> {
@@ -26,7 +29,7 @@ impl LogWriter<BufWriter<File>> {
     ///
     /// Those of creating the file.
     pub(crate) fn create(file: &Path) -> io::Result<Self> {
-        File::create(file).map(|file| Self::new(BufWriter::new(file)))
+        File::create(file).map(|file| Self::new(BufWriter::with_capacity(BUFFER, file)))
     }
 }
 

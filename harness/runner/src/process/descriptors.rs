@@ -1,7 +1,8 @@
-//! How many descriptors we may have open.
+//! How many descriptors we may have open, and closing those that we have.
 
 use std::fmt::Display;
 use std::io;
+use std::os::fd::RawFd;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -46,4 +47,31 @@ impl Drop for Room {
             let _ = setrlimit(Resource::Nofile, before);
         }
     }
+}
+
+/// Closes what is open here by chance: what whoever started us has left open, and of which we know nothing. Nothing in this process may use
+/// any other descriptor than those kept.
+pub(crate) fn close_all_but(mut kept: Vec<RawFd>) {
+    kept.sort_unstable();
+    let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));
+    let ends = kept.iter().map(|fd| fd - 1).chain([RawFd::MAX]);
+    let mut gaps = begins.zip(ends).filter(|(begin, end)| begin <= end);
+    if gaps.all(|(begin, end)| close_range(begin, end)) {
+        return;
+    }
+    // Before Linux 5.9.
+    let open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
+        Ok(all) => all.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect(),
+        Err(_) => (0..1024).collect(),
+    };
+    for fd in open.into_iter().filter(|fd| !kept.contains(fd)) {
+        let _ = nix::unistd::close(fd);
+    }
+}
+
+/// Whether the system could do that.
+#[expect(unsafe_code, reason = "rustix and nix have no call for it")]
+fn close_range(first: RawFd, last: RawFd) -> bool {
+    // SAFETY: the caller has said that nothing uses them.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }

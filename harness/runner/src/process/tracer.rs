@@ -17,6 +17,7 @@ use pmi_judge::crash::Cause;
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
+use super::descriptors;
 use super::procfs;
 use super::tree::variable_of;
 use super::unwind::{Mapping, Snapshot};
@@ -74,7 +75,8 @@ struct Seen {
 
 /// Traces whoever the other side of the standard input asks for, until it has nothing more to say; gives that connection back.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
-    close_others();
+    // It is not for a tracer to keep a connection open. Nothing has been opened here yet.
+    descriptors::close_all_but(vec![0, 1, 2]);
     let mut connection = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
@@ -296,15 +298,5 @@ fn wait() -> io::Result<Option<(i32, i32)>> {
             error => Err(error),
         },
         thread => Ok(Some((thread, status))),
-    }
-}
-
-/// Closes what is open here by chance beside the standard streams: it is not for a tracer to keep a connection open. Kernels before
-/// Linux 5.9 cannot.
-#[expect(unsafe_code, reason = "rustix has no call for it")]
-fn close_others() {
-    // SAFETY: nothing has been opened here yet.
-    unsafe {
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
     }
 }

@@ -5,6 +5,7 @@
 //! before its effect because it is told before it is passed on. A tap keeps copies of both ends, by which the connection ends with it
 //! and by which it goes on alone if we end.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -26,31 +27,66 @@ use crate::process::nonblocking;
 use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 
-/// Something that has happened to a process of the session.
+/// Something that has happened to a process of the session. `B` is what is known of the bytes that it has said or was told.
 #[derive(Debug)]
-pub(super) struct ProcessFact {
+pub(super) struct ProcessFact<B = Vec<u8>> {
     /// When, since the session began.
     pub(super) at: Duration,
     /// The process, by the number that the process manager knows.
     pub(super) pid: i32,
-    pub(super) fact: Fact,
+    pub(super) fact: Fact<B>,
 }
 
 /// What.
 #[derive(Debug)]
-pub(super) enum Fact {
+pub(super) enum Fact<B = Vec<u8>> {
     /// It is about to start.
     Started(Start),
     /// A block of its spawn request goes on with the tap in this folder as its program.
     Spawns(String),
     /// These bytes are about to be passed on.
-    Carried(Direction, Vec<u8>),
+    Carried(Direction, B),
     /// It has closed its connection.
     ClosedByClient,
     /// The process manager has closed it.
     ClosedByServer,
     /// It has ended.
     Ended(Exit),
+}
+
+/// What has happened since the last one, in order. The bytes of all that was said are in one piece: so no memory is allocated here for each
+/// message, which its judge would give back in another thread.
+#[derive(Default)]
+pub(super) struct Batch {
+    facts: Vec<ProcessFact<usize>>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    pub(super) fn len(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// What has happened, one by one.
+    pub(super) fn facts(self) -> impl Iterator<Item = ProcessFact> {
+        let Self { facts, bytes } = self;
+        let mut at = 0;
+        facts.into_iter().map(move |ProcessFact { at: time, pid, fact }| {
+            let fact = match fact {
+                Fact::Carried(direction, length) => {
+                    let said = bytes[at..at + length].to_vec();
+                    at += length;
+                    Fact::Carried(direction, said)
+                }
+                Fact::Started(start) => Fact::Started(start),
+                Fact::Spawns(folder) => Fact::Spawns(folder),
+                Fact::ClosedByClient => Fact::ClosedByClient,
+                Fact::ClosedByServer => Fact::ClosedByServer,
+                Fact::Ended(exit) => Fact::Ended(exit),
+            };
+            ProcessFact { at: time, pid, fact }
+        })
+    }
 }
 
 /// What is waited for.
@@ -116,14 +152,19 @@ pub(super) struct Carrier {
 /// What was told and nobody has taken yet, and what it takes to tell.
 struct Book {
     start: Instant,
-    told: Vec<ProcessFact>,
+    told: Batch,
     scratch: PathBuf,
     binary: PathBuf,
 }
 
 impl Book {
-    fn tell(&mut self, pid: i32, fact: Fact) {
-        self.told.push(ProcessFact { at: self.start.elapsed(), pid, fact });
+    fn tell(&mut self, pid: i32, fact: Fact<usize>) {
+        self.told.facts.push(ProcessFact { at: self.start.elapsed(), pid, fact });
+    }
+
+    fn carried(&mut self, pid: i32, direction: Direction, bytes: &[u8]) {
+        self.told.bytes.extend_from_slice(bytes);
+        self.tell(pid, Fact::Carried(direction, bytes.len()));
     }
 }
 
@@ -134,7 +175,7 @@ struct Listening<'a> {
 }
 
 impl Listening<'_> {
-    fn tell(&mut self, fact: Fact) {
+    fn tell(&mut self, fact: Fact<usize>) {
         if let Some(pid) = self.ear.pid {
             self.book.tell(pid, fact);
         }
@@ -142,14 +183,14 @@ impl Listening<'_> {
 }
 
 impl Owner for Listening<'_> {
-    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
-        if from == Side::Server {
-            self.tell(Fact::Carried(Direction::FromServer, bytes.to_vec()));
-            self.ear.rewriter.hear(bytes);
-            return bytes.to_vec();
-        }
+    fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let Self { ear, book } = self;
-        let Some(pid) = ear.pid else { return bytes.to_vec() };
+        if from == Side::Server {
+            ear.pid.into_iter().for_each(|pid| book.carried(pid, Direction::FromServer, bytes));
+            ear.rewriter.hear(bytes);
+            return bytes.into();
+        }
+        let Some(pid) = ear.pid else { return bytes.into() };
         let out = ear.rewriter.pass(bytes, |name| {
             ear.spawned += 1;
             let place = format!("by-{pid}-{}", ear.spawned);
@@ -158,7 +199,7 @@ impl Owner for Listening<'_> {
             book.tell(pid, Fact::Spawns(place));
             Some(path.into_os_string().into_vec())
         });
-        book.tell(pid, Fact::Carried(Direction::ToServer, bytes.to_vec()));
+        book.carried(pid, Direction::ToServer, bytes);
         out
     }
 
@@ -186,7 +227,8 @@ impl Carrier {
         nonblocking(&listener)?;
         let mut reactor = Reactor::new()?;
         let listens = reactor.add(&listener, Source::Listener, Wanted::Read)?;
-        let book = Book { start, told: Vec::new(), scratch: scratch.to_owned(), binary: binary.to_owned() };
+        let book =
+            Book { start, told: Batch::default(), scratch: scratch.to_owned(), binary: binary.to_owned() };
         Ok(Self {
             reactor,
             listener: Some(listener),
@@ -204,12 +246,15 @@ impl Carrier {
         self.reactor.add(other, Source::Other, Wanted::Read).map(drop)
     }
 
-    /// Waits, at most so long, and carries what there is: what was told, and whether anything else
-    /// that is watched has something.
-    pub(super) fn carry(&mut self, wait: Duration) -> (Vec<ProcessFact>, bool) {
+    /// Waits, at most so long, and carries what there is. Whether anything else that is watched has something.
+    pub(super) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
         // Interrupted or not, whatever is there is looked at.
-        for Ready { source, .. } in self.reactor.wait(Some(wait)).unwrap_or_default() {
+        let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
+        // What the process manager has said comes first: those who are waiting go on meanwhile, and what they ask comes to it together.
+        let says = |ready: &Ready<Source>| matches!(ready.source, Source::Carried(_, Side::Server));
+        let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
+        for Ready { source, .. } in answers.into_iter().chain(others) {
             match source {
                 Source::Other => other = true,
                 Source::Listener => self.accept(),
@@ -217,7 +262,22 @@ impl Carrier {
                 Source::Carried(id, side) => self.carry_for(id, side),
             }
         }
-        (std::mem::take(&mut self.book.told), other)
+        other
+    }
+
+    /// What was told and nobody has taken yet.
+    pub(super) fn told(&self) -> &Batch {
+        &self.book.told
+    }
+
+    /// Takes that.
+    pub(super) fn take_told(&mut self) -> Batch {
+        std::mem::take(&mut self.book.told)
+    }
+
+    /// To be called from time to time, see [`Pump::leave_requests`].
+    pub(super) fn take_old(&mut self) {
+        self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
     }
 
     /// Processes that have started, whose end was not told, and whose taps are still there.
@@ -297,15 +357,17 @@ impl Carrier {
     }
 
     fn carry_for(&mut self, id: u64, side: Side) {
-        let Some(Tapped { pump: Some(pump), ear, control, .. }) = self.taps.get_mut(&id) else { return };
+        let Some(Tapped { pump: Some(pump), ear, control, key }) = self.taps.get_mut(&id) else { return };
         let mut owner = Listening { ear, book: &mut self.book };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
         // With a program that is ending it ends when its tap does.
         if !matches!(state, Ok(State::Open)) && (ear.over || !ear.is_ending()) {
             control.send(&Word::Close);
             self.close(id);
+            self.settle(id);
+        } else if ear.ended.is_some() || key.is_none() {
+            self.settle(id);
         }
-        self.settle(id);
     }
 
     fn close(&mut self, id: u64) {
@@ -355,6 +417,6 @@ impl Tapped {
         };
         self.pump.take().into_iter().for_each(|pump| pump.close(reactor));
         self.pump = Pump::new(client, server, reactor, |side| Source::Carried(id, side)).ok();
-        self.pump.is_some()
+        self.pump.as_mut().map(Pump::leave_requests).is_some()
     }
 }

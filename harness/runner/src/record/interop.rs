@@ -15,7 +15,7 @@ use crate::process::stop::StopSignals;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{Judged, Verdict};
 use pmi_judge::{Severity, Side};
-use pmi_scenario::suite::Suite;
+use pmi_scenario::requirement::Catalogue;
 
 const RANKS: &str = "{ranks}";
 const PROGRAM: &str = "{program}";
@@ -174,7 +174,7 @@ pub struct InteropMatrix {
 ///
 /// A process manager cannot be started.
 pub fn run(
-    suite: &Suite,
+    catalogue: &Catalogue,
     programs: &[Program],
     managers: &[Manager],
     ranks: u32,
@@ -196,7 +196,7 @@ pub fn run(
                 matrix.interrupted = true;
                 return Ok(matrix);
             }
-            let result = result::result(suite, &session, result::NAME.into(), String::new());
+            let result = result::result(catalogue, &session, result::NAME.into(), String::new());
             matrix.cells.push(Cell {
                 program: program.label.clone(),
                 manager: manager.label.clone(),

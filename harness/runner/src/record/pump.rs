@@ -1,5 +1,6 @@
 //! Carries bytes between two connections, both ways, unchanged but for what the owner does with a piece.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -34,7 +35,7 @@ impl Side {
 /// What the pump tells its owner, before the other side can know of it.
 pub(super) trait Owner {
     /// A piece has come from this side; what is to be passed on.
-    fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8>;
+    fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]>;
     /// This side has closed; what is still to be passed on.
     fn closed(&mut self, by: Side) -> Vec<u8>;
     /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
@@ -85,12 +86,23 @@ impl Pump {
         source: impl Fn(Side) -> S,
     ) -> io::Result<Self> {
         let mut end = |fd, side| {
-            let connection = NonBlockingStream::over(fd);
+            let mut connection = NonBlockingStream::over(fd);
+            connection.take_over();
             let key = reactor.add(&connection, source(side), Wanted::Read)?;
             io::Result::Ok(End { connection, key, over: false, told: false })
         };
         let (client, server) = (end(client, Side::Client)?, end(server, Side::Server)?);
         Ok(Self { client, server })
+    }
+
+    /// Wakes the client only for what is said to it, if [`take_old`](Self::take_old) is called from time to time.
+    pub(super) fn leave_requests(&mut self) {
+        self.client.connection.leave_short();
+    }
+
+    /// See [`NonBlockingStream::take_old`].
+    pub(super) fn take_old(&mut self) {
+        self.client.connection.take_old();
     }
 
     fn end(&mut self, side: Side) -> &mut End {
@@ -101,7 +113,8 @@ impl Pump {
     }
 
     /// Waits for both sides no longer, and closes them.
-    pub(super) fn close<S: Copy>(self, reactor: &mut Reactor<S>) {
+    pub(super) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
+        self.client.connection.take_left();
         reactor.remove(self.client.key);
         reactor.remove(self.server.key);
     }
@@ -115,7 +128,7 @@ impl Pump {
         buffer: &mut [u8],
     ) -> io::Result<State> {
         if self.end(side).connection.is_blocked() {
-            self.write(side, reactor)?;
+            self.write(side, &[], reactor)?;
         }
         if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
             self.read(side, owner, reactor, buffer)?;
@@ -134,19 +147,22 @@ impl Pump {
             let mut carried = false;
             for side in [Side::Client, Side::Server] {
                 if self.end(side).connection.is_blocked() {
-                    self.write(side, reactor)?;
+                    self.write(side, &[], reactor)?;
                 }
                 if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
                     carried |= self.read(side, owner, reactor, buffer)?;
                 }
             }
             if self.pass_closes(owner) || self.is_done() {
+                self.client.connection.take_left();
                 return Ok(State::Over);
             }
             if !carried {
                 break;
             }
         }
+        // From here on it may be closed at any time.
+        self.client.connection.take_left();
         Ok(State::Open)
     }
 
@@ -159,11 +175,11 @@ impl Pump {
         [&self.client, &self.server].iter().all(|end| end.over && end.connection.unwritten() == 0)
     }
 
-    /// Writes what waits to be written to this side.
-    fn write<S: Copy>(&mut self, to: Side, reactor: &mut Reactor<S>) -> io::Result<()> {
+    /// Writes to this side what waits for it, and then these bytes.
+    fn write<S: Copy>(&mut self, to: Side, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
         let end = self.end(to);
         let was_blocked = end.connection.is_blocked();
-        end.connection.flush();
+        end.connection.write(bytes);
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.over {
@@ -191,7 +207,7 @@ impl Pump {
         buffer: &mut [u8],
     ) -> io::Result<bool> {
         let end = self.end(from);
-        let piece = match end.connection.receive(buffer) {
+        let piece = match end.connection.receive_or_look(buffer) {
             Received::Nothing => return Ok(false),
             Received::Bytes(n) => {
                 reactor.after_read(end.key, n, buffer.len());
@@ -199,12 +215,11 @@ impl Pump {
             }
             Received::End => {
                 end.over = true;
-                owner.closed(from)
+                owner.closed(from).into()
             }
         };
         if !piece.is_empty() {
-            self.end(from.other()).connection.push(piece);
-            self.write(from.other(), reactor)?;
+            self.write(from.other(), &piece, reactor)?;
         }
         Ok(true)
     }
@@ -236,12 +251,14 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use crate::process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
+
     struct Log(mpsc::Sender<(Side, Option<Vec<u8>>)>);
 
     impl Owner for Log {
-        fn piece(&mut self, from: Side, bytes: &[u8]) -> Vec<u8> {
+        fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
             self.0.send((from, Some(bytes.to_vec()))).unwrap();
-            bytes.to_vec()
+            bytes.into()
         }
         fn closed(&mut self, by: Side) -> Vec<u8> {
             self.0.send((by, None)).unwrap();
@@ -261,6 +278,7 @@ mod tests {
         let (sender, told) = mpsc::channel();
         let mut reactor = Reactor::new().unwrap();
         let mut pump = Pump::new(client.into(), server.into(), &mut reactor, |side| side).unwrap();
+        pump.leave_requests();
         let pump = std::thread::spawn(move || {
             let (mut log, mut buffer) = (Log(sender), vec![0; PIECE]);
             loop {
@@ -328,6 +346,111 @@ mod tests {
             let told: Vec<_> = told.iter().collect();
             assert_eq!(told, [(first, Some(b"last words".to_vec())), (first, None)]);
         }
+    }
+
+    /// A pump that leaves requests, in the hands of whoever tests it.
+    struct Hand {
+        program: UnixStream,
+        manager: UnixStream,
+        /// Those that it has.
+        ends: (UnixStream, UnixStream),
+        reactor: Reactor<Side>,
+        pump: Pump,
+    }
+
+    impl Hand {
+        fn new() -> Self {
+            let (program, client) = UnixStream::pair().unwrap();
+            let (manager, server) = UnixStream::pair().unwrap();
+            let mut reactor = Reactor::new().unwrap();
+            manager.set_nonblocking(true).unwrap();
+            let copies = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let mut pump = Pump::new(copies.0.into(), copies.1.into(), &mut reactor, |side| side).unwrap();
+            pump.leave_requests();
+            Self { program, manager, ends: (client, server), reactor, pump }
+        }
+
+        /// Carries what there is.
+        fn carry(&mut self) {
+            let (sender, _told) = mpsc::channel();
+            for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
+                let (mut log, mut buffer) = (Log(sender.clone()), vec![0; PIECE]);
+                self.pump.carry(ready.source, &mut log, &mut self.reactor, &mut buffer).unwrap();
+            }
+        }
+
+        /// What has come to the process manager, carried now.
+        fn heard(&mut self) -> Vec<u8> {
+            self.carry();
+            let mut bytes = vec![0; 64];
+            let n = self.manager.read(&mut bytes).unwrap();
+            bytes[..n].to_vec()
+        }
+
+        /// Whether the program would be woken later on for what it has written.
+        fn is_left(&self) -> bool {
+            unread_bytes(&self.program).unwrap() > 0
+        }
+    }
+
+    #[test]
+    fn who_has_asked_is_not_woken_before_the_answer_and_not_kept_from_writing() {
+        let mut hand = Hand::new();
+        let mut taken = 0;
+        for _ in 0..100 {
+            hand.program.write_all(b"ask").unwrap();
+            assert_eq!(hand.heard(), b"ask");
+            assert!(hand.is_left());
+            hand.manager.write_all(b"tell").unwrap();
+            hand.carry();
+            taken += u32::from(!hand.is_left());
+        }
+        assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
+        // One whose answer does not come has its room back in the end.
+        hand.program.write_all(b"ask").unwrap();
+        hand.carry();
+        hand.pump.take_old();
+        assert!(hand.is_left());
+        hand.pump.take_old();
+        assert!(!hand.is_left());
+        for _ in 0..2 * LEFT_MESSAGES {
+            hand.program.write_all(b"x").unwrap();
+            hand.carry();
+        }
+        assert!(unread_bytes(&hand.program).unwrap() < LEFT_MESSAGES * MESSAGE_COST);
+        hand.program.write_all(&[0; 10_000]).unwrap();
+        hand.carry();
+        assert!(!hand.is_left());
+    }
+
+    #[test]
+    fn what_was_passed_on_is_not_passed_on_again_by_who_takes_over() {
+        let mut hand = Hand::new();
+        for request in [b"one", b"two"] {
+            hand.program.write_all(request).unwrap();
+            assert_eq!(hand.heard(), request);
+        }
+        // As if its process had been killed.
+        let (client, server) = &hand.ends;
+        let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        hand.reactor = Reactor::new().unwrap();
+        hand.program.write_all(b"three").unwrap();
+        hand.pump = Pump::new(ends.0.into(), ends.1.into(), &mut hand.reactor, |side| side).unwrap();
+        assert_eq!(hand.heard(), b"three");
+        assert!(!hand.is_left());
+        hand.program.write_all(b"four").unwrap();
+        assert_eq!(hand.heard(), b"four");
+        assert!(!hand.is_left());
+    }
+
+    #[test]
+    fn who_is_left_without_an_answer_sees_an_end_and_no_error() {
+        let mut hand = Hand::new();
+        hand.program.write_all(b"ask").unwrap();
+        assert_eq!(hand.heard(), b"ask");
+        hand.pump.close(&mut hand.reactor);
+        drop(hand.ends);
+        assert_eq!(all(&mut hand.program), b"");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::session::RecordedSession;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
-use pmi_scenario::suite::Suite;
+use pmi_scenario::requirement::Catalogue;
 use pmi_wire::WayIn;
 
 /// The name of a session in reports.
@@ -32,7 +32,12 @@ pub fn header(command: &[String]) -> RunHeader {
 }
 
 /// Judges a session. `path` is shown as its place, `replay` as the command that plays it again.
-pub fn result(suite: &Suite, session: &RecordedSession, path: String, replay: String) -> ScenarioResult {
+pub fn result(
+    catalogue: &Catalogue,
+    session: &RecordedSession,
+    path: String,
+    replay: String,
+) -> ScenarioResult {
     let blank = ScenarioResult {
         scenario: NAME.into(),
         summary: String::new(),
@@ -51,7 +56,7 @@ pub fn result(suite: &Suite, session: &RecordedSession, path: String, replay: St
         attempts: None,
     };
     let judge = session.recording.judge();
-    let result = judge.result(blank, &suite.catalogue, &mut Deviations::default(), Strictness::Must);
+    let result = judge.result(blank, catalogue, &mut Deviations::default(), Strictness::Must);
     if !session.lost {
         return result;
     }

@@ -6,6 +6,8 @@
 //! frames, which follow where PMI-2 was negotiated, a spawn request is held back, and every other one until it shows that it is
 //! none.
 
+use std::borrow::Cow;
+
 use pmi_wire::pmi2::{Body, Semicolons};
 use pmi_wire::{Connection, Direction, Framing, HEADER, frame_header, frame_length};
 
@@ -14,6 +16,9 @@ const LONGEST: usize = 256 * 1024;
 
 /// Longest line whose end matters.
 const LOOKED_AT: usize = 16;
+
+/// The line that begins a block.
+const BLOCK: &[u8] = b"mcmd=spawn";
 
 const EXECNAME: &[u8] = b"execname=";
 
@@ -44,11 +49,19 @@ enum Frame {
     Unreadable,
 }
 
+/// How the requests of a client are read.
+#[derive(Debug)]
+enum Protocol {
+    /// As lines, until it is known what follows.
+    Negotiated(Box<Connection>),
+    Lines,
+    Frames,
+}
+
 /// Finds the programs' names in the requests of one client.
 #[derive(Debug)]
 pub(super) struct Rewriter {
-    /// Until it is known that frames follow.
-    negotiation: Option<Connection>,
+    protocol: Protocol,
     place: BlockState,
     /// The beginning of the line.
     line: Vec<u8>,
@@ -59,7 +72,7 @@ pub(super) struct Rewriter {
 impl Default for Rewriter {
     fn default() -> Self {
         Self {
-            negotiation: Some(Connection::new(NEGOTIATION)),
+            protocol: Protocol::Negotiated(Box::new(Connection::new(NEGOTIATION))),
             place: BlockState::Outside,
             line: Vec::new(),
             frame: Frame::Held,
@@ -71,32 +84,49 @@ impl Default for Rewriter {
 impl Rewriter {
     /// Notes what the server says, which may be that frames follow.
     pub(super) fn hear(&mut self, piece: &[u8]) {
-        let Some(connection) = &mut self.negotiation else { return };
+        let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
         while connection.next(Direction::FromServer).is_some() {}
-        if connection.framing() == Framing::Frames {
-            // What the client has sent ahead has passed already.
-            while connection.next(Direction::ToServer).is_some() {}
-            let passed = connection.partial(Direction::ToServer);
-            self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
-                _ if passed.is_empty() => Frame::Held,
-                Some(Some(length)) => Frame::Passes(HEADER + length - passed.len()),
-                _ => Frame::Unreadable,
-            };
-            self.negotiation = None;
+        match connection.negotiated() {
+            None => {}
+            Some(Framing::Lines) => self.protocol = Protocol::Lines,
+            Some(Framing::Frames) => {
+                // What the client has sent ahead has passed already.
+                while connection.next(Direction::ToServer).is_some() {}
+                let passed = connection.partial(Direction::ToServer);
+                self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
+                    _ if passed.is_empty() => Frame::Held,
+                    Some(Some(length)) => Frame::Passes(HEADER + length - passed.len()),
+                    _ => Frame::Unreadable,
+                };
+                self.protocol = Protocol::Frames;
+            }
         }
     }
 
     /// Passes a piece through. `tap` makes a tap for the program of this name and gives its path.
-    pub(super) fn pass(&mut self, piece: &[u8], mut tap: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
-        match &mut self.negotiation {
-            Some(connection) => {
+    pub(super) fn pass<'a>(
+        &mut self,
+        piece: &'a [u8],
+        mut tap: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+    ) -> Cow<'a, [u8]> {
+        match &mut self.protocol {
+            Protocol::Negotiated(connection) => {
                 connection.push(Direction::ToServer, piece);
                 while connection.next(Direction::ToServer).is_some() {}
-                self.pass_lines(piece, &mut tap)
             }
-            None => self.pass_frames(piece, &mut tap),
+            Protocol::Lines => {}
+            Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
+        // Nearly every piece: whole lines, of which none begins a block.
+        if self.place == BlockState::Outside
+            && self.line.is_empty()
+            && piece.ends_with(b"\n")
+            && piece.split(|b| *b == b'\n').all(|line| line != BLOCK)
+        {
+            return piece.into();
+        }
+        self.pass_lines(piece, &mut tap).into()
     }
 
     fn pass_frames(&mut self, mut piece: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
@@ -176,7 +206,7 @@ impl Rewriter {
             }
             if part.len() > text.len() {
                 match (&self.line[..], self.place) {
-                    (b"mcmd=spawn", BlockState::Outside) => self.place = BlockState::Block,
+                    (BLOCK, BlockState::Outside) => self.place = BlockState::Block,
                     (b"endcmd", place) => {
                         if place == BlockState::Holding {
                             out.extend(rewritten(&std::mem::take(&mut self.held), &mut tap));
@@ -265,7 +295,11 @@ mod tests {
         let twice = [BLOCK, BLOCK].concat();
         for size in 1..=twice.len() {
             let mut rewriter = Rewriter::default();
-            let out: Vec<u8> = twice.chunks(size).flat_map(|piece| rewriter.pass(piece, tap)).collect();
+            if size % 2 == 0 {
+                rewriter.hear(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
+            }
+            let out: Vec<u8> =
+                twice.chunks(size).flat_map(|piece| rewriter.pass(piece, tap).into_owned()).collect();
             assert_eq!(
                 out.escape_ascii().to_string(),
                 [EXPECTED, EXPECTED].concat().escape_ascii().to_string()
@@ -295,9 +329,10 @@ mod tests {
         let expected = [&other[..], &spawn("/tap<./a>", "/tap<b c>"), &other, &elsewhere, b"     3"].concat();
         for size in 1..input.len() {
             let mut rewriter = Rewriter::default();
-            assert_eq!(rewriter.pass(OFFER, tap), OFFER);
+            assert_eq!(*rewriter.pass(OFFER, tap), *OFFER);
             rewriter.hear(TAKEN);
-            let mut out: Vec<u8> = input.chunks(size).flat_map(|piece| rewriter.pass(piece, tap)).collect();
+            let mut out: Vec<u8> =
+                input.chunks(size).flat_map(|piece| rewriter.pass(piece, tap).into_owned()).collect();
             out.extend(rewriter.finish());
             assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
         }
@@ -309,9 +344,9 @@ mod tests {
         for cut in 0..spawn.len() {
             let mut rewriter = Rewriter::default();
             let ahead = [OFFER, &spawn[..cut]].concat();
-            assert_eq!(rewriter.pass(&ahead, tap), ahead);
+            assert_eq!(*rewriter.pass(&ahead, tap), *ahead);
             rewriter.hear(TAKEN);
-            let mut out = rewriter.pass(&spawn[cut..], tap);
+            let mut out = rewriter.pass(&spawn[cut..], tap).into_owned();
             out.extend(rewriter.finish());
             if cut > 0 {
                 assert_eq!(out, spawn[cut..]);
@@ -327,10 +362,10 @@ mod tests {
         rewriter.pass(OFFER, tap);
         rewriter.hear(TAKEN);
         for piece in [&b"    14cmd=f"[..], b"inali", b"ze;", b"999999cmd=spawn;", &[b'x'; 999_989]] {
-            assert_eq!(rewriter.pass(piece, tap), piece);
+            assert_eq!(*rewriter.pass(piece, tap), *piece);
         }
         for piece in [&b"  -  1"[..], b"cmd=spawn;", b"\0"] {
-            assert_eq!(rewriter.pass(piece, tap), piece);
+            assert_eq!(*rewriter.pass(piece, tap), *piece);
         }
     }
 
@@ -338,7 +373,7 @@ mod tests {
     fn pieces_outside_of_blocks_pass_at_once() {
         let mut rewriter = Rewriter::default();
         for piece in [&b"cmd=in"[..], b"it\ncmd=ge", b"t key=execname=x\n", b"exec", b"\0\xff"] {
-            assert_eq!(rewriter.pass(piece, tap), piece);
+            assert_eq!(*rewriter.pass(piece, tap), *piece);
         }
     }
 
@@ -353,12 +388,13 @@ mod tests {
             b"mcmd=spawn\nexecname=a\ninfo_num=1\ninfo_key_0=path\ninfo_val_0=/bin\nendcmd\n",
         ] {
             let mut rewriter = Rewriter::default();
-            let mut out: Vec<u8> = input.chunks(7).flat_map(|piece| rewriter.pass(piece, tap)).collect();
+            let mut out: Vec<u8> =
+                input.chunks(7).flat_map(|piece| rewriter.pass(piece, tap).into_owned()).collect();
             out.extend(rewriter.finish());
             assert_eq!(out, input);
         }
         let mut rewriter = Rewriter::default();
         let input = b"mcmd=spawn\nexecname=a\nendcmd\n";
-        assert_eq!(rewriter.pass(input, |_| None), input);
+        assert_eq!(*rewriter.pass(input, |_| None), *input);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::carrier::{Carrier, ProcessFact};
+use super::carrier::{Batch, Carrier};
 use super::place;
 use super::recording::Recording;
 use super::tap::{self, FIRST};
@@ -90,20 +90,19 @@ pub fn run(
     let mut recording = Recording::new(command);
     // To judge takes longer than to carry, and nobody has to wait for it.
     let (ended, recording) = std::thread::scope(|scope| {
-        let (news, heard) = sync_channel::<Vec<News>>(AHEAD);
+        let (news, heard) = sync_channel(AHEAD);
         let judge = scope.spawn(move || {
-            heard.into_iter().flatten().for_each(|news| news.book(&mut recording, sink));
+            heard.into_iter().for_each(|news: News| news.book(&mut recording, sink));
             recording
         });
-        let mut running = Running { carrier, launcher, gathered: Vec::new(), news, start, exit: None };
+        let mut running = Running { carrier, launcher, news, start, exit: None };
         let interrupted = running.until_over(mode, signals, pid);
         let left = running.carrier.left();
         if matches!(mode, Mode::Bounded(_)) {
             end_descendants(pid.as_raw_nonzero().get());
         }
         let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
-        running.gather([News::Over { at: start.elapsed(), exit, left }]);
-        running.tell();
+        running.tell(News::Over { at: start.elapsed(), exit, left });
         let lost = running.carrier.lost();
         drop(running);
         let recording = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -115,7 +114,7 @@ pub fn run(
 
 /// What the judge is told.
 enum News {
-    Told(ProcessFact),
+    Told(Batch),
     /// The user wants the session to end.
     Interrupted(Duration),
     /// The time is up.
@@ -131,7 +130,7 @@ enum News {
 impl News {
     fn book(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
         match self {
-            Self::Told(told) => recording.take(told, sink),
+            Self::Told(told) => told.facts().for_each(|told| recording.take(told, sink)),
             Self::Interrupted(at) => recording.interrupted(at, sink),
             Self::Hung(at) => recording.hung(at, sink),
             Self::Over { at, exit, left } => recording.job_exited(at, exit, &left, sink),
@@ -142,25 +141,23 @@ impl News {
 struct Running {
     carrier: Carrier,
     launcher: Child,
-    /// What is to be judged and was not handed on.
-    gathered: Vec<News>,
-    news: SyncSender<Vec<News>>,
+    news: SyncSender<News>,
     start: Instant,
     exit: Option<Exit>,
 }
 
 impl Running {
-    fn gather(&mut self, news: impl IntoIterator<Item = News>) {
-        self.gathered.extend(news);
-        if self.gathered.len() >= TOGETHER {
-            self.tell();
-        }
+    /// Has this judged, behind what was carried before.
+    fn tell(&mut self, news: News) {
+        self.tell_carried();
+        // It listens until we have gone.
+        let _ = self.news.send(news);
     }
 
-    fn tell(&mut self) {
-        if !self.gathered.is_empty() {
-            // It listens until we have gone.
-            let _ = self.news.send(std::mem::take(&mut self.gathered));
+    fn tell_carried(&mut self) {
+        let told = self.carrier.take_told();
+        if told.len() > 0 {
+            let _ = self.news.send(News::Told(told));
         }
     }
 
@@ -168,19 +165,24 @@ impl Running {
     fn until_over(&mut self, mode: Mode, signals: &mut StopSignals, pid: Pid) -> bool {
         let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
-            let (told, other) = self.carrier.carry(LOOK);
-            let quiet = told.is_empty();
-            self.gather(told.into_iter().map(News::Told));
+            let before = self.carrier.told().len();
+            let other = self.carrier.carry(LOOK);
+            let told = self.carrier.told().len();
+            let quiet = told == before;
+            if told >= TOGETHER {
+                self.tell_carried();
+            }
             // Not behind each message, which would take as long as the message.
             if !other && !quiet && looked.elapsed() < LOOK {
                 continue;
             }
             looked = Instant::now();
-            self.tell();
+            self.carrier.take_old();
+            self.tell_carried();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
                 let at = self.start.elapsed();
-                self.gather([News::Interrupted(at)]);
+                self.tell(News::Interrupted(at));
                 // What the terminal sends, the launcher has got as well.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
@@ -192,7 +194,7 @@ impl Running {
                 if self.start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
                     let at = self.start.elapsed();
-                    self.gather([News::Hung(at)]);
+                    self.tell(News::Hung(at));
                     // First the gentle way, by which launchers end what they have started.
                     self.launcher.signal(Signal::TERM);
                 }
@@ -207,8 +209,7 @@ impl Running {
                 let since = *ended.get_or_insert_with(Instant::now);
                 if self.carrier.left().is_empty() || since.elapsed() > GRACE {
                     // What was said before the last look.
-                    let (told, _) = self.carrier.carry(Duration::ZERO);
-                    self.gather(told.into_iter().map(News::Told));
+                    self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;
                 }
             }

@@ -1,5 +1,6 @@
 //! The tap: stands where the program was to be started, starts it, hands its connection over to the recorder, and ends as it does.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -23,6 +24,7 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
 use crate::process::connection::pair;
+use crate::process::descriptors;
 use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::{Bytes, Exit};
@@ -316,8 +318,8 @@ struct Alone {
 }
 
 impl Owner for Alone {
-    fn piece(&mut self, _: Side, bytes: &[u8]) -> Vec<u8> {
-        bytes.to_vec()
+    fn piece<'a>(&mut self, _: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        bytes.into()
     }
     fn closed(&mut self, _: Side) -> Vec<u8> {
         Vec::new()
@@ -354,7 +356,7 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
     // Who waits for the end of the program's output must not wait for ours.
-    close_all_but(&kept);
+    close_others(kept);
     let mut exit = None;
     while exit.is_none() {
         for ready in between.reactor.wait(None)? {
@@ -454,15 +456,9 @@ fn end_like(exit: Exit) -> u8 {
     }
 }
 
-fn close_all_but(kept: &[RawFd]) {
-    let open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
-        Ok(all) => all.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect(),
-        Err(_) => (0..1024).collect(),
-    };
-    for fd in open.into_iter().filter(|fd| !kept.contains(fd)) {
-        // Nothing of this process uses any of them.
-        let _ = nix::unistd::close(fd);
-    }
+fn close_others(kept: Vec<RawFd>) {
+    // Nothing of this process uses any of them.
+    descriptors::close_all_but(kept);
     // The numbers of the standard streams must not be given to anything else.
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);

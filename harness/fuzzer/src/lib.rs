@@ -26,7 +26,6 @@ pub mod known;
 mod lawful;
 pub mod message_kind;
 mod mutate;
-mod names_before;
 pub mod observation;
 pub mod op;
 mod oracle;

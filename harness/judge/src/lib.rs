@@ -18,6 +18,7 @@ mod judge;
 mod kvs;
 pub mod library;
 pub mod monitor;
+pub mod names_before;
 mod negotiated;
 pub mod own;
 mod program;

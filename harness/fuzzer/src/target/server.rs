@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use pmi_judge::names_before::{NamesBefore, is_found};
 use pmi_reference::Config;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::party::{Limits, MemoryParty};
@@ -19,7 +20,6 @@ use crate::drive::drive;
 use crate::edges::Maps;
 use crate::failure::Failure;
 use crate::generate::jobs::publish_and_lookup;
-use crate::names_before::{NamesBefore, is_found};
 use crate::observation::Observation;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
@@ -164,8 +164,8 @@ impl Server {
     fn excuse(&self, seen: &mut Observation, earlier: Option<&Observation>, times: Times) {
         let mut left = NamesBefore::default();
         earlier.iter().for_each(|earlier| left.remember(&earlier.events));
-        seen.findings = left.judged(&seen.findings, &seen.events);
-        let others = self.names().judged(&seen.findings, &seen.events);
+        seen.findings = left.excused(&seen.findings, &seen.events);
+        let others = self.names().excused(&seen.findings, &seen.events);
         if others.len() < seen.findings.len() && self.keeps_names(seen.dialect, times) {
             seen.findings = others;
         }

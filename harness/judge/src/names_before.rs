@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use pmi_judge::Finding;
-use pmi_judge::event::{Event, What};
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Request, Response, ValueReading};
+
+use crate::event::{Event, What};
+use crate::finding::Finding;
 
 /// Most names that are remembered. Of a campaign that publishes more, any is believed.
 const MOST: usize = 100_000;
 
-/// Names that may be published still, and how often that was asked for since they were known not to be.
+/// Names that jobs of a server's may have left published, and how often that was asked for since they were known not to be.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NamesBefore(BTreeMap<Vec<u8>, u64>);
+pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
 /// What a process asks about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ struct Answered {
 impl NamesBefore {
     /// Remembers what a job may have left published. A publish that is refused counts as well: Hydra's name server keeps it all the same, and
     /// shows it once what it was refused for is withdrawn.
-    pub(crate) fn remember(&mut self, events: &[Event]) {
+    pub fn remember(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
         for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
@@ -77,7 +78,7 @@ impl NamesBefore {
 
     /// The findings without those about lookups that found what another job may have left published, as long as none of their own job
     /// had published that name with success.
-    pub(crate) fn judged(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
+    pub fn excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();
         }
@@ -101,7 +102,7 @@ impl NamesBefore {
 }
 
 /// Whether a name was looked up and found.
-pub(crate) fn is_found(events: &[Event]) -> bool {
+pub fn is_found(events: &[Event]) -> bool {
     exchanges(events).0.iter().any(|one| one.finds)
 }
 
@@ -190,10 +191,9 @@ fn answer(message: Framed<'_>) -> Option<(Kind, bool, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use pmi_judge::Monitor;
-    use pmi_judge::event::Bytes;
-
     use super::*;
+    use crate::Monitor;
+    use crate::event::Bytes;
 
     /// A job of one process that asks these things, and is answered so.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {
@@ -225,7 +225,7 @@ mod tests {
         let mut monitor = Monitor::new();
         events.iter().for_each(|event| monitor.observe(event));
         before
-            .judged(&monitor.take_findings(), &events)
+            .excused(&monitor.take_findings(), &events)
             .into_iter()
             .map(|finding| finding.requirement)
             .collect()

@@ -114,22 +114,22 @@ impl Scenario {
     }
 
     /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
-    pub fn played(mut self) -> Vec<Self> {
+    pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
-            return vec![self];
+            return vec![Arc::clone(self)];
         }
         // None of those that are played has the others' rows.
-        let rows = std::mem::take(&mut self.rows);
+        let without = Self { rows: Vec::new(), ..Self::clone(self) };
         let with = |row: &Row| {
-            let mut one = Self { name: format!("{}[{}]", self.name, row.name.value), ..self.clone() };
+            let mut one = Self { name: format!("{}[{}]", self.name, row.name.value), ..without.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
                 value: value.clone(),
             };
             one.body.splice(0..0, row.values.iter().map(bind));
-            one
+            Arc::new(one)
         };
-        rows.iter().map(with).collect()
+        self.rows.iter().map(with).collect()
     }
 
     /// Whether it is a fragment, which other files `use` and which tests nothing by itself.

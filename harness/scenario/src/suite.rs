@@ -35,12 +35,12 @@ pub enum SuiteError {
 }
 
 /// Scenarios with what they refer to.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Suite {
     /// In the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
     /// The files of the scenarios, as they were read: with their tables.
-    files: Vec<Scenario>,
+    files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The requirements.
     pub catalogue: Catalogue,
@@ -156,7 +156,8 @@ impl Suite {
         for (name, source) in sources {
             match parse(source, &name) {
                 Ok(scenario) => {
-                    self.scenarios.extend(scenario.clone().played().into_iter().map(Arc::new));
+                    let scenario = Arc::new(scenario);
+                    self.scenarios.extend(scenario.played());
                     self.files.push(scenario);
                 }
                 Err(errors) => wrong.extend(errors),

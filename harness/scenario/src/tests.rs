@@ -353,7 +353,8 @@ fn a_table_is_played_row_by_row() {
     let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 C: cmd=put value=$value\n";
     let table = parsed("kvs/t", text).unwrap();
     assert_eq!(checked(&table), []);
-    let names: Vec<String> = table.clone().played().iter().map(|s| s.name.clone()).collect();
+    let table = Arc::new(table);
+    let names: Vec<String> = table.played().iter().map(|s| s.name.clone()).collect();
     assert_eq!(names, ["kvs/t[blank]", "kvs/t[plain]"]);
     assert_snapshot!(print(&table) + "----\n" + &print(&table.played()[0]));
     assert_snapshot!(mistakes(

@@ -17,15 +17,7 @@ const MOST: usize = 100_000;
 #[derive(Debug, Clone, Default)]
 pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
-/// What a process asks about a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
-    Publish { name: Vec<u8> },
-    Unpublish { name: Vec<u8> },
-    Lookup { name: Vec<u8> },
-}
-
-/// What an answer is about.
+/// What is asked or answered about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Publish,
@@ -33,14 +25,11 @@ enum Kind {
     Lookup,
 }
 
-impl Asked {
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Publish { .. } => Kind::Publish,
-            Self::Unpublish { .. } => Kind::Unpublish,
-            Self::Lookup { .. } => Kind::Lookup,
-        }
-    }
+/// What a process asks.
+#[derive(Debug, Clone)]
+struct Asked {
+    kind: Kind,
+    name: Vec<u8>,
 }
 
 /// What was asked about names and how it was answered: each request with the number of the event of its answer.
@@ -61,9 +50,10 @@ impl NamesBefore {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
         for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
-            match asked {
-                Asked::Publish { name } if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
-                Asked::Unpublish { name } if succeeds => {
+            let Asked { kind, name } = asked;
+            match kind {
+                Kind::Publish if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
+                Kind::Unpublish if succeeds => {
                     if let Entry::Occupied(mut times) = self.0.entry(name) {
                         *times.get_mut() -= 1;
                         if *times.get() == 0 {
@@ -91,13 +81,11 @@ impl NamesBefore {
     }
 
     fn may_find(&self, lookup: &Answered, answered: &[Answered]) -> bool {
-        let (Asked::Lookup { name }, true) = (&lookup.asked, lookup.finds) else { return false };
+        let name = &lookup.asked.name;
         let is_own = |one: &Answered| {
-            one.succeeds
-                && one.seq < lookup.seq
-                && matches!(&one.asked, Asked::Publish { name: published } if published == name)
+            one.succeeds && one.seq < lookup.seq && one.asked.kind == Kind::Publish && one.asked.name == *name
         };
-        (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
+        lookup.finds && (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
     }
 }
 
@@ -126,7 +114,7 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
                 Direction::FromServer => {
                     let framing = message.framing;
                     let Some((kind, succeeds, finds)) = answer(message) else { continue };
-                    let is_it = |asked: &Asked| asked.kind() == kind;
+                    let is_it = |asked: &Asked| asked.kind == kind;
                     let at = match framing {
                         // Of what came before, the answer could not be read, or there was none.
                         Framing::Lines => open.iter().rposition(is_it),
@@ -144,20 +132,21 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
 }
 
 fn asked(message: Framed<'_>) -> Option<Asked> {
-    match message.framing {
+    let (kind, name) = match message.framing {
         Framing::Lines => match Request::parse(message.text, ValueReading::ToEndOfLine).ok()? {
-            Request::Publish { service, .. } => Some(Asked::Publish { name: service.to_vec() }),
-            Request::Unpublish { service } => Some(Asked::Unpublish { name: service.to_vec() }),
-            Request::Lookup { service } => Some(Asked::Lookup { name: service.to_vec() }),
-            _ => None,
+            Request::Publish { service, .. } => (Kind::Publish, service.to_vec()),
+            Request::Unpublish { service } => (Kind::Unpublish, service.to_vec()),
+            Request::Lookup { service } => (Kind::Lookup, service.to_vec()),
+            _ => return None,
         },
         Framing::Frames => match pmi2::Request::parse(message.text, Semicolons::Doubled).ok()? {
-            pmi2::Request::NamePublish { name, .. } => Some(Asked::Publish { name: name.to_vec() }),
-            pmi2::Request::NameUnpublish { name } => Some(Asked::Unpublish { name: name.to_vec() }),
-            pmi2::Request::NameLookup { name } => Some(Asked::Lookup { name: name.to_vec() }),
-            _ => None,
+            pmi2::Request::NamePublish { name, .. } => (Kind::Publish, name.to_vec()),
+            pmi2::Request::NameUnpublish { name } => (Kind::Unpublish, name.to_vec()),
+            pmi2::Request::NameLookup { name } => (Kind::Lookup, name.to_vec()),
+            _ => return None,
         },
-    }
+    };
+    Some(Asked { kind, name })
 }
 
 /// What it answers, whether that succeeds, and whether it has a port that was found.

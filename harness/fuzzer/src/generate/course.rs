@@ -225,6 +225,24 @@ impl Model<'_, '_> {
         self.barrier_in_order(order.into_iter().zip(meanwhile), &leaving)
     }
 
+    /// By what processes enter a barrier.
+    pub(super) fn barrier_op(&self) -> Op {
+        match self.dialect {
+            Dialect::Pmi1 => Operation::Barrier.into(),
+            Dialect::Pmi2 => Command::KvsFence.into(),
+        }
+    }
+
+    /// A process aborts.
+    pub(super) fn abort(&mut self, rank: u32) -> Result<()> {
+        let abort = match self.dialect {
+            Dialect::Pmi1 => Self::pmi1_abort(rank),
+            Dialect::Pmi2 => self.pmi2_abort(rank)?,
+        };
+        self.plan.extend([abort, may_answer(rank)]);
+        Ok(())
+    }
+
     /// A barrier that all enter one after the other.
     pub(super) fn plain_barrier(&mut self) -> Result<()> {
         let all: Vec<u32> = (0..self.ranks).collect();
@@ -240,10 +258,7 @@ impl Model<'_, '_> {
         if self.held == Some(Operation::Barrier) {
             return Ok(());
         }
-        let op = match self.dialect {
-            Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
-            Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
-        };
+        let op = self.barrier_op();
         let mut entering = entering.into_iter().peekable();
         while let Some((rank, before)) = entering.next() {
             self.plan.extend(before);
@@ -262,14 +277,7 @@ impl Model<'_, '_> {
     fn end(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         match self.u.int_in_range(0..=19)? {
-            18 => {
-                let abort = match self.dialect {
-                    Dialect::Pmi1 => Self::pmi1_abort(rank),
-                    Dialect::Pmi2 => self.pmi2_abort(rank)?,
-                };
-                self.plan.push(abort);
-                self.plan.push(may_answer(rank));
-            }
+            18 => self.abort(rank)?,
             19 => self.plan.push(Planned::Stmt(exit(rank, 3))),
             0..4 => {
                 let op = match self.dialect {

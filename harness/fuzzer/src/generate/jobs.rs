@@ -2,21 +2,17 @@
 //! which says the same things again. What the first says is lawful.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, UnderTest};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
+use pmi_scenario::ast::Dialect;
 
 use super::Generator;
 use super::model::{Model, template_of};
 use super::scope::Scope;
-use super::swarm::Swarm;
 use crate::case::Case;
 use crate::decisions::{percent, pick};
 use crate::fields::{field, text};
-use crate::op::Op;
 use crate::pieces::letters;
-use crate::plan::{Planned, may_answer, request, settle};
-use crate::statement::{exit, join, leave};
+use crate::plan::{Planned, request};
+use crate::statement::{exit, leave};
 
 /// How the first job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +66,14 @@ pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case 
 pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     [true, false].map(|publishes| {
         let mut none = Unstructured::new(&[]);
-        let mut model = Model::new(Scope::default(), dialect, 1, 1, Swarm::default(), &mut none);
-        model.plan.push(Planned::Stmt(join(dialect)));
+        let mut model = Model::joined(Scope::default(), dialect, 1, &mut none);
         let request = match publishes {
             true => model.publish_of(0, text(name), text("port")),
             false => model.lookup_of(0, text(name)),
         };
         model.plan.extend(request);
         model.plan.push(Planned::Stmt(leave(dialect)));
-        Case::speaking(dialect, UnderTest::Server, 1, settle(model.plan, dialect, true))
+        model.into_case()
     })
 }
 
@@ -111,17 +106,13 @@ pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'
 impl Jobs {
     fn case(self, scope: Scope, u: &mut Unstructured<'_>) -> Result<Case> {
         let [first, second] = self.ranks;
-        let mut model = Model::new(scope, self.dialect, first, 1, Swarm::default(), u);
+        let mut model = Model::joined(scope, self.dialect, first, u);
         model.first_job(self)?;
-        let earlier = self.settled(model.plan, first);
-        let mut model = Model::new(scope, self.dialect, second, 1, Swarm::default(), u);
+        let earlier = model.into_case();
+        let mut model = Model::joined(scope, self.dialect, second, u);
         model.second_job(self)?;
-        let case = self.settled(model.plan, second);
+        let case = model.into_case();
         Ok(case.after(&earlier).unwrap_or(case))
-    }
-
-    fn settled(self, plan: Vec<Planned>, ranks: u32) -> Case {
-        Case::speaking(self.dialect, UnderTest::Server, ranks, settle(plan, self.dialect, true))
     }
 }
 
@@ -143,7 +134,6 @@ impl Model<'_, '_> {
     }
 
     fn first_job(&mut self, jobs: Jobs) -> Result<()> {
-        self.plan.push(Planned::Stmt(join(self.dialect)));
         self.put_and_read(jobs.keys, "old")?;
         if jobs.names {
             let [left, withdrawn] = NAMES;
@@ -157,29 +147,19 @@ impl Model<'_, '_> {
         }
         let last = self.ranks - 1;
         if jobs.ending == Ending::AbortBesideBarrier {
-            let op = match self.dialect {
-                Dialect::Pmi1 => Op::Pmi1(Operation::Barrier),
-                Dialect::Pmi2 => Op::Pmi2(Command::KvsFence),
-            };
+            let op = self.barrier_op();
             self.plan.extend((0..last).map(|rank| request(rank, op, vec![field("cmd", op.name())])));
         }
         match jobs.ending {
             Ending::Leave => self.plan.push(Planned::Stmt(leave(self.dialect))),
             Ending::Exit => self.plan.push(Planned::Stmt(exit(last, 3))),
-            Ending::Abort | Ending::AbortBesideBarrier => {
-                let abort = match self.dialect {
-                    Dialect::Pmi1 => Self::pmi1_abort(last),
-                    Dialect::Pmi2 => self.pmi2_abort(last)?,
-                };
-                self.plan.extend([abort, may_answer(last)]);
-            }
+            Ending::Abort | Ending::AbortBesideBarrier => self.abort(last)?,
         }
         Ok(())
     }
 
     fn second_job(&mut self, jobs: Jobs) -> Result<()> {
         let last = self.ranks - 1;
-        self.plan.push(Planned::Stmt(join(self.dialect)));
         if jobs.misses {
             let of_first = jobs.ranks[0];
             for rank in 0..self.ranks {
@@ -211,6 +191,8 @@ impl Model<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use pmi_scenario::ast::UnderTest;
+
     use super::super::scope::Spoken;
     use super::*;
     use crate::decisions::draw;

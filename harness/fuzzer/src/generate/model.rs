@@ -1,15 +1,17 @@
 //! What is known of a session against a server while it is made, and what is drawn of keys, values and names for it.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Piece, Template};
+use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
 use pmi_wire::Operation;
 
 use super::scope::Scope;
 use super::swarm::Swarm;
+use crate::case::Case;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
 use crate::pieces::{Limit, letters, letters_to, literal, push, template};
-use crate::plan::Planned;
+use crate::plan::{Planned, settle};
+use crate::statement::join;
 use crate::texts::{self, Use};
 
 /// A session in the making.
@@ -92,6 +94,19 @@ impl<'a, 'b> Model<'a, 'b> {
             started: 0,
             last_read: 0,
         }
+    }
+
+    /// A session on one node of which no more is made than that all have joined, and in which little is drawn.
+    pub(super) fn joined(scope: Scope, dialect: Dialect, ranks: u32, u: &'a mut Unstructured<'b>) -> Self {
+        let mut model = Self::new(scope, dialect, ranks, 1, Swarm::default(), u);
+        model.plan.push(Planned::Stmt(join(dialect)));
+        model
+    }
+
+    /// What was made of a session on one node, all of it lawful.
+    pub(super) fn into_case(self) -> Case {
+        let Self { dialect, ranks, plan, .. } = self;
+        Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect, true))
     }
 }
 

@@ -1,17 +1,18 @@
 //! The sessions with which a campaign against a server begins. They are not drawn: each goes through all lengths or all bytes of one text,
-//! or does one thing very many times, or what an earlier job of the server has done as well. What is wrong at one length only is met by them for sure, where draws would take hundreds of launches.
+//! or does one thing very many times, or what an earlier job of the server has done as well. What is wrong at one length only is met
+//! by them for sure, where draws would take hundreds of launches.
 
 use arbitrary::Unstructured;
-use pmi_scenario::ast::{Dialect, UnderTest};
+use pmi_scenario::ast::Dialect;
 
 use super::jobs::{Ending, after_job};
 use super::model::Model;
 use super::scope::Scope;
-use super::swarm::{Swarm, Sweep, Varies};
+use super::swarm::{Sweep, Varies};
 use super::sweep::{Soak, every_byte, plain_requests};
 use crate::case::Case;
-use crate::plan::{Planned, settle};
-use crate::statement::{join, leave};
+use crate::plan::Planned;
+use crate::statement::leave;
 use crate::texts::{self, PLACES, Use};
 
 /// What one session goes through.
@@ -99,25 +100,20 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
 }
 
 fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
-    if let Through::Job(ending) = through {
-        return after_job(scope, dialect, *ending);
-    }
     let ranks = scope.ranks.clamp(1, 2);
     // Where decisions have come to their end, the first choice is taken.
     let mut none = Unstructured::new(&[]);
-    let mut model = Model::new(scope, dialect, ranks, 1, Swarm::default(), &mut none);
-    model.plan.push(Planned::Stmt(join(dialect)));
+    let mut model = Model::joined(scope, dialect, ranks, &mut none);
     // By the last process, since most bugs that only one meets are not the first's.
     let rank = ranks - 1;
     let made = match through {
         Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
         Through::Times(soak) => model.soak_in(*soak, rank, TIMES),
-        Through::Job(_) => Ok(()),
+        Through::Job(ending) => return after_job(scope, dialect, *ending),
     };
     made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
     model.plan.push(Planned::Stmt(leave(dialect)));
-    let statements = settle(model.plan, dialect, true);
-    Case::speaking(dialect, UnderTest::Server, ranks, statements)
+    model.into_case()
 }
 
 #[cfg(test)]

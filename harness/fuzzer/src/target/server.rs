@@ -103,9 +103,7 @@ impl Server {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * ANSWERS).max(LEAST).min(self.wait)
     }
-}
 
-impl Server {
     /// Plays one job to its end. What was seen, and the processes that the launcher has left.
     fn launch(&self, case: &Case, times: Times, tracing: Tracing) -> io::Result<(Observation, Vec<String>)> {
         let Times { pace, limits, ending } = times;

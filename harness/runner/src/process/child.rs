@@ -33,13 +33,13 @@ fn exit_of(status: ExitStatus) -> Exit {
 
 impl Child {
     /// Starts the command, which is given up with the descriptors that it holds.
-    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
-        Self::adopt(inherited::start(&mut command, None)?)
+    pub(crate) fn start(command: Command) -> io::Result<Self> {
+        Self::start_with(command, None)
     }
 
-    /// Starts the command, which inherits a connection under a number.
-    pub(crate) fn start_with(mut command: Command, connection: OwnedFd, number: RawFd) -> io::Result<Self> {
-        Self::adopt(inherited::start(&mut command, Some((connection, number)))?)
+    /// The same for one that inherits a connection under a number, or nothing.
+    pub(crate) fn start_with(mut command: Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Self> {
+        Self::adopt(inherited::start(&mut command, connection)?)
     }
 
     /// One that has been started already.
@@ -130,28 +130,19 @@ pub(crate) struct Launch {
 impl Launch {
     /// Starts the command. No other launch may have this mark.
     pub(crate) fn start(command: Command, mark: String) -> io::Result<Self> {
-        Self::start_as(command, mark, Child::start)
+        Self::start_with(command, None, mark)
     }
 
-    /// The same for one that inherits a connection under a number.
+    /// The same for one that inherits a connection under a number, or nothing.
     pub(crate) fn start_with(
-        command: Command,
-        connection: OwnedFd,
-        number: RawFd,
-        mark: String,
-    ) -> io::Result<Self> {
-        Self::start_as(command, mark, |command| Child::start_with(command, connection, number))
-    }
-
-    fn start_as(
         mut command: Command,
+        connection: Option<(OwnedFd, RawFd)>,
         mark: String,
-        start: impl FnOnce(Command) -> io::Result<Child>,
     ) -> io::Result<Self> {
         tree::become_subreaper();
         command.env(tree::MARK, &mark);
         let child = tree::launch(&mark, || {
-            let child = start(command)?;
+            let child = Child::start_with(command, connection)?;
             let pid = child.pid().as_raw_nonzero().get();
             io::Result::Ok((child, pid))
         })?;

@@ -12,8 +12,10 @@ const MEMORY: &str = "/dev/shm";
 /// A private folder for sockets and links, in memory unless TMPDIR says where: what is put into it is small, and no program's file.
 pub(crate) fn scratch_folder() -> io::Result<TempDir> {
     let asked_for = std::env::var_os("TMPDIR").is_some_and(|dir| !dir.is_empty());
-    let in_memory = || folder_in(Path::new(MEMORY)).ok();
-    (!asked_for).then(in_memory).flatten().map_or_else(folder_on_disk, Ok)
+    if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY)) {
+        return Ok(folder);
+    }
+    folder_on_disk()
 }
 
 /// A private folder for what may be large, and for programs: files in memory often cannot be executed.

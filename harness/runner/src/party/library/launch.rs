@@ -151,10 +151,7 @@ impl<'a> LibraryParty<'a> {
         command.envs(&library.env).envs(env);
         let mut output = Output::of(&mut command)?;
         let number = env.get("PMI_FD").and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2);
-        let launch = match number {
-            Some(number) => Launch::start_with(command, their_pmi, number, next_mark())?,
-            None => Launch::start(command, next_mark())?,
-        };
+        let launch = Launch::start_with(command, number.map(|number| (their_pmi, number)), next_mark())?;
         let source = Source::Rank(rank);
         reactor.add(launch.child.pidfd(), source, Wanted::Read)?;
         output.watch(reactor, |_| source)?;

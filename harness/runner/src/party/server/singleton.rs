@@ -34,7 +34,7 @@ impl Singleton {
         command.env(agent::PATH_VARIABLE, agent).env(tree::MARK, mark).env(LISTENER, NUMBER.to_string());
         command.env(PATIENCE, patience.as_millis().to_string());
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child: Child::start_with(command, listener.into(), NUMBER)?, port })
+        Ok(Self { child: Child::start_with(command, Some((listener.into(), NUMBER)))?, port })
     }
 
     /// What stands for `{port}` and `{pid}` in a command.

@@ -449,12 +449,21 @@ fn corpora_become_one_small_corpus_which_another_version_is_played() {
         "--report",
         "json=r.json",
         "--report",
+        "junit=r.xml",
+        "--report",
         "html=r.html",
     ];
     let (status, text) = go(&args);
     assert_eq!(status, 1, "{text}");
-    let report = fs::read_to_string(folder.path().join("r.json")).unwrap();
-    assert!(report.contains("rfc13.error.rc-nonzero"), "{report}");
+    for file in ["r.json", "r.xml"] {
+        let report = fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(report.contains("rfc13.error.rc-nonzero"), "{report}");
+    }
+    let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
+    assert!(
+        junit.contains("failures=\"1\"") && junit.contains("<failure type=\"rfc13.error.rc-nonzero\""),
+        "{junit}"
+    );
     let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
     for part in [
         "new finding",
@@ -470,10 +479,10 @@ fn corpora_become_one_small_corpus_which_another_version_is_played() {
 #[test]
 fn nothing_is_found_in_the_reference_process_manager() {
     let folder = tempfile::tempdir().unwrap();
-    let reports = ["--report", "json=r.json", "--report", "sarif=r.sarif", "--report", "html=r.html"];
+    let reports = ["json=r.json", "sarif=r.sarif", "junit=r.xml", "html=r.html"].map(|to| ["--report", to]);
     let (status, text) = fuzz(
         folder.path(),
-        &[&["--seed", "1", "--sessions", "150", "--timeout", "5"][..], &reports].concat(),
+        &[&["--seed", "1", "--sessions", "150", "--timeout", "5"][..], reports.as_flattened()].concat(),
     );
     assert_eq!(status, 0, "{text}");
     let read = |name: &str| -> serde_json::Value {
@@ -484,6 +493,9 @@ fn nothing_is_found_in_the_reference_process_manager() {
     assert_eq!(played, 150, "{report}");
     assert_eq!(report["found"], serde_json::json!([]), "{text}");
     assert_eq!(read("r.sarif")["runs"][0]["results"], serde_json::json!([]));
+    let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
+    assert!(junit.contains("tests=\"1\"") && junit.contains("name=\"the campaign\""), "{junit}");
+    assert!(!junit.contains("<failure") && !junit.contains("<error"), "{junit}");
     let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
     assert!(page.contains("Nothing new was found") && page.contains("transitions of the model in"), "{page}");
 }

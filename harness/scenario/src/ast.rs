@@ -241,16 +241,19 @@ pub enum Setting {
     KvsnameLength,
     /// `delay`: milliseconds before each answer.
     Delay,
+    /// `first_write`: bytes of each answer that are written before the rest of it, once they were read.
+    FirstWrite,
 }
 
 impl Setting {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 5] = [
+    pub const NAMES: [(&'static str, Self); 6] = [
         ("kvsname_max", Self::KvsnameMax),
         ("keylen_max", Self::KeylenMax),
         ("vallen_max", Self::VallenMax),
         ("kvsname_length", Self::KvsnameLength),
         ("delay", Self::Delay),
+        ("first_write", Self::FirstWrite),
     ];
 
     /// How it is written.

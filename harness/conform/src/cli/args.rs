@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::report::{Format, ReportSpec};
+use crate::report::{CampaignFormat, Format, ReportSpec, UnknownFormat};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -650,30 +650,18 @@ pub(super) struct Fuzz {
     /// Write the findings in DIR (--out) as scenarios into this folder
     #[arg(long, value_name = "DIR", help_heading = "Findings")]
     pub(super) export: Option<PathBuf>,
-    /// Write a report: json, sarif or html (a page, with what was found and reached over time)
+    /// Write a report: json, sarif, junit or html (a page, with what was found and reached over time)
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
-    pub(super) report: Vec<(FuzzFormat, PathBuf)>,
+    pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
 
 /// Optional operations that sessions of campaigns may use.
 const OF_SESSIONS: [&str; 7] =
     ["spawn", "names", "pmi-1.2", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
 
-/// What the report of a campaign is.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum FuzzFormat {
-    Json,
-    Sarif,
-    Html,
-}
-
-fn fuzz_report(text: &str) -> anyhow::Result<(FuzzFormat, PathBuf)> {
-    match text.split_once('=') {
-        Some(("json", file)) if !file.is_empty() => Ok((FuzzFormat::Json, file.into())),
-        Some(("sarif", file)) if !file.is_empty() => Ok((FuzzFormat::Sarif, file.into())),
-        Some(("html", file)) if !file.is_empty() => Ok((FuzzFormat::Html, file.into())),
-        _ => bail!("write json=FILE, sarif=FILE or html=FILE"),
-    }
+fn fuzz_report(text: &str) -> Result<(CampaignFormat, PathBuf), UnknownFormat> {
+    let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or(UnknownFormat)?;
+    Ok((name.parse()?, file.into()))
 }
 
 #[derive(Args)]

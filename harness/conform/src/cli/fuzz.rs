@@ -25,7 +25,6 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
-use pmi_judge::backtrace::Frame;
 use pmi_runner::offers::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
@@ -33,14 +32,13 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::target::Target as ServerTarget;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
-use serde_json::json;
 
-use super::args::{Fuzz, FuzzFormat, side_by_side};
+use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
 use super::tell::say;
-use crate::report::{RELAYED, campaign_page};
+use crate::report::RELAYED;
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -160,11 +158,7 @@ fn campaign(
     shown.bar.finish_and_clear();
     let status = status(&campaign);
     for (format, file) in &args.report {
-        let text = match format {
-            FuzzFormat::Json => json_report(target, &options, &campaign),
-            FuzzFormat::Sarif => sarif(&options, &campaign),
-            FuzzFormat::Html => campaign_page(target, &options, &campaign)?,
-        };
+        let text = format.report(target, &options, &campaign)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
     say(&summary(&campaign, args))?;
@@ -537,79 +531,4 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     }
     say(&text)?;
     Ok(0)
-}
-
-fn json_report(target: &dyn Target, options: &CampaignOptions, campaign: &Summary) -> String {
-    let progress = &campaign.progress;
-    let report = json!({
-        "format": 1,
-        "version": env!("CARGO_PKG_VERSION"),
-        "server": target.label(),
-        "command": target.command(),
-        "seed": options.seed,
-        "workers": options.workers,
-        "seconds": progress.time.as_secs_f64(),
-        "sessions": progress.sessions,
-        "left_out": progress.skipped,
-        "requests": progress.requests,
-        "transitions": progress.transitions,
-        "edges": progress.edges,
-        "corpus": progress.corpus,
-        "growth_max_bytes": progress.growth,
-        "silence_median_us": progress.silence.map(|s| s.as_micros() as u64),
-        "found": campaign.found,
-        "seen": {"new": progress.new, "known": progress.known, "not_confirmed": progress.unconfirmed, "not_examined": progress.unexamined},
-        "unjudged": progress.unjudged.0,
-        "interrupted": campaign.interrupted,
-    });
-    format!("{report:#}\n")
-}
-
-/// One call, as SARIF has it.
-fn sarif_frame(frame: &Frame) -> serde_json::Value {
-    json!({
-        "module": frame.module.as_deref().unwrap_or_default(),
-        "location": {
-            "logicalLocations": [{"fullyQualifiedName": frame.name(), "kind": "function"}],
-            "physicalLocation": {"address": {"relativeAddress": frame.offset, "kind": "instruction"}},
-            "message": {"text": frame.to_string()},
-        },
-    })
-}
-
-fn sarif(options: &CampaignOptions, campaign: &Summary) -> String {
-    let rules: Vec<_> = campaign
-        .found
-        .iter()
-        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}}))
-        .collect();
-    let results: Vec<_> = campaign
-        .found
-        .iter()
-        .map(|f| {
-            let uri = options.out.join(&f.bucket).join(store::SCENARIO);
-            let mut result = json!({
-                "ruleId": f.bucket,
-                "level": "error",
-                "message": {"text": format!("{} ({})", f.what, f.label())},
-                "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
-                "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
-                "properties": {"lawful": f.lawful, "kind": f.kind},
-            });
-            if let Some(trace) = &f.backtrace {
-                let frames: Vec<_> = trace.frames.iter().map(sarif_frame).collect();
-                result["stacks"] = json!([{"message": {"text": format!("{} got signal {}", trace.name, trace.signal)}, "frames": frames}]);
-            }
-            result
-        })
-        .collect();
-    let report = json!({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {"name": "pmi-conform fuzz", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
-            "results": results,
-        }],
-    });
-    format!("{report:#}\n")
 }

@@ -84,13 +84,14 @@ impl Maker<'_, '_, '_> {
     }
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=4)? {
+        let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=5)? {
             // In PMI-2 the limits are the same everywhere, and nobody asks for them.
             0..3 if self.trace.dialect == Dialect::Pmi2 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
             0 => (Setting::KeylenMax, &[20, 32, 48, 256, 1024, 65536]),
             1 | 2 => (Setting::VallenMax, &[32, 64, 256, 4096, 65536, 1_000_000]),
             3 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
-            _ => (Setting::Delay, &[1, 5]),
+            4 => (Setting::Delay, &[1, 5]),
+            _ => (Setting::FirstWrite, &[1, 2, 5, 6, 7, 12, 31, 63, 64, 100, 127, 128]),
         };
         let name = Setting::NAMES.iter().find(|(_, s)| *s == setting).map_or("", |(name, _)| name);
         self.case.ingredients.insert(format!("serve:{name}"));

@@ -28,6 +28,9 @@ pub(super) enum Through {
 /// Sessions of a series that come among the first; the others, which hardly show anything more, come behind those of all series.
 const FIRST: usize = 64;
 
+/// Behind so many bytes most answers are over.
+const LONGEST_FIRST: u32 = 40;
+
 /// What is set, and to what.
 fn settings() -> Vec<Through> {
     let lengths = [64, 32, 128, 200, 63, 127, 50, 100, 47, 99];
@@ -35,7 +38,8 @@ fn settings() -> Vec<Through> {
     let values = [4096, 65536, 256, 1_000_000, 64, 32].map(|most| Through::Serve(Setting::VallenMax, most));
     let keys = [32, 48, 256, 1024, 65536].map(|most| Through::Serve(Setting::KeylenMax, most));
     let late = [20, 1].map(|delay| Through::Serve(Setting::Delay, delay));
-    spread(vec![name.into(), values.into(), keys.into(), late.into()])
+    let first = (1..=LONGEST_FIRST).map(|bytes| Through::Serve(Setting::FirstWrite, bytes)).collect();
+    spread(vec![name.into(), values.into(), keys.into(), late.into(), first])
 }
 
 /// All sessions about a program that asks so, in order.

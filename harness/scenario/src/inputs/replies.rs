@@ -76,7 +76,7 @@ pub(super) fn played(scenario: &Scenario, suite: &Suite, inputs: &Inputs) -> Vec
             Setting::KeylenMax => ("maxes", "keylen_max", number.to_string().into_bytes()),
             Setting::VallenMax => ("maxes", "vallen_max", number.to_string().into_bytes()),
             Setting::KvsnameLength => ("my_kvsname", "kvsname", vec![b'n'; *number as usize]),
-            Setting::Delay => continue,
+            Setting::Delay | Setting::FirstWrite => continue,
         };
         let kinds =
             inputs.operation(reply).map(|o| classify::named(&[(key.to_owned(), Some(value))], o, inputs));

@@ -48,6 +48,8 @@ pub(super) struct Script {
     config: Config,
     /// What an answer waits.
     delay: Duration,
+    /// How many bytes of an answer are written before the rest.
+    first_write: usize,
     places: Vec<Expanded>,
     /// The server is set up in some way of the scenario's.
     set_up: bool,
@@ -57,7 +59,7 @@ impl Script {
     /// No scenario: the reference server as it is, which speaks what it is offered.
     pub(super) fn plain() -> Self {
         let config = Config { kvs_prefix: prefix(), pmi2: true, pmi12: true, ..Config::default() };
-        Self { config, delay: Duration::ZERO, places: Vec::new(), set_up: false }
+        Self { config, delay: Duration::ZERO, first_write: 0, places: Vec::new(), set_up: false }
     }
 
     /// Writes a scenario out.
@@ -92,6 +94,7 @@ impl Script {
                     config.kvs_prefix.push_str(&"n".repeat(missing));
                 }
                 Setting::Delay => script.delay = Duration::from_millis(u64::from(*number)),
+                Setting::FirstWrite => script.first_write = *number as usize,
             }
         }
         script.config.make_room();
@@ -142,6 +145,10 @@ impl ProgramServer for Script {
 
     fn delay(&self) -> Duration {
         self.delay
+    }
+
+    fn first_write(&self) -> usize {
+        self.first_write
     }
 
     fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake> {

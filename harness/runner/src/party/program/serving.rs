@@ -58,6 +58,8 @@ pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// What an answer waits.
     fn delay(&self) -> Duration;
+    /// So many bytes of each answer are written alone, before the rest; 0: none are.
+    fn first_write(&self) -> usize;
     /// What there is for a process, in a group of so many.
     ///
     /// # Errors

@@ -255,7 +255,10 @@ impl<'a> Stage<'a> {
                 Action::Send { to, bytes } => {
                     // A newline ends a line, a semicolon the body of a frame.
                     let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
-                    self.put(to, Out::Bytes(bytes));
+                    let (first, rest) = bytes.split_at(self.serving.first_write().min(bytes.len()));
+                    for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
+                        self.put(to, Out::Bytes(part.to_vec()));
+                    }
                     let behind = self.actors.get_mut(&to).filter(|_| done).and_then(|a| a.behind.take());
                     if let Some((rule, acts)) = behind {
                         self.perform(to, rule, acts, b"");

@@ -10,8 +10,9 @@ use pmi_fuzzer::store::{Found, Root, SCENARIO, TRIES};
 use pmi_fuzzer::target::Target;
 use serde::Serialize;
 
-use super::plot::{Area, at, path};
-use super::{page, text};
+use super::super::plot::{Area, at, path};
+use super::super::{page, text};
+use super::{Unreported, unreported};
 
 /// Characters of foreign text.
 const WORDS: usize = 300;
@@ -102,12 +103,7 @@ struct Other {
     why: String,
 }
 
-/// The page of a campaign.
-///
-/// # Errors
-///
-/// See [`page::render`].
-pub(crate) fn campaign_page(
+pub(super) fn campaign_page(
     target: &dyn Target,
     options: &CampaignOptions,
     campaign: &Summary,
@@ -275,19 +271,6 @@ fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summ
 }
 
 fn others(campaign: &Summary) -> Vec<Other> {
-    let progress = &campaign.progress;
-    let other = |bucket: &str, why: String| Other { bucket: words(bucket), why };
-    let known =
-        progress.known.iter().map(|(bucket, seen)| other(bucket, format!("known, seen {seen} times")));
-    let unconfirmed = progress.unconfirmed.iter().map(|(bucket, seen)| {
-        other(
-            bucket,
-            format!("not confirmed: seen {seen} times, and in at most one of {TRIES} more runs each"),
-        )
-    });
-    let unexamined = progress
-        .unexamined
-        .iter()
-        .map(|bucket| other(bucket, "not looked into: the campaign's time was over".into()));
-    known.chain(unconfirmed).chain(unexamined).take(ROWS).collect()
+    let other = |(bucket, why): (&str, Unreported)| Other { bucket: words(bucket), why: why.to_string() };
+    unreported(campaign).map(other).take(ROWS).collect()
 }

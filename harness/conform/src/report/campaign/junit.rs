@@ -1,0 +1,82 @@
+//! JUnit XML: a test case for each bucket, and one for the campaign as a whole.
+
+use std::io;
+
+use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::failure::Kind;
+use pmi_fuzzer::store::Found;
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::super::text;
+use super::{Unreported, unreported};
+
+/// Of all that concerns campaigns.
+const SUITE: &str = "pmi-conform fuzz";
+
+pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary) -> io::Result<String> {
+    let progress = &campaign.progress;
+    let mut suite = TestSuite::new(SUITE);
+    for (key, value) in [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("server", text::clean(subject)),
+        ("seed", options.seed.to_string()),
+        ("sessions", progress.sessions.to_string()),
+        ("transitions", progress.transitions.to_string()),
+    ] {
+        suite.add_property(Property::new(key, value));
+    }
+    suite.add_test_case(whole(campaign));
+    for found in &campaign.found {
+        suite.add_test_case(case(&found.bucket, status_of(found, options)));
+    }
+    for (bucket, why) in unreported(campaign) {
+        let mut status = match why {
+            Unreported::Known(_) => TestCaseStatus::success(),
+            Unreported::Unconfirmed(_) | Unreported::Unexamined => TestCaseStatus::skipped(),
+        };
+        status.set_message(why.to_string());
+        suite.add_test_case(case(bucket, status));
+    }
+    suite.set_time(progress.time);
+    let mut report = Report::new(SUITE);
+    report.set_time(progress.time);
+    report.add_test_suite(suite);
+    report.to_string().map_err(io::Error::other)
+}
+
+/// A campaign that could judge nothing must not look like one that found nothing.
+fn whole(campaign: &Summary) -> TestCase {
+    let progress = &campaign.progress;
+    let status = if progress.sessions == 0 {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+        status.set_message("no session could be judged").set_type("campaign");
+        status.set_description(text::clean(&progress.unjudged.1));
+        status
+    } else {
+        TestCaseStatus::success()
+    };
+    let mut case = case("the campaign", status);
+    case.set_time(progress.time);
+    case
+}
+
+fn case(name: &str, status: TestCaseStatus) -> TestCase {
+    let mut case = TestCase::new(text::clean(name), status);
+    case.set_classname(SUITE);
+    case
+}
+
+fn status_of(found: &Found, options: &CampaignOptions) -> TestCaseStatus {
+    let kind = match found.kind {
+        Kind::Crash | Kind::Hang | Kind::Excess => NonSuccessKind::Error,
+        Kind::Rule | Kind::Difference => NonSuccessKind::Failure,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_message(text::clean(&found.what));
+    status.set_type(text::clean(found.requirement.as_deref().unwrap_or(&found.root().to_string())));
+    let replay = format!("replay: {} --replay {}", options.replay, options.out.join(&found.bucket).display());
+    let stack = found.backtrace.iter().flat_map(|trace| &trace.frames).map(|frame| format!("  {frame}"));
+    let lines = [found.what.clone(), found.label()].into_iter().chain(stack).chain([replay]);
+    status.set_description(lines.map(|line| text::clean(&line)).collect::<Vec<_>>().join("\n"));
+    status
+}

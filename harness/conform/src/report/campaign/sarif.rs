@@ -1,0 +1,55 @@
+//! SARIF 2.1.0: a rule and a result for each finding, with the stack where there is one.
+
+use pmi_fuzzer::campaign::{CampaignOptions, Summary};
+use pmi_fuzzer::store::SCENARIO;
+use pmi_judge::backtrace::Frame;
+use serde_json::json;
+
+/// One call, as SARIF has it.
+fn frame_of(frame: &Frame) -> serde_json::Value {
+    json!({
+        "module": frame.module.as_deref().unwrap_or_default(),
+        "location": {
+            "logicalLocations": [{"fullyQualifiedName": frame.name(), "kind": "function"}],
+            "physicalLocation": {"address": {"relativeAddress": frame.offset, "kind": "instruction"}},
+            "message": {"text": frame.to_string()},
+        },
+    })
+}
+
+pub(super) fn write(options: &CampaignOptions, campaign: &Summary) -> String {
+    let rules: Vec<_> = campaign
+        .found
+        .iter()
+        .map(|f| json!({"id": f.bucket, "shortDescription": {"text": f.what}}))
+        .collect();
+    let results: Vec<_> = campaign
+        .found
+        .iter()
+        .map(|f| {
+            let uri = options.out.join(&f.bucket).join(SCENARIO);
+            let mut result = json!({
+                "ruleId": f.bucket,
+                "level": "error",
+                "message": {"text": format!("{} ({})", f.what, f.label())},
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
+                "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
+                "properties": {"lawful": f.lawful, "kind": f.kind},
+            });
+            if let Some(trace) = &f.backtrace {
+                let frames: Vec<_> = trace.frames.iter().map(frame_of).collect();
+                result["stacks"] = json!([{"message": {"text": format!("{} got signal {}", trace.name, trace.signal)}, "frames": frames}]);
+            }
+            result
+        })
+        .collect();
+    let report = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {"name": "pmi-conform fuzz", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
+            "results": results,
+        }],
+    });
+    format!("{report:#}\n")
+}

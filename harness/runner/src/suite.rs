@@ -61,16 +61,7 @@ pub fn embedded_part(wanted: impl Fn(UnderTest, &str) -> bool) -> Result<Suite, 
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
 
-/// The embedded fragments and requirements, for whoever plays no scenario of the suite.
-///
-/// # Errors
-///
-/// Never for a binary that passed its own tests.
-pub fn without_scenarios() -> Result<Suite, FilesError> {
-    Ok(Suite::without_scenarios(behaviours())?)
-}
-
-/// The scenarios of these files and folders.
+/// The scenarios of these files and folders, and of none for whoever needs only the embedded fragments and requirements.
 ///
 /// # Errors
 ///

@@ -173,12 +173,7 @@ impl Suite {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
-    /// The embedded fragments and requirements, for whoever plays no scenario of the suite.
-    ///
-    /// # Errors
-    ///
-    /// Never for a binary that passed its own tests.
-    pub fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
+    pub(super) fn without_scenarios(behaviours: Behaviours) -> Result<Self, SuiteError> {
         let mut suite = Self { behaviours, catalogue: embedded_catalogue()?, ..Self::default() };
         let mut fragments = Vec::new();
         for (path, bytes) in embedded_files() {

@@ -14,7 +14,7 @@ use crate::report::{Entry, Keep, Run, read_log};
 
 /// The embedded requirements and fragments, for which no scenario has to be read; these sets of requirements count as well.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
-    let mut suite = pmi_runner::suite::without_scenarios().map_err(unusable)?;
+    let mut suite = pmi_runner::suite::of_paths(&[]).map_err(unusable)?;
     judge_by(&mut suite.catalogue, sets);
     Ok(suite)
 }

@@ -605,7 +605,7 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
             "rule--client--rfc13.init.complete-before-others--init-refused",
             "C: b'cmd=get_",
         ),
-        (faulty_program, "waits-after-close", "1", "41", "4", "hang--client--", "P: still runs"),
+        (faulty_program, "waits-after-close", "1", "3", "15", "hang--client--", "P: still runs"),
         (
             faulty_pmi2_program,
             "crashes-at-an-empty-body",
@@ -684,7 +684,7 @@ fn processes_that_a_program_leaves_behind_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let client = faulty_program("leaves-a-process-when-it-fails");
     let (status, text) =
-        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "5"]);
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "20"]);
     assert_eq!(status, 1, "{text}");
     let finding = folder.path().join("pmi-conform-fuzz/leak--sleep");
     let output = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();

@@ -207,8 +207,8 @@ impl Image {
         }
         let unknown: Vec<u64> = addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
         if !unknown.is_empty() {
-            let mut found = lines(path, &unknown);
-            known.extend(unknown.into_iter().map(|address| (address, found.remove(&address))));
+            let found = lines(path, &unknown);
+            known.extend(unknown.into_iter().map(|address| (address, found.get(&address).cloned())));
         }
         let line = |address: &u64| Some((*address, known.get(address)?.clone()?));
         addresses.iter().filter_map(line).collect()

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Ran, conform, results};
+use pmi_test_programs::side_by_side;
 use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -802,16 +803,17 @@ fn pmi2_is_judged_where_it_is_asked_for() {
     }
 }
 
-/// It is the agent that waits for it, and whatever time it has for that, it is heard afterwards.
-#[rstest]
-#[case("0.3")]
-#[case("6")]
-fn a_process_manager_that_does_not_come_to_its_process_is_at_fault(#[case] patience: &str) {
-    let folder = folder(&[]);
-    let server = "sleep 1000 {port} {pid}";
-    let args = ["--server", server, "--connection", "singleton", "--start-timeout", patience];
-    let ran = conform(folder.path(), &[&args[..], &["--filter", "=singleton/joined"]].concat());
-    assert_eq!(ran.status, 1, "{}", ran.whole());
-    assert!(ran.out.contains("FAIL singleton.connects"), "{}", ran.whole());
-    assert!(ran.out.contains("0 could not judge"), "{}", ran.whole());
+/// It is the agent that waits for it, and whatever time it has for that, less than a step or more, it is heard afterwards.
+#[test]
+fn a_process_manager_that_does_not_come_to_its_process_is_at_fault() {
+    side_by_side(&["0.3", "3"], |patience| {
+        let folder = folder(&[]);
+        let server = ["--server", "sleep 1000 {port} {pid}", "--connection", "singleton"];
+        let limits = ["--timeout", "2", "--start-timeout", patience];
+        let ran =
+            conform(folder.path(), &[&server[..], &limits, &["--filter", "=singleton/joined"]].concat());
+        assert_eq!(ran.status, 1, "{}", ran.whole());
+        assert!(ran.out.contains("FAIL singleton.connects"), "{}", ran.whole());
+        assert!(ran.out.contains("0 could not judge"), "{}", ran.whole());
+    });
 }

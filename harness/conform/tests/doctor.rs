@@ -57,11 +57,11 @@ fn the_profile_that_it_shows_can_be_used() {
 #[test]
 fn a_profile_says_how_long_processes_may_take_to_start() {
     let folder = TempDir::new().unwrap();
-    let slow = "test -e seen || (touch seen; sleep 6); exec \"$@\"";
+    let slow = "test -e seen || (touch seen; sleep 3); exec \"$@\"";
     let profile =
         format!("name = 'slow'\nstart-timeout = 600\ncommand = '''sh -c '{slow}' slow {}'''\n", serve(""));
     std::fs::write(folder.path().join("slow.toml"), profile).unwrap();
-    let ran = conform(folder.path(), &["doctor", "--server", "@slow", "--timeout", "5"]);
+    let ran = conform(folder.path(), &["doctor", "--server", "@slow", "--timeout", "2"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pmi_test_programs::HOSTILE_MANAGER;
+use pmi_test_programs::{HOSTILE_MANAGER, side_by_side};
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
@@ -62,6 +62,10 @@ fn run(args: &[&str]) -> Run {
     let output = command(scratch.path(), args).output().unwrap();
     read(scratch.path(), &output)
 }
+
+/// How long is waited where nobody can tell that no answer will come: each such wait is a second of the tests. To start takes as long as it
+/// takes.
+const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
     run(&["--server", server, "--filter", "=group/appnum", "--timeout", "20"])
@@ -143,10 +147,11 @@ ranks 1
 
 #[test]
 fn who_sleeps_has_hung_and_so_has_who_only_makes_noise() {
-    for mode in ["hang", "noise"] {
-        let run = run(&["--server", &hostile(mode), "--filter", "=init/version-equal", "--timeout", "4"]);
+    side_by_side(&["hang", "noise"], |mode| {
+        let server = hostile(mode);
+        let run = run(&[&["--server", &server, "--filter", "=init/version-equal"], &IN_VAIN[..]].concat());
         assert_eq!((run.only(), run.status), ("hung", 1), "{mode}: {}", run.log);
-    }
+    });
 }
 
 #[test]
@@ -239,7 +244,7 @@ impl Daemon {
         let command = format!("command = 'sh {} {{job}} {{ranks}} {{agent}}'", launcher.display());
         fs::write(&profile, format!("name = 'x'\n{command}\n{cancel}\n")).unwrap();
         let server = format!("@{}", profile.display());
-        let run = run(&["--server", &server, "--filter", "=group/appnum", "--timeout", "5"]);
+        let run = run(&[&["--server", &server, "--filter", "=group/appnum"], &IN_VAIN[..]].concat());
         let lines = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let what = lines.filter(|line| line["type"] == "event").map(|line| line["event"]["what"].clone());
         let told = |what: &serde_json::Value| what["job_stays"].is_object() || what["job_ending"].is_object();

@@ -50,14 +50,16 @@ fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }
 
-/// What the way of the bytes may make another thing of: how much is said, in which pieces and order, by how many, and how it ends.
+/// What the way of the bytes may make another thing of: how much is said, in which pieces and order, by how many, and how it ends. Over a
+/// relay nobody can tell that no answer will come, so that it is waited for.
 #[rstest]
-#[case::conversation(&["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
-#[case::ends(&["abort/*", "death/*", "finalize/*"])]
-#[case::spawns(&["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/several", "pmi2/spawn/two-programs", "pmi2/spawn/arguments"])]
-fn a_scenario_comes_to_the_same(#[case] filters: &[&str]) {
-    let filters: Vec<&str> = filters.iter().flat_map(|filter| ["--filter", filter]).collect();
-    let found = alike(&filters);
+#[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
+#[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
+#[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/several", "pmi2/spawn/two-programs", "pmi2/spawn/arguments"])]
+fn a_scenario_comes_to_the_same(#[case] patience: &str, #[case] filters: &[&str]) {
+    let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
+    let limits = ["--timeout", patience, "--start-timeout", "20"];
+    let found = alike(&limits.into_iter().chain(filters).collect::<Vec<_>>());
     assert!(found.values().all(|(verdict, _)| verdict == "pass" || verdict == "note"), "{found:?}");
 }
 
@@ -140,6 +142,8 @@ fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
             "127.0.0.1",
             "--has",
             "spawn",
+            "--timeout",
+            "2",
         ],
     );
     assert_eq!(found["spawn/arguments-from-one"].0, "not_applicable", "{}", ran.whole());

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use pmi_reference::fault::{faults, variations};
-use pmi_scenario::Behaviours;
 use pmi_scenario::ast::Source;
 use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
+use pmi_scenario::{Behaviours, UnderTest};
 
 /// Why scenarios cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,17 @@ pub fn embedded() -> Result<Suite, FilesError> {
     Ok(READ.get_or_init(|| suite).clone())
 }
 
-/// The scenarios of these files and folders.
+/// No other scenarios of the embedded suite than those that are `wanted`, by whom they test and by their names: to read all of it takes ten
+/// times as long as everything else that a start does.
+///
+/// # Errors
+///
+/// Never for a binary that passed its own tests.
+pub fn embedded_part(wanted: impl Fn(UnderTest, &str) -> bool) -> Result<Suite, FilesError> {
+    Ok(Suite::embedded_part(behaviours(), wanted)?)
+}
+
+/// The scenarios of these files and folders, and of none for whoever needs only the embedded fragments and requirements.
 ///
 /// # Errors
 ///
@@ -67,7 +77,7 @@ pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, FilesError> {
 /// The folder cannot be written.
 pub fn export(folder: &Path) -> io::Result<usize> {
     let all = suite::embedded_files();
-    for (path, bytes) in &all {
+    for (path, bytes) in all {
         let target = folder.join(path);
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)?;

@@ -121,7 +121,7 @@ impl Scenario {
         // None of those that are played has the others' rows.
         let without = Self { rows: Vec::new(), ..Self::clone(self) };
         let with = |row: &Row| {
-            let mut one = Self { name: format!("{}[{}]", self.name, row.name.value), ..without.clone() };
+            let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
                 value: value.clone(),
@@ -130,6 +130,11 @@ impl Scenario {
             Arc::new(one)
         };
         self.rows.iter().map(with).collect()
+    }
+
+    /// What the scenario of a row of the table `name` is called.
+    pub(super) fn name_of_row(name: &str, row: &str) -> String {
+        format!("{name}[{row}]")
     }
 
     /// Whether it is a fragment, which other files `use` and which tests nothing by itself.
@@ -438,6 +443,11 @@ impl UnderTest {
             Self::Client => "client",
             Self::Library => "library",
         }
+    }
+
+    /// The one that is written so.
+    pub(super) fn called(word: &str) -> Option<Self> {
+        [Self::Server, Self::Client, Self::Library].into_iter().find(|whom| whom.word() == word)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The lines of a file and which of them belong together. Parser and formatter share it, so that they cannot
 //! disagree on where a step ends.
 
-use super::ast::Span;
+use super::ast::{Span, UnderTest};
 
 /// What a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,22 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
         lines.push(Line { kind, indent, span });
     }
     lines
+}
+
+/// Whom a file tests, and the names of its rows, without the rest of it: for files that are free of mistakes.
+pub(super) fn head(text: &str) -> (UnderTest, Vec<&str>) {
+    let (mut tests, mut rows) = (UnderTest::Server, Vec::new());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (keyword, argument) = line.split_once(' ').unwrap_or((line, ""));
+        let mut words = argument.split_whitespace();
+        match keyword {
+            "tests" => tests = words.next().and_then(UnderTest::called).unwrap_or(tests),
+            "row" => rows.extend(words.next()),
+            _ if KEYWORDS.contains(&keyword) => {}
+            _ => break,
+        }
+    }
+    (tests, rows)
 }
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];

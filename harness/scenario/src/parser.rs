@@ -216,17 +216,15 @@ impl<'a> Parser<'a> {
             }
             "tests" => {
                 for span in words {
-                    self.scenario.tests = match self.of(span) {
-                        "server" => UnderTest::Server,
-                        "client" => UnderTest::Client,
-                        "library" => UnderTest::Library,
-                        word => {
+                    let word = self.of(span);
+                    match UnderTest::called(word) {
+                        Some(tests) => self.scenario.tests = tests,
+                        None => {
                             self.sink
                                 .error(span, format!("nothing can test `{word}`"))
                                 .suggest(word, PARTIES);
-                            continue;
                         }
-                    };
+                    }
                 }
             }
             "dialect" => {

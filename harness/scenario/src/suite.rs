@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
 use crate::ast::{Scenario, Source, Step, Stmt};
 use crate::requirement::{Catalogue, CatalogueError};
-use crate::{Behaviours, Diagnostic, Env, UnderTest, check, order, parse, visit};
+use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, visit};
 
 /// The input space, the tables beside the catalogue.
 const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
@@ -48,15 +48,19 @@ pub struct Suite {
 }
 
 /// The files of the embedded suite, by their paths in it.
-pub fn embedded_files() -> Vec<(PathBuf, &'static [u8])> {
-    files(&EMBEDDED)
+pub fn embedded_files() -> &'static [(&'static Path, &'static [u8])] {
+    static ALL: LazyLock<Vec<(&Path, &[u8])>> = LazyLock::new(|| {
+        let mut all = Vec::new();
+        add_files(&EMBEDDED, &mut all);
+        all.sort_unstable();
+        all
+    });
+    &ALL
 }
 
-fn files<'a>(dir: &'a Dir<'a>) -> Vec<(PathBuf, &'a [u8])> {
-    let mut all: Vec<_> = dir.files().map(|f| (f.path().to_owned(), f.contents())).collect();
-    all.extend(dir.dirs().flat_map(files));
-    all.sort();
-    all
+fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])>) {
+    all.extend(dir.files().map(|file| (file.path(), file.contents())));
+    dir.dirs().for_each(|dir| add_files(dir, all));
 }
 
 /// The embedded requirements, for whoever plays no scenario.
@@ -67,12 +71,48 @@ fn files<'a>(dir: &'a Dir<'a>) -> Vec<(PathBuf, &'a [u8])> {
 pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     let mut catalogue = Catalogue::default();
     for (path, bytes) in embedded_files() {
-        if path.extension().is_some_and(|e| e == "toml") && !INPUTS.map(Path::new).contains(&path.as_path()) {
-            let at = |error| SuiteError::Catalogue { file: path.clone(), error };
+        if path.extension().is_some_and(|e| e == "toml") && !INPUTS.map(Path::new).contains(path) {
+            let at = |error| SuiteError::Catalogue { file: path.to_path_buf(), error };
             catalogue.add(&String::from_utf8_lossy(bytes)).map_err(at)?;
         }
     }
     Ok(catalogue)
+}
+
+/// An embedded file with scenarios, as far as its head tells of them.
+struct Embedded {
+    path: &'static Path,
+    /// The path without its ending.
+    name: String,
+    text: &'static str,
+    tests: UnderTest,
+    /// The names of the rows, if it is a table.
+    rows: Vec<&'static str>,
+}
+
+/// All embedded files with scenarios. Their heads take a tenth of the time that it takes to read them.
+static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
+    let is_scenario =
+        |path: &Path| path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments");
+    embedded_files()
+        .iter()
+        .filter(|(path, _)| is_scenario(path))
+        .map(|(path, bytes)| {
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            let (tests, rows) = layout::head(text);
+            Embedded { name: path.with_extension("").display().to_string(), path, text, tests, rows }
+        })
+        .collect()
+});
+
+impl Embedded {
+    /// Whether one of the names fits under which its scenarios are played.
+    fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
+        match self.rows[..] {
+            [] => fits(&self.name),
+            _ => self.rows.iter().any(|row| fits(&Scenario::name_of_row(&self.name, row))),
+        }
+    }
 }
 
 impl Suite {
@@ -82,19 +122,27 @@ impl Suite {
     ///
     /// Never for a binary that passed its own tests.
     pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
+        Self::embedded_part(behaviours, |_, _| true)
+    }
+
+    /// The embedded suite with no other scenarios than those that are `wanted`, by whom they test and by their names. What is not wanted is
+    /// not read.
+    ///
+    /// # Errors
+    ///
+    /// Never for a binary that passed its own tests.
+    pub fn embedded_part(
+        behaviours: Behaviours,
+        wanted: impl Fn(UnderTest, &str) -> bool,
+    ) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios(behaviours)?;
-        let mut scenarios = Vec::new();
-        for (path, bytes) in embedded_files() {
-            if path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments") {
-                let text = String::from_utf8_lossy(bytes).into_owned();
-                scenarios.push((
-                    path.with_extension("").display().to_string(),
-                    source(&path, Path::new("scenarios"), text),
-                ));
-            }
-        }
+        let files = FILES.iter().filter(|file| file.any(|name| wanted(file.tests, name)));
+        let read = |file: &Embedded| {
+            (file.name.clone(), source(file.path, Path::new("scenarios"), file.text.to_owned()))
+        };
         // What else may be wrong with them, our tests look at: each start of the command would take half as long again.
-        let wrong = suite.add(scenarios);
+        let wrong = suite.add(files.map(read).collect());
+        suite.scenarios.retain(|scenario| wanted(scenario.tests, &scenario.name));
         suite.unless(wrong)
     }
 
@@ -132,7 +180,7 @@ impl Suite {
             if path.starts_with("fragments") {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                fragments.push((name, source(&path, Path::new("scenarios"), text)));
+                fragments.push((name, source(path, Path::new("scenarios"), text)));
             }
         }
         suite.add_fragments(fragments)?;
@@ -188,11 +236,7 @@ impl Suite {
 
     /// Whether there is such a scenario, here or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
-        let embedded = || {
-            let Ok(suite) = Self::embedded(self.behaviours.clone()) else { return false };
-            suite.scenarios.iter().any(|s| fits(&s.name))
-        };
-        self.scenarios.iter().any(|s| fits(&s.name)) || embedded()
+        self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
     }
 
     /// What a server that a scenario sets up can be.

@@ -1,10 +1,12 @@
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use insta::assert_snapshot;
 use rstest::rstest;
 
 use super::scope::Scope;
+use super::suite::Suite;
 use super::visit::steps as steps_of;
 use super::{ast::*, *};
 
@@ -476,7 +478,7 @@ fn depth_and_size_are_bounded() {
 fn no_text_makes_it_panic() {
     // Every prefix, and characters replaced everywhere, of lines that use most of the language.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
-    let lines: std::collections::BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
+    let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {
         Ok(scenario) => {
             checked(&scenario).iter().for_each(|d| drop(d.render(false)));
@@ -516,14 +518,37 @@ fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
 
 /// Every file of the suite, fragments too, with the name that it has there.
 fn suite() -> Vec<(String, Arc<Source>)> {
-    let file = |(path, bytes): (PathBuf, &[u8])| {
+    let file = |(path, bytes): &(&Path, &[u8])| {
         let name = path.with_extension("").display().to_string();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         path.extension()
             .is_some_and(|e| e == suite::ENDING)
             .then(|| (name, Arc::new(Source { path: path.display().to_string(), text })))
     };
-    suite::embedded_files().into_iter().filter_map(file).collect()
+    suite::embedded_files().iter().filter_map(file).collect()
+}
+
+/// What is not wanted is left out by the heads of the files; here it is left out by what was read of them.
+#[test]
+fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {
+    let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+    let part = |wanted: &dyn Fn(UnderTest, &str) -> bool| {
+        Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is good")
+    };
+    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
+    for whom in [UnderTest::Server, UnderTest::Client, UnderTest::Library] {
+        let of_whom: Vec<String> = whole.testing(whom).map(|s| s.name.clone()).collect();
+        assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
+    }
+    let all = names(&whole);
+    // Every seventh, and with it rows without the others of their tables.
+    let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
+    let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
+    assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);
+    let none = part(&|_, _| false);
+    assert!(none.scenarios.is_empty() && all.iter().all(|name| none.has(|other| other == name)));
+    let tables = all.iter().filter_map(|name| name.split_once('[')).map(|(table, _)| table);
+    assert!(tables.into_iter().all(|table| !none.has(|other| other == table)));
 }
 
 #[test]

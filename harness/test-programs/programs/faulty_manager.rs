@@ -3,7 +3,7 @@
 //!
 //! FAULT is `crash` (a get of a missing key, and later a get by the same rank while another waits in a barrier), `swap`
 //! (a get while another rank waits in a barrier answers something else), `hang` (nothing is answered after the 100th
-//! put), `leak` (each of the first ten puts costs ten megabytes), `crash-in-places` (a put dies in one of two functions, by the
+//! put), `leak` (each of the first five puts costs ten megabytes), `crash-in-places` (a put dies in one of two functions, by the
 //! length of what it says; get_appnum and get_universe_size die in a third), or `none`.
 
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ impl Fault {
         let puts = text.matches("cmd=put ").count();
         self.puts += puts as u32;
         // Four puts are well beyond what is allowed and three well within, and no machine is brought down.
-        if self.name == "leak" && self.puts <= 10 {
+        if self.name == "leak" && self.puts <= 5 {
             std::mem::forget(vec![1_u8; puts * (10 << 20)]);
         }
         if text.contains("cmd=barrier_in") {

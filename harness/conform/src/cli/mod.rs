@@ -222,7 +222,8 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     let mut run = read_run(&report.log, keep)?;
     if !report.filter.is_empty() {
         anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
-        run.results.retain(|r| report.filter.iter().any(|f| select::fits(f, &r.scenario)));
+        let filters = select::Filter::all(&report.filter);
+        run.results.retain(|r| filters.iter().any(|filter| filter.fits(&r.scenario)));
     }
     if let Some(strict) = report.strict {
         run.set_strict(strict);

@@ -10,7 +10,7 @@ use pmi_runner::mutants::client::{self, ClientMatrix};
 use pmi_runner::mutants::{Found, run};
 
 use super::args::{Mutants, side_by_side};
-use super::select::fits;
+use super::select::Filter;
 use super::tell::{hint, say, unusable};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
@@ -112,7 +112,8 @@ fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[Found]) 
 }
 
 pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
-    let selected = |name: &str| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, name));
+    let filters = Filter::all(&args.filter);
+    let selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| filter.fits(name));
     let faults: Vec<_> = faults().filter(|f| selected(f.name)).collect();
     let variations: Vec<_> = variations().filter(|v| selected(v.name)).collect();
     let client_faults: Vec<_> = of_clients::faults().filter(|f| selected(f.name)).collect();

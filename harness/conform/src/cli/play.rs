@@ -29,8 +29,8 @@ use pmi_scenario::suite::Suite;
 use super::args::{Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::read::read_deviations;
-use super::select::{are_scenario_files, select};
-use super::tell::{say, unusable};
+use super::select::{are_scenario_files, select, suite_for};
+use super::tell::say;
 
 pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -114,12 +114,7 @@ pub(super) struct Chosen {
 ///
 /// Scenarios with mistakes, and what cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
-    let mut suite = if args.paths.is_empty() {
-        pmi_runner::suite::embedded()
-    } else {
-        pmi_runner::suite::of_paths(&args.paths)
-    }
-    .map_err(unusable)?;
+    let mut suite = suite_for(args)?;
     for set in &args.against {
         suite.catalogue.judge_by(set);
     }

@@ -12,9 +12,9 @@ use pmi_wire::WayIn;
 use super::tell::{hint, unusable};
 use crate::report::{Entry, Keep, Run, read_log};
 
-/// The embedded suite, by which these sets of requirements count as well.
+/// The embedded requirements and fragments, for which no scenario has to be read; these sets of requirements count as well.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
-    let mut suite = pmi_runner::suite::embedded().map_err(unusable)?;
+    let mut suite = pmi_runner::suite::of_paths(&[]).map_err(unusable)?;
     judge_by(&mut suite.catalogue, sets);
     Ok(suite)
 }

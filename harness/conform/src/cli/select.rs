@@ -18,12 +18,33 @@ use super::args::{Cli, Play};
 use super::tell::{hint, unusable};
 use crate::report::{Keep, read_log};
 
-/// Whether a name is meant by a pattern of `--filter`.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.strip_prefix('=') {
-        Some(exact) => exact == name,
-        None if pattern.contains('*') => NamePattern::new(pattern).fits(name),
-        None => name.contains(pattern),
+/// The names that a pattern of `--filter` means.
+pub(super) enum Filter<'a> {
+    Exactly(&'a str),
+    Like(NamePattern),
+    With(&'a str),
+}
+
+impl<'a> Filter<'a> {
+    fn new(pattern: &'a str) -> Self {
+        match pattern.strip_prefix('=') {
+            Some(exact) => Self::Exactly(exact),
+            None if pattern.contains('*') => Self::Like(NamePattern::new(pattern)),
+            None => Self::With(pattern),
+        }
+    }
+
+    /// All of these patterns.
+    pub(super) fn all(patterns: &'a [String]) -> Vec<Self> {
+        patterns.iter().map(|pattern| Self::new(pattern)).collect()
+    }
+
+    pub(super) fn fits(&self, name: &str) -> bool {
+        match self {
+            Self::Exactly(exact) => *exact == name,
+            Self::Like(pattern) => pattern.fits(name),
+            Self::With(part) => name.contains(part),
+        }
     }
 }
 
@@ -39,6 +60,23 @@ fn under_test(args: &Play) -> UnderTest {
         (None, Some(_)) => UnderTest::Library,
         (None, None) => UnderTest::Server,
     }
+}
+
+/// The scenarios of the user's files, or those of the embedded suite of which some may be selected.
+///
+/// # Errors
+///
+/// Scenarios with mistakes.
+pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
+    if !args.paths.is_empty() {
+        return pmi_runner::suite::of_paths(&args.paths).map_err(unusable);
+    }
+    let whom = under_test(args);
+    let filters = Filter::all(&args.filter);
+    // That there is none for a requirement is a mistake only where there is none in all of them.
+    let any = filters.is_empty() || !args.requirement.is_empty();
+    let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
+    pmi_runner::suite::embedded_part(wanted).map_err(unusable)
 }
 
 /// What stands where scenario files may stand, and is none.
@@ -110,13 +148,24 @@ fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -
 /// A pattern fits nothing that is played here, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = under_test(args);
-    let playable: Vec<&Arc<Scenario>> =
-        suite.testing(whom).filter(|s| dialects.contains(&s.dialect)).collect();
-    if let Some(pattern) = args.filter.iter().find(|f| !playable.iter().any(|s| fits(f, &s.name))) {
-        if let Some(where_to) = elsewhere(suite, whom, |s| fits(pattern, &s.name)) {
+    let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);
+    let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
+    let filters = Filter::all(&args.filter);
+    // What is told of a mistake is looked for among those as well that were not read.
+    let whole = || {
+        if args.paths.is_empty() {
+            pmi_runner::suite::embedded().map_err(unusable)
+        } else {
+            Ok(suite.clone())
+        }
+    };
+    let fits_none = |(_, filter): &(&String, &Filter<'_>)| !playable.iter().any(|s| filter.fits(&s.name));
+    if let Some((pattern, filter)) = args.filter.iter().zip(&filters).find(fits_none) {
+        let whole = whole()?;
+        if let Some(where_to) = elsewhere(&whole, whom, |s| filter.fits(&s.name)) {
             anyhow::bail!("--filter {pattern} fits only {where_to}");
         }
-        let names = || playable.iter().map(|s| s.name.as_str());
+        let names = || whole.scenarios.iter().filter(is_played).map(|s| s.name.as_str());
         let folders = names().filter_map(|name| name.rfind('/').map(|end| &name[..=end]));
         let word = pattern.trim_start_matches('=').trim_end_matches('*');
         anyhow::bail!(
@@ -130,7 +179,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         if playable.iter().any(|s| tests(s)) {
             continue;
         }
-        if let Some(where_to) = elsewhere(suite, whom, tests) {
+        if let Some(where_to) = elsewhere(&whole()?, whom, tests) {
             anyhow::bail!("--requirement {word} is tested only by {where_to}");
         }
         let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
@@ -144,7 +193,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     }
     let mut selected: Vec<Arc<Scenario>> = playable
         .into_iter()
-        .filter(|s| args.filter.is_empty() || args.filter.iter().any(|f| fits(f, &s.name)))
+        .filter(|s| filters.is_empty() || filters.iter().any(|filter| filter.fits(&s.name)))
         .filter(|s| {
             requirements.is_empty()
                 || requirements.iter().any(|id| s.requires.iter().any(|r| id.fits(&r.value)))

@@ -19,6 +19,7 @@ use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_reference::fault::faults;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, Set};
+use pmi_scenario::suite::embedded_catalogue;
 
 /// Characters of an expected or seen text.
 const TEXT: usize = 600;
@@ -177,8 +178,8 @@ struct Scenario {
 }
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
-    out.write_all(page(run, &suite.catalogue)?.as_bytes())
+    let catalogue = embedded_catalogue().map_err(io::Error::other)?;
+    out.write_all(page(run, &catalogue)?.as_bytes())
 }
 
 /// The page of a run, with what the catalogue says of the requirements.

@@ -18,6 +18,7 @@ use pmi_judge::verdict::Verdict;
 use pmi_judge::{Severity, Side};
 use pmi_runner::record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
+use pmi_scenario::suite::embedded_catalogue;
 
 /// The files that are written, besides a page and a badge for each run.
 const INDEX: &str = "index.html";
@@ -129,7 +130,7 @@ struct Cell {
 ///
 /// The folder cannot be written.
 pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> io::Result<Vec<String>> {
-    let suite = pmi_runner::suite::embedded().map_err(io::Error::other)?;
+    let catalogue = &embedded_catalogue().map_err(io::Error::other)?;
     for name in [RUNS, BADGES] {
         fs::create_dir_all(folder.join(name))?;
     }
@@ -139,12 +140,12 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
     let mut written = vec![INDEX.to_owned(), JSON.to_owned(), MARKDOWN.to_owned()];
     for (entry, name) in entries.iter().zip(&names) {
         let own = format!("{RUNS}/{name}.html");
-        fs::write(folder.join(&own), html::page(&entry.run, &suite.catalogue)?)?;
+        fs::write(folder.join(&own), html::page(&entry.run, catalogue)?)?;
         written.push(own);
     }
     let matrix = MatrixPages {
         version: env!("CARGO_PKG_VERSION"),
-        tables: tables(entries, &names, &suite.catalogue, extra.history),
+        tables: tables(entries, &names, catalogue, extra.history),
         interop: extra.interop.iter().map(meetings).collect(),
         kinds: Standing::ALL.map(|kind| Kind { kind, what: kind.label() }),
     };

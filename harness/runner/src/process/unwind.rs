@@ -75,6 +75,8 @@ struct Image {
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
+    /// What was looked up: the file and line of source code of an address, or that there is none.
+    lines: Mutex<HashMap<u64, Option<String>>>,
 }
 
 /// Where an image lies in a process's memory.
@@ -88,6 +90,9 @@ type Identity = (u64, u64, u64, i64, i64, u64);
 
 /// Most files that are kept after they were read.
 const KEPT: usize = 32;
+
+/// Most lines of source code that are kept of a file.
+const LINES: usize = 4096;
 
 /// What is read of each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
@@ -177,7 +182,7 @@ impl Image {
             .collect();
         functions.sort_by_key(|(range, _)| range.start);
         let name = mapping.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Some(Self { name, address, sections, functions })
+        Some(Self { name, address, sections, functions, lines: Mutex::default() })
     }
 
     fn section(&self, name: &str) -> (Option<Range<u64>>, Option<&Arc<[u8]>>) {
@@ -191,6 +196,22 @@ impl Image {
             self.functions[..behind].iter().rev().take_while(|(range, _)| address - range.start < 1 << 24);
         let (range, name) = before.into_iter().find(|(range, _)| range.contains(&address))?;
         Some((range.start, name))
+    }
+
+    /// The file and line of source code of each of these addresses that has one; `path` is the file. It takes much of the file to find
+    /// them, and crashes of one run lead through the same calls, so they are kept.
+    fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
+        let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= LINES {
+            known.clear();
+        }
+        let unknown: Vec<u64> = addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
+        if !unknown.is_empty() {
+            let found = lines(path, &unknown);
+            known.extend(unknown.into_iter().map(|address| (address, found.get(&address).cloned())));
+        }
+        let line = |address: &u64| Some((*address, known.get(address)?.clone()?));
+        addresses.iter().filter_map(line).collect()
     }
 
     /// Where the function begins that an address of the file is in, as the table says that is there for exceptions.
@@ -298,20 +319,21 @@ pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
         }
         images.extend(wanted.into_iter().filter_map(Placed::read));
     };
-    let mut by_file: HashMap<&Path, Vec<u64>> = HashMap::new();
+    let mut by_file: HashMap<&Path, (&Image, Vec<u64>)> = HashMap::new();
     let places: Vec<_> = addresses
         .into_iter()
         .map(|address| {
             let placed = images.iter().find(|placed| placed.mapping.memory.contains(&address));
             let offset = address.wrapping_sub(placed.map_or(0, Placed::bias));
             if let Some(placed) = placed {
-                by_file.entry(&placed.mapping.path).or_default().push(offset);
+                let of_file = by_file.entry(&placed.mapping.path);
+                of_file.or_insert_with(|| (&placed.image, Vec::new())).1.push(offset);
             }
             (placed, offset)
         })
         .collect();
     let lines: HashMap<&Path, HashMap<u64, String>> =
-        by_file.into_iter().map(|(path, addresses)| (path, lines(path, &addresses))).collect();
+        by_file.into_iter().map(|(path, (image, addresses))| (path, image.lines(path, &addresses))).collect();
     let frames = places
         .into_iter()
         .map(|(placed, offset)| {

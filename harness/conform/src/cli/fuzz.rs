@@ -551,6 +551,8 @@ fn json_report(target: &dyn Target, options: &CampaignOptions, campaign: &Summar
         "seconds": progress.time.as_secs_f64(),
         "sessions": progress.sessions,
         "left_out": progress.skipped,
+        "jobs": target.launched().map(|launched| launched.jobs),
+        "processes": target.launched().map(|launched| launched.processes),
         "requests": progress.requests,
         "transitions": progress.transitions,
         "edges": progress.edges,

@@ -33,7 +33,7 @@ const TEXTS: usize = 120;
 pub(super) const TIMES: u32 = 300;
 
 /// No number behind this is that of such a session.
-const LAST: u64 = 1000;
+const LAST: u64 = 4000;
 
 /// How many such sessions come before that of this number, if it may be one: every second one is drawn, as those behind them are, so that
 /// what is slow to answer is met with others as well.

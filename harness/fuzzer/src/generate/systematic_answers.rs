@@ -25,8 +25,8 @@ pub(super) enum Through {
     Vary(&'static str),
 }
 
-/// Most sessions of a series, of which the last ones hardly show anything more.
-const MOST: usize = 64;
+/// Sessions of a series that come among the first; the others, which hardly show anything more, come behind those of all series.
+const FIRST: usize = 64;
 
 /// What is set, and to what.
 fn settings() -> Vec<Through> {
@@ -49,14 +49,14 @@ pub(super) fn all(trace: &Trace, mutate: bool) -> Vec<Through> {
         (0..sessions.unwrap_or(0)).map(|session| Through::Lasting(series, session)).collect()
     };
     let ending = |series| ending(trace, series);
-    spread(
-        [
-            [Series::Texts, Series::Splits, Series::Orders].map(lasting).into(),
-            [Series::Refusals, Series::Numbers, Series::Mappings].map(ending).into(),
-            lawful,
-        ]
-        .concat(),
-    )
+    let mut kinds: Vec<Vec<Through>> = [
+        [Series::Texts, Series::Splits, Series::Orders].map(lasting).into(),
+        [Series::Refusals, Series::Numbers, Series::Mappings].map(ending).into(),
+        lawful,
+    ]
+    .concat();
+    let rest = kinds.iter_mut().map(|sessions| sessions.split_off(sessions.len().min(FIRST))).collect();
+    [spread(kinds), spread(rest)].concat()
 }
 
 /// Where requests of each kind are made: how many before it, and by whom.
@@ -80,7 +80,7 @@ fn slots(trace: &Trace) -> BTreeMap<Kind, Vec<(usize, u32)>> {
 /// How many sessions it takes until what is asked at these slots was answered in all ways.
 fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
     let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
-    count.div_ceil(slots.len().max(1)).min(MOST)
+    count.div_ceil(slots.len().max(1))
 }
 
 /// Each process is told another one at each request of a kind. A code counts at each time, a number or a mapping at the first.
@@ -90,7 +90,7 @@ fn ending(trace: &Trace, series: Series) -> Vec<Through> {
     for (kind, slots) in slots(trace) {
         let times = if series == Series::Refusals { slots.len().div_ceil(ranks) } else { 1 };
         let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
-        let needed = count.div_ceil(times * ranks).min(MOST);
+        let needed = count.div_ceil(times * ranks);
         passes.resize_with(passes.len().max(needed), Vec::new);
         for (pass, all) in passes.iter_mut().enumerate().take(needed) {
             let from = |time| (pass * times + time) * ranks;

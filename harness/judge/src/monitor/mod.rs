@@ -227,6 +227,21 @@ mod tests {
     }
 
     #[test]
+    fn which_of_several_spawns_is_answered_is_unknown_once_one_was_no_request() {
+        let spawn = |count: u32| {
+            format!(
+                "mcmd=spawn\nnprocs={count}\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+                 info_num=0\nendcmd"
+            )
+        };
+        let (broken, whole) = (spawn(1) + "cmd=get_appnum", spawn(3));
+        let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
+        let (asked, one) = ((0, false, &*whole), (0, true, "cmd=spawn_result rc=0 errcodes=0"));
+        assert_eq!(found(&[asked, one]), ["de-facto.spawn.errcodes"]);
+        assert_eq!(found(&[(0, false, &*broken), asked, one]), Vec::<String>::new());
+    }
+
+    #[test]
     fn the_cause_is_cited() {
         let proc = Proc { group: 0, rank: 0 };
         let cited = |said: &[(bool, &[u8])], closes: bool| {

@@ -163,6 +163,17 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
     Ok(all)
 }
 
+/// Whether a call waits for a file, which may be on a server that is slow: some file systems sleep then as if for an event.
+fn reads_file(pid: i32, line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let number = words.next().and_then(|n| n.parse::<u32>().ok());
+    let descriptor = words.next().and_then(|n| u64::from_str_radix(n.trim_start_matches("0x"), 16).ok());
+    number.is_some_and(|number| READS.contains(&number))
+        && descriptor.is_some_and(|n| {
+            fs::metadata(format!("/proc/{pid}/fd/{}", n as u32 as i32)).is_ok_and(|file| file.is_file())
+        })
+}
+
 /// Looks at a thread; how many of them the process has, if that was read.
 fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
@@ -172,7 +183,7 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
         return (Thread::Ended, None);
     }
     let wait = wait(&call);
-    if wait == Wait::None {
+    if wait == Wait::None || reads_file(pid, &call) {
         return (Thread::Busy, None);
     }
     let status = procfs::short_text(folder + "/status").unwrap_or_default();
@@ -320,6 +331,14 @@ enum Call {
     Other,
 }
 
+/// read and readv.
+#[cfg(target_arch = "x86_64")]
+const READS: [u32; 2] = [0, 19];
+#[cfg(target_arch = "aarch64")]
+const READS: [u32; 2] = [63, 65];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const READS: [u32; 0] = [];
+
 #[cfg(target_arch = "x86_64")]
 fn call(number: u32) -> Call {
     match number {
@@ -358,9 +377,25 @@ fn call(_: u32) -> Call {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
     use rstest::rstest;
 
-    use super::{Wait, wait};
+    use super::{Wait, reads_file, wait};
+
+    #[test]
+    fn who_reads_a_file_is_at_work_and_who_reads_a_pipe_waits() {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let reads = |from: &OwnedFd, call: u32| {
+            reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))
+        };
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let pipe = rustix::pipe::pipe().unwrap().0;
+        assert!(reads(&file, 0) && reads(&file, 19));
+        assert!(!reads(&pipe, 0));
+        // poll() has an address where read() has a descriptor.
+        assert!(!reads(&file, 7));
+    }
 
     #[rstest]
     #[case::poll("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Endless)]

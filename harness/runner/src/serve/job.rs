@@ -64,9 +64,11 @@ struct Process {
 }
 
 impl Process {
+    /// A process that is being started may hold what we close for a moment: the connection ends for this one all the same.
     fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
-        if let Some((_, key)) = self.connection.take() {
+        if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);
+            connection.shut_down();
         }
     }
 

@@ -26,12 +26,11 @@ use pmi_judge::event::{Abandoned, Bytes, Exit, HangProof, What};
 /// does not read just then would hold up everything.
 const PIECE: Duration = Duration::from_micros(50);
 const PIECE_MAX: Duration = Duration::from_millis(20);
-/// How long nothing must have happened before it is looked whether anything can, and how long it must then look as if nothing
-/// could: a program that reads a file from a server looks the same for a while.
-const PATIENCE: Duration = Duration::from_millis(150);
-const PROOF: Duration = Duration::from_millis(600);
-/// How often it is looked for, at first and at last.
-const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// How long nothing must have happened before it is looked whether anything can, and how long after that it is looked again,
+/// twice as long each time, at most for so long.
+const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+/// How long it must look as if nothing could happen, and nothing be heard.
+const SETTLED: Duration = Duration::from_millis(10);
 /// A job takes at most so many times as long as nothing may happen in it.
 const WHOLE: u32 = 24;
 /// Most events of a job: who goes on after so many is asking in circles.
@@ -107,7 +106,7 @@ impl<'a> Stage<'a> {
             kept_lines: 0,
             start: now,
             last: now,
-            look: (now, LOOKS[0]),
+            look: (now + LOOKS[0], LOOKS[0]),
             idle: None,
         }
     }
@@ -130,7 +129,7 @@ impl<'a> Stage<'a> {
 
     fn happened(&mut self) {
         self.last = Instant::now();
-        self.look = (self.last, LOOKS[0]);
+        self.look = (self.last + LOOKS[0], LOOKS[0]);
         self.idle = None;
     }
 
@@ -576,19 +575,21 @@ impl Host for Stage<'_> {
         let quiet = now - self.last;
         // Who has not spoken yet may still be loading its libraries.
         let at_work = self.actors.values().any(|actor| !actor.exited && !actor.spoke);
-        if now >= self.look.0 {
-            let idle = quiet >= PATIENCE && !at_work && self.is_idle(job);
+        // What had been said by the first look is heard by the last.
+        let mut settled = false;
+        if !at_work && now >= self.look.0 {
+            let idle = self.is_idle(job);
+            settled = idle && self.idle.is_some_and(|since| now - since >= SETTLED);
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
             self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
         }
-        let idle = self.idle.is_some_and(|since| now - since >= PROOF);
         let longest = if at_work { self.limits.start() } else { self.limits.step };
-        if idle || quiet >= longest {
+        if settled || quiet >= longest {
             if !self.departed.is_empty() {
                 self.tell_departed();
                 return Pace::Again(LOOKS[0]);
             }
-            self.stuck(if idle { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });
+            self.stuck(if settled { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });
             return Pace::End;
         }
         Pace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))

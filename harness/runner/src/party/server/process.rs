@@ -840,8 +840,9 @@ impl Party for ServerParty {
             self.wrote = Some((proc, self.quiet_since));
             self.order(proc, &Order::Close);
         }
-        if let Some(rank) = self.ranks.get_mut(&proc) {
-            rank.close(&mut self.reactor);
+        // A process that is being started may hold it for a moment: it ends for the server all the same.
+        if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
+            connection.shut_down();
         }
         self.leave(proc);
     }

@@ -372,6 +372,18 @@ mod tests {
     }
 
     #[test]
+    fn whoever_loses_his_parent_is_left_to_our_first_thread() {
+        become_subreaper();
+        let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
+        // The shell is started by this thread, which is not the first.
+        let left = std::process::Command::new("sh").args(script).output().unwrap();
+        let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
+        let is_ours = left_to_us().contains(&pid);
+        end_orphans(HashSet::from([pid]));
+        assert!(is_ours && !left_to_us().contains(&pid));
+    }
+
+    #[test]
     fn a_process_is_found_whatever_bytes_it_is_called() {
         let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
         let mut command = std::process::Command::new("sh");

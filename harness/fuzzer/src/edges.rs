@@ -131,9 +131,11 @@ impl Maps {
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
         // What a case has left running may have counted on when the next was to begin.
-        map.clear();
+        if map.was_taken() {
+            map.clear();
+        }
         let done = map.offered(play);
-        let edges = Edges::of(map.counted());
+        let edges = if map.was_taken() { Edges::of(map.counted()) } else { Edges::default() };
         idle().push(map);
         Ok((done, edges))
     }

@@ -33,6 +33,15 @@ pub enum Tracing {
     On,
 }
 
+/// What was started of an implementation in all that was played: sessions, the jobs before them, and whatever is tried again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Launched {
+    /// Jobs.
+    pub jobs: u64,
+    /// Processes of theirs that have reported, spawned ones included.
+    pub processes: u64,
+}
+
 /// An implementation under test.
 pub trait Target: Sync {
     /// Plays a case.
@@ -47,6 +56,10 @@ pub trait Target: Sync {
     fn command(&self) -> &[String];
     /// What is known of the implementation's version, in words.
     fn version(&self) -> String;
+    /// What was launched so far, if that is counted.
+    fn launched(&self) -> Option<Launched> {
+        None
+    }
     /// Cases that may have been begun at the same time where so many workers are asked for, with those that only wait.
     fn plays_at_once(&self, workers: usize) -> usize {
         workers

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use pmi_judge::event::What;
 use pmi_judge::names_before::{NamesBefore, is_found};
 use pmi_reference::Config;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
@@ -13,7 +14,7 @@ use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
-use super::{Pace, Run, Target, Tracing, tell_last, traced};
+use super::{Launched, Pace, Run, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::{output_of, plain};
 use crate::drive::drive;
@@ -60,6 +61,7 @@ pub struct Server {
     /// What the jobs that were played so far have published.
     names: Mutex<NamesBefore>,
     keeps_names: OnceLock<bool>,
+    launched: Mutex<Launched>,
 }
 
 /// How long what a case does may take.
@@ -89,8 +91,8 @@ impl Server {
             Access::Memory(_) | Access::Processes(..) => None,
         };
         let (slowest, maps) = (AtomicU64::new(0), None);
-        let (names, keeps_names) = (Mutex::default(), OnceLock::new());
-        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names, keeps_names })
+        let (names, keeps_names, launched) = (Mutex::default(), OnceLock::new(), Mutex::default());
+        Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names, keeps_names, launched })
     }
 
     /// The same, asked to tell which edges of its program it goes along.
@@ -133,9 +135,18 @@ impl Server {
                 let (played, traces) = traced(tracing, &environment.agent, play);
                 let (mut seen, left) = played?;
                 tell_last(&mut seen.events, traces);
+                self.count(&seen);
                 Ok((seen, left))
             }
         }
+    }
+
+    /// Counts a job that was launched.
+    fn count(&self, seen: &Observation) {
+        let started = seen.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
+        let mut launched = self.launched.lock().unwrap_or_else(PoisonError::into_inner);
+        launched.jobs += 1;
+        launched.processes += started as u64;
     }
 
     /// What the jobs so far may have left published.
@@ -173,6 +184,11 @@ impl Server {
 }
 
 impl Target for Server {
+    fn launched(&self) -> Option<Launched> {
+        let launched = || *self.launched.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(self.access, Access::Processes(..)).then(launched)
+    }
+
     fn plays_at_once(&self, workers: usize) -> usize {
         match &self.access {
             Access::Memory(_) => workers,

@@ -152,7 +152,7 @@ impl<'a> Interpreter<'a> {
                 }
                 Incoming::Interrupted => return None,
                 Incoming::Nothing(proof) if proof != SilenceProof::Timeout && last.elapsed() < settled => {
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::sleep(settled / 15);
                     continue;
                 }
                 Incoming::Nothing(proof) => proof,

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ impl Drop for Offering {
 /// Memory in which an implementation under test may count the edges that it goes along. It is given back with the last process that has it.
 #[derive(Debug)]
 pub struct EdgeMap {
-    id: String,
+    id: libc::c_int,
     words: NonNull<AtomicU64>,
 }
 
@@ -71,7 +72,7 @@ impl EdgeMap {
             libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
         }
         match NonNull::new(address.cast()) {
-            Some(words) if address.addr() != usize::MAX => Ok(Self { id: id.to_string(), words }),
+            Some(words) if address.addr() != usize::MAX => Ok(Self { id, words }),
             _ => Err(attached),
         }
     }
@@ -83,6 +84,18 @@ impl EdgeMap {
         unsafe {
             std::slice::from_raw_parts(self.words.as_ptr(), WORDS)
         }
+    }
+
+    /// Whether another process may have counted in it: one that has never had the memory has not, and then nothing needs to be read.
+    pub fn was_taken(&self) -> bool {
+        let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
+        #[expect(unsafe_code, reason = "see `new`")]
+        // SAFETY: the command writes the whole of what it is given, and where it has not, that is not read.
+        let last = unsafe {
+            let told = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
+            (told == 0).then(|| state.assume_init().shm_lpid)
+        };
+        last != Some(rustix::process::getpid().as_raw_nonzero().get())
     }
 
     /// Forgets what was counted.
@@ -110,7 +123,7 @@ impl EdgeMap {
 
     /// Does something, and tells processes that this thread starts meanwhile of the map.
     pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
-        OFFERED.set(Some(self.id.clone()));
+        OFFERED.set(Some(self.id.to_string()));
         let _offering = Offering;
         play()
     }
@@ -147,7 +160,7 @@ mod tests {
     #[test]
     fn what_is_counted_is_read_and_forgotten() {
         let map = EdgeMap::new().unwrap();
-        assert_eq!(map.counted(), []);
+        assert_eq!((map.counted(), map.was_taken()), (vec![], false));
         map.words()[0].store(u64::from_ne_bytes([1, 0, 3, 0, 0, 0, 0, 0]), Ordering::Relaxed);
         map.words()[WORDS - 1].store(u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 255]), Ordering::Relaxed);
         assert_eq!(map.counted(), [(0, 1), (2, 3), (BYTES as u32 - 1, 255)]);
@@ -161,7 +174,7 @@ mod tests {
         let mut command = Command::new("true");
         map.offered(|| prepare(&mut command));
         let size = Some(BYTES.to_string());
-        assert_eq!(environment(&command), [(SIZE.into(), size), (ID.into(), Some(map.id.clone()))]);
+        assert_eq!(environment(&command), [(SIZE.into(), size), (ID.into(), Some(map.id.to_string()))]);
         let mut command = Command::new("true");
         prepare(&mut command);
         assert_eq!(environment(&command), []);

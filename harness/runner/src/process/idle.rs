@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
@@ -111,36 +110,57 @@ impl PollCount {
 
 /// What each thread of a process waits for, and how often it has gone to sleep of its own; `None` if one of them does not wait.
 fn waits(pid: i32) -> Option<Vec<(i32, Wait, u64)>> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let thread = |folder: &Path| {
-        let wait = wait(&procfs::text(folder.join("syscall")).ok()?);
-        let tid = folder.file_name()?.to_str()?.parse().ok()?;
-        (wait != Wait::None).then_some((tid, wait, sleep(folder)?))
-    };
-    tasks.flatten().map(|task| thread(&task.path())).collect()
+    threads(pid, |thread| match thread {
+        Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
+        Thread::Busy | Thread::Ended => Err(()),
+    })
+    .ok()
 }
 
 fn look(pids: &[i32]) -> Look {
-    let mut sleeps = Sleeps::new();
+    let mut all = Sleeps::new();
     for pid in pids {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Look::Ended };
-        for task in tasks.flatten() {
-            let folder = task.path();
-            let call = procfs::text(folder.join("syscall")).unwrap_or_default();
-            // The dead make no calls.
-            if call.is_empty() || call.starts_with("-1") {
-                return Look::Ended;
-            }
-            if wait(&call) != Wait::Endless || reads_file(*pid, &call) {
-                return Look::Busy;
-            }
-            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
-            let (Some(tid), Some(count)) = (tid, sleep(&folder)) else { return Look::Busy };
-            sleeps.push((tid, count));
+        let looked = threads(*pid, |thread| match thread {
+            Thread::Waits { tid, wait: Wait::Endless, sleeps } => Ok((tid, sleeps)),
+            Thread::Ended => Err(Look::Ended),
+            Thread::Waits { .. } | Thread::Busy => Err(Look::Busy),
+        });
+        match looked {
+            Ok(sleeps) => all.extend(sleeps),
+            Err(look) => return look,
         }
     }
-    sleeps.sort_unstable();
-    Look::Waiting(sleeps)
+    all.sort_unstable();
+    Look::Waiting(all)
+}
+
+/// What a look at a thread shows.
+enum Thread {
+    /// It sleeps, and has gone to sleep of its own so often.
+    Waits { tid: i32, wait: Wait, sleeps: u64 },
+    /// It works, is stopped, or waits for a disk: that a read takes its time is no silence.
+    Busy,
+    /// It seems to have ended.
+    Ended,
+}
+
+/// Looks at the threads of a process, until one of them is not what `take` wants. Most processes have one, after which nobody looks for
+/// others.
+fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
+    let (first, count) = look_at(pid, pid);
+    let mut all = vec![take(first)?];
+    if count == Some(1) {
+        return Ok(all);
+    }
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        all.push(take(Thread::Ended)?);
+        return Ok(all);
+    };
+    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    for tid in tids.filter(|tid| *tid != pid) {
+        all.push(take(look_at(pid, tid).0)?);
+    }
+    Ok(all)
 }
 
 /// Whether a call waits for a file, which may be on a server that is slow: some file systems sleep then as if for an event.
@@ -154,13 +174,26 @@ fn reads_file(pid: i32, line: &str) -> bool {
         })
 }
 
-/// How often a thread that sleeps has gone to sleep of its own. Neither stopped nor waiting for a disk: that a read
-/// takes its time is no silence.
-fn sleep(task: &Path) -> Option<u64> {
-    let status = procfs::text(task.join("status")).ok()?;
-    let mut lines = status.lines();
-    lines.find(|l| l.starts_with("State:\tS"))?;
-    lines.find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+/// Looks at a thread; how many of them the process has, if that was read.
+fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
+    let folder = format!("/proc/{pid}/task/{tid}");
+    let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
+    // The dead make no calls.
+    if call.is_empty() || call.starts_with("-1") {
+        return (Thread::Ended, None);
+    }
+    let wait = wait(&call);
+    if wait == Wait::None || reads_file(pid, &call) {
+        return (Thread::Busy, None);
+    }
+    let status = procfs::short_text(folder + "/status").unwrap_or_default();
+    let value = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let sleeps = value("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
+    let count = value("Threads:").and_then(|count| count.parse().ok());
+    match (value("State:"), sleeps) {
+        (Some(state), Some(sleeps)) if state.starts_with('S') => (Thread::Waits { tid, wait, sleeps }, count),
+        _ => (Thread::Busy, count),
+    }
 }
 
 /// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
@@ -172,7 +205,7 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
             return false;
         }
         // The kernel may have been built without this file.
-        if procfs::text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
+        if procfs::short_text(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty()) {
             return false;
         }
         let pidfd =
@@ -183,7 +216,7 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
             let name = entry.file_name();
             let (Some(to), Some(name)) = (to.to_str(), name.to_str()) else { continue };
             if to == "anon_inode:[timerfd]"
-                && procfs::text(format!("/proc/{pid}/fdinfo/{name}"))
+                && procfs::short_text(format!("/proc/{pid}/fdinfo/{name}"))
                     .is_ok_and(|info| !info.lines().any(|l| l == "it_value: (0, 0)"))
             {
                 return false;
@@ -218,7 +251,7 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
 fn catches_alarms(pid: i32) -> bool {
     /// SIGALRM, SIGVTALRM and SIGPROF as a mask.
     const ALARMS: u64 = 1 << 13 | 1 << 25 | 1 << 26;
-    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = procfs::short_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     caught.is_none_or(|mask| mask & ALARMS != 0)

@@ -2,24 +2,46 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::process::Pid;
 
 /// Most that is read of a file: those of this kind are far shorter.
 const MOST: u64 = 1 << 20;
+/// As much as the kernel gives of them at once.
+const PAGE: usize = 4096;
+/// No line of a file of short ones is longer.
+const LONGEST_LINE: usize = 1024;
 
 /// A file's text. A process's name, which several files hold, may be any bytes: what is no UTF-8 is replaced.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     // The kernel writes such a file for every reader anew; with room for all of it, one read is enough.
     let mut bytes = Vec::with_capacity(4096);
     File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+    Ok(into_text(bytes))
+}
+
+/// The same for a file of short lines, of which the kernel gives as much as there is room for: what leaves room was all.
+pub(crate) fn short_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let (file, mut bytes) = (File::open(path)?, Vec::new());
+    loop {
+        let mut page = [0; PAGE];
+        let n = file.read_at(&mut page, bytes.len() as u64)?;
+        bytes.extend_from_slice(&page[..n]);
+        if n < PAGE - LONGEST_LINE || bytes.len() as u64 >= MOST {
+            return Ok(into_text(bytes));
+        }
+    }
+}
+
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
 /// A process's name, of which the kernel keeps 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
-    Some(text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
+    Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 
 /// Whether a process is on its way out: the kernel sets this flag before it closes its descriptors, and these before
@@ -41,7 +63,7 @@ pub(crate) struct Stat {
 impl Stat {
     /// `None` if there is no such process.
     pub(crate) fn of(pid: i32) -> Option<Self> {
-        Self::parse(text(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(short_text(format!("/proc/{pid}/stat")).ok()?)
     }
 
     pub(crate) fn parse(text: String) -> Option<Self> {
@@ -82,6 +104,16 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_longer_than_a_page_is_read_to_its_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for length in [0, 1, PAGE - LONGEST_LINE - 1, PAGE - 1, PAGE, 3 * PAGE + 7] {
+            let text = "x".repeat(length);
+            std::fs::write(file.path(), &text).unwrap();
+            assert_eq!(short_text(file.path()).unwrap(), text, "{length}");
+        }
+    }
 
     #[test]
     fn a_name_may_look_like_fields() {

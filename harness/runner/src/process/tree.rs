@@ -62,8 +62,7 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.live.remove(&launcher);
-        // Listed once: each of our threads is asked for its children.
-        let mut children = own_children();
+        let mut children = left_to_us();
         children.retain(|pid| !all.live.contains_key(pid));
         let mut doomed: HashSet<i32> = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
         // Those that have ended by themselves are reaped, or a long campaign would fill the table of processes.
@@ -89,11 +88,6 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
-}
-
-/// The children of ours that are launchers or were left to us.
-fn orphans_of_launches() -> impl Iterator<Item = i32> {
-    launched_among(own_children())
 }
 
 /// Those of our children that are not of our own process group, as what this program or its host starts for itself would be.
@@ -154,14 +148,17 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
 pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans last: whose parent ends while its descendants are listed is one of them by then.
     let mut all = below(launcher, agents);
-    let live = registry(|all| all.live.clone());
-    let others = |pid: i32| {
-        live.contains_key(&pid)
-            || mark_of(pid)
-                .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
-    };
-    for orphan in orphans_of_launches().filter(|pid| *pid != launcher && !others(*pid)) {
-        all.extend(below(orphan, agents));
+    let left = left_to_us();
+    if !left.is_empty() {
+        let live = registry(|all| all.live.clone());
+        let others = |pid: i32| {
+            live.contains_key(&pid)
+                || mark_of(pid)
+                    .is_some_and(|carried| live.iter().any(|(l, mark)| *l != launcher && *mark == carried))
+        };
+        for orphan in launched_among(left).filter(|pid| *pid != launcher && !others(*pid)) {
+            all.extend(below(orphan, agents));
+        }
     }
     all.sort_unstable();
     all.dedup();
@@ -216,8 +213,9 @@ fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
         if but.contains(&pid) {
             continue;
         }
-        todo.extend(children(&pid.to_string()));
-        if parent(pid).is_some_and(|(_, zombie)| !zombie) {
+        let Some(stat) = Stat::of(pid) else { continue };
+        todo.extend(children_of(pid, &stat));
+        if !stat.is_dead() {
             found.push(pid);
         }
     }
@@ -225,11 +223,23 @@ fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
 }
 
 /// Children of a process, adopted ones included, asked of each of its threads: all of /proc would be a lot to read.
-fn children(pid: &str) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let listed: Vec<String> =
-        tasks.flatten().filter_map(|task| procfs::text(task.path().join("children")).ok()).collect();
-    listed.iter().flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    tids.flat_map(|tid: i32| children_of_thread(pid, tid)).collect()
+}
+
+/// The same of one whose state has just been read: most have one thread, which needs not be looked for.
+fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
+    match stat.number(20) {
+        Some(1) => children_of_thread(pid, pid),
+        _ => children(pid),
+    }
+}
+
+fn children_of_thread(pid: i32, tid: i32) -> Vec<i32> {
+    let list = procfs::short_text(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Living processes with the mark of a run that their parents have left to us, and their descendants.
@@ -259,7 +269,17 @@ pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
 }
 
 fn own_children() -> Vec<i32> {
-    children("self")
+    children(own_pid())
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The children of our first thread: to that one the kernel gives whoever has lost his parent, for as long as it runs, and with it the
+/// program. What other threads have started is not among them.
+fn left_to_us() -> Vec<i32> {
+    children_of_thread(own_pid(), own_pid())
 }
 
 /// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
@@ -277,7 +297,7 @@ fn reap(pids: &mut HashSet<i32>) {
 
 /// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let me = own_pid();
     let mut orphans = HashSet::new();
     until_gone(|| {
         let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
@@ -301,7 +321,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
 
 /// Ends every descendant of ours and reaps those that are children, apart from `launcher`, which its handle reaps.
 pub(crate) fn end_descendants(launcher: i32) {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let me = own_pid();
     until_gone(|| {
         let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
         for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
@@ -328,7 +348,8 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
 
 /// Whether anything of a run is left, apart from its launcher: cheap, for runs that ended well.
 pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
-    !adopted(mark, launcher).is_empty()
+    let live = |pid: &i32| registry(|all| all.live.contains_key(pid));
+    left_to_us().into_iter().any(|pid| pid != launcher && !live(&pid) && carries(pid, mark))
         || known.iter().any(|pid| parent(*pid).is_some_and(|(_, zombie)| !zombie))
 }
 
@@ -348,6 +369,18 @@ mod tests {
         assert_eq!(memory_in(7, &stat("7 (x) S 1 2".into())), None);
         let own = memory(std::process::id() as i32).unwrap();
         assert!(own.bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn whoever_loses_his_parent_is_left_to_our_first_thread() {
+        become_subreaper();
+        let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
+        // The shell is started by this thread, which is not the first.
+        let left = std::process::Command::new("sh").args(script).output().unwrap();
+        let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
+        let is_ours = left_to_us().contains(&pid);
+        end_orphans(HashSet::from([pid]));
+        assert!(is_ours && !left_to_us().contains(&pid));
     }
 
     #[test]

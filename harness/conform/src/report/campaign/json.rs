@@ -17,6 +17,8 @@ pub(super) fn write(target: &dyn Target, options: &CampaignOptions, campaign: &S
         "sessions": progress.sessions,
         "left_out": progress.skipped,
         "requests": progress.requests,
+        "jobs": target.launched().map(|launched| launched.jobs),
+        "processes": target.launched().map(|launched| launched.processes),
         "transitions": progress.transitions,
         "edges": progress.edges,
         "corpus": progress.corpus,

@@ -51,9 +51,13 @@ const ANSWERS: u32 = 10;
 /// How long a launcher that is told to end gets for it: it may wait in turn for what it has started.
 const ASKED: Duration = Duration::from_secs(5);
 
-/// How often silence is looked into within the time in which most servers answer; less often after it.
+/// When a silence is looked into that is expected ...
 const FIRST: Duration = Duration::from_micros(100);
+/// ... and one where an answer is due: most servers have given it by then, and looking takes time from them.
 const MOST_ANSWER: Duration = Duration::from_millis(1);
+/// It is looked into again after twice the time, up to this.
+const LONGEST: Duration = Duration::from_millis(20);
+const MOST_DOUBLINGS: u32 = 8;
 /// Who starts or ends processes and says nothing for so long waits for something.
 const MOST_WORK: Duration = Duration::from_millis(50);
 /// Longest time that what we do waits for what another rank wrote before to be read, as long as the server works ...
@@ -868,7 +872,7 @@ impl Party for ServerParty {
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
         let patient = silence != Silence::Expected;
         let believes_polls = self.patience.believes_polls || silence != Silence::Wrong;
-        let mut slice = FIRST;
+        let mut looked = 0;
         loop {
             if let Some(what) = self.queue.pop_front() {
                 self.quiet_since = Instant::now();
@@ -878,8 +882,19 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
+            // After so long without a word it waits for something ...
+            let waits = if self.all_stay() { MOST_ANSWER } else { MOST_WORK };
+            // ... and after so long, what it waits for proves that nothing will come.
+            let proves = if patient { self.idle_patience() } else { Duration::ZERO };
+            let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
-            let busy = self.poll(slice.min(left)) || !self.queue.is_empty();
+            let mut wait = if patient && self.exit.is_none() { MOST_ANSWER } else { FIRST };
+            wait = (wait * (1 << looked)).min(LONGEST);
+            if self.exit.is_none() {
+                let next = if believes_polls || quiet < waits { proves.min(waits) } else { proves };
+                wait = wait.max(next.saturating_sub(quiet));
+            }
+            let busy = self.poll(wait.min(left)) || !self.queue.is_empty();
             // Output that is read and dropped must not hold up the clock.
             if busy && !(left.is_zero() && self.queue.is_empty()) {
                 continue;
@@ -895,19 +910,17 @@ impl Party for ServerParty {
             let quiet = self.quiet_since.elapsed();
             let proof = if left.is_zero() {
                 SilenceProof::Timeout
-            } else if (!patient || quiet >= self.idle_patience()) && self.is_idle(patient) {
+            } else if quiet >= proves && self.is_idle(patient) {
                 SilenceProof::Idle
-            } else if believes_polls && quiet >= MOST_ANSWER && self.has_polled() {
+            } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
             } else {
-                if quiet >= MOST_ANSWER {
-                    if self.all_stay() || quiet >= MOST_WORK {
-                        self.slot.wait();
-                    }
-                    slice = (slice * 2).min(Duration::from_millis(20));
+                if quiet >= waits {
+                    self.slot.wait();
                     // One that ended may have left its number to a process that is none of the server's.
                     self.idle = IdleCheck::default();
                 }
+                looked = MOST_DOUBLINGS.min(looked + 1);
                 continue;
             };
             // The dead are silent too.

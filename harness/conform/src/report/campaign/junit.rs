@@ -8,7 +8,7 @@ use pmi_fuzzer::store::Found;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::super::text;
-use super::{Unreported, unreported};
+use super::unreported::{Unreported, unreported};
 
 /// Of all that concerns campaigns.
 const SUITE: &str = "pmi-conform fuzz";

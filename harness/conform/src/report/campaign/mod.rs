@@ -4,13 +4,12 @@ mod json;
 mod junit;
 mod page;
 mod sarif;
+mod unreported;
 
-use std::fmt;
 use std::io;
 use std::str::FromStr;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
-use pmi_fuzzer::store::TRIES;
 use pmi_fuzzer::target::Target;
 
 /// What the report of a campaign is.
@@ -59,35 +58,3 @@ impl FromStr for CampaignFormat {
 #[derive(Debug, thiserror::Error)]
 #[error("write json=FILE, sarif=FILE, junit=FILE or html=FILE")]
 pub(crate) struct UnknownFormat;
-
-/// Why a bucket that was met is not among what was found.
-#[derive(Debug, Clone, Copy)]
-enum Unreported {
-    /// So often.
-    Known(u64),
-    /// So often, and not when it was tried again.
-    Unconfirmed(u32),
-    Unexamined,
-}
-
-impl fmt::Display for Unreported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(seen) => write!(f, "known, seen {seen} times"),
-            Self::Unconfirmed(seen) => {
-                write!(f, "not confirmed: seen {seen} times, and in at most one of {TRIES} more runs each")
-            }
-            Self::Unexamined => write!(f, "not looked into: the campaign's time was over"),
-        }
-    }
-}
-
-/// The buckets that were met and are not among what was found.
-fn unreported(campaign: &Summary) -> impl Iterator<Item = (&str, Unreported)> {
-    let progress = &campaign.progress;
-    let known = progress.known.iter().map(|(bucket, seen)| (&**bucket, Unreported::Known(*seen)));
-    let unconfirmed =
-        progress.unconfirmed.iter().map(|(bucket, seen)| (&**bucket, Unreported::Unconfirmed(*seen)));
-    let unexamined = progress.unexamined.iter().map(|bucket| (&**bucket, Unreported::Unexamined));
-    known.chain(unconfirmed).chain(unexamined)
-}

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::super::plot::{Area, at, path};
 use super::super::{page, text};
-use super::{Unreported, unreported};
+use super::unreported::{Unreported, unreported};
 
 /// Characters of foreign text.
 const WORDS: usize = 300;

@@ -803,6 +803,16 @@ fn pmi2_is_judged_where_it_is_asked_for() {
     }
 }
 
+#[test]
+fn a_start_that_fails_once_makes_no_duty_of_what_nobody_has_to_have() {
+    let folder = folder(&[]);
+    let script = "test -e started && exec \"$0\" \"$@\"; touch started; exit 9";
+    let server = format!("sh -c '{script}' {} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);
+    let ran = conform(folder.path(), &["-v", "--server", &server, "--filter", "=pmi12/again"]);
+    assert!(folder.path().join("started").exists(), "{}", ran.whole());
+    assert!(ran.status == 4 && ran.out.contains("it lacks pmi-1.2: asked once"), "{}", ran.whole());
+}
+
 /// It is the agent that waits for it, and whatever time it has for that, less than a step or more, it is heard afterwards.
 #[test]
 fn a_process_manager_that_does_not_come_to_its_process_is_at_fault() {

@@ -132,6 +132,8 @@ impl Monitor {
             if let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key)) {
                 let expected = "letters, digits, hyphens and underscores";
                 self.client_misuse(p, "pmi2.draft.key", expected, show(tuple.key));
+                // A server may take it for no message at all.
+                self.group(p.group).may_abort = true;
             }
             in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
             // Servers that read info may end a job where it cannot be read.
@@ -224,6 +226,11 @@ impl Monitor {
                 }
             }
             Request::KvsFence => {
+                // The draft has one thread that fences. What a server makes of a second one, nobody says.
+                if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
+                    let group = self.group(p.group);
+                    (group.may_abort, group.state_unknown) = (true, true);
+                }
                 let rank = self.pmi2(p);
                 rank.entered += 1;
                 Detail::Fence(rank.entered)
@@ -1212,6 +1219,18 @@ mod tests {
         let fence = [(0, false, "cmd=kvs-fence;"), (0, true, "cmd=kvs-fence-response;rc=1;")];
         assert!(found(2, &[left, fence].concat()).is_empty());
         assert_eq!(found(1, &fence), ["pmi2.common.fence"]);
+        // One of its threads is in the fence when another enters it.
+        let twice = [
+            (0, false, "cmd=kvs-fence;thrid=1;"),
+            (0, false, "cmd=kvs-fence;thrid=2;"),
+            (0, true, "cmd=kvs-fence-response;thrid=2;rc=1;"),
+        ];
+        assert!(found(2, &twice).is_empty());
+        // No name of a tuple is so long.
+        let long = format!("cmd=job-getid;{}=1;", "k".repeat(65));
+        assert!(found(1, &[(0, false, &long), (0, true, "close")]).is_empty());
+        let longest = format!("cmd=job-getid;{}=1;", "k".repeat(64));
+        assert_eq!(found(1, &[(0, false, &longest), (0, true, "close")]), ["pmi2.common.answered"]);
         // It has told another rank, and may be believed.
         let again = [
             (0, false, "cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;"),

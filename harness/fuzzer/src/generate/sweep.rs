@@ -33,6 +33,16 @@ pub(super) enum Soak {
     Names,
 }
 
+/// Keys that weak hashes take for each other: pairs that are the same for hashes which multiply by 31 or by 33, then what has the same sum,
+/// with the same bytes in other orders.
+const ALIKE: [&str; 16] = [
+    "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
+    "habc", "hacb", "hbca", "hcab",
+];
+
+/// So many names are published at once.
+const NAMES: u32 = 16;
+
 /// Requests without arguments that nothing comes of.
 pub(super) fn plain_requests(dialect: Dialect) -> &'static [Op] {
     const LINES: [Op; 4] = [
@@ -204,6 +214,37 @@ impl Model<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Keys that are alike, each with a value of its own, and read by all.
+    pub(super) fn put_alike(&mut self, rank: u32) -> Result<()> {
+        for key in ALIKE {
+            let value = self.marked(8);
+            let put = self.put_of(rank, text(key), value);
+            self.plan.extend(put);
+        }
+        self.plain_barrier()?;
+        self.read_back()
+    }
+
+    /// Names that are all there at once and are withdrawn one after the other, while those that are left are looked up.
+    pub(super) fn withdraw_in_turn(&mut self, rank: u32) {
+        let other = (rank + 1) % self.ranks;
+        let name = |at: u32| text(format!("service-{at}"));
+        for at in 0..NAMES {
+            let publish = self.publish_of(rank, name(at), text(format!("port-{at}")));
+            self.plan.extend(publish);
+        }
+        for gone in 0..NAMES {
+            // In an order that is not that in which they came.
+            let of = |turn: u32| turn * 5 % NAMES;
+            let unpublish = self.unpublish_of(rank, name(of(gone)));
+            self.plan.extend(unpublish);
+            for left in gone + 1..NAMES {
+                let lookup = self.lookup_of(other, name(of(left)));
+                self.plan.extend(lookup);
+            }
+        }
     }
 
     fn short_put(&mut self, rank: u32) -> Vec<Planned> {

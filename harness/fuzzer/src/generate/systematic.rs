@@ -24,6 +24,10 @@ enum Through {
     Times(Soak),
     /// What an earlier job has done which ends so, once more.
     Job(Ending),
+    /// Keys that weak hashes take for each other.
+    Alike,
+    /// Many names, of which one after the other is withdrawn.
+    Withdrawals,
 }
 
 /// So many texts make a session; a failure in a longer one takes longer to be looked into.
@@ -82,7 +86,7 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     all.extend([Soak::Put, Soak::Get, Soak::Miss].map(Through::Times));
     all.extend(bytes(Use::Value, 0));
     all.extend(bytes(Use::Key, 0));
-    all.push(Through::Times(Soak::Barrier));
+    all.extend([Through::Times(Soak::Barrier), Through::Alike]);
     // The jobs of a proxy alone have their names and their spawns from us.
     if !scope.upstream {
         all.extend(Ending::ALL.map(Through::Job));
@@ -91,7 +95,7 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     all.extend(long);
     all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
     if scope.names {
-        all.push(Through::Times(Soak::Names));
+        all.extend([Through::Times(Soak::Names), Through::Withdrawals]);
         all.extend(
             [lengths(Use::Service), lengths(Use::Port), bytes(Use::Service, 2), bytes(Use::Port, 2)].concat(),
         );
@@ -110,6 +114,11 @@ fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
         Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
         Through::Times(soak) => model.soak_in(*soak, rank, TIMES),
         Through::Job(ending) => return after_job(scope, dialect, *ending),
+        Through::Alike => model.put_alike(rank),
+        Through::Withdrawals => {
+            model.withdraw_in_turn(rank);
+            Ok(())
+        }
     };
     made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
     model.plan.push(Planned::Stmt(leave(dialect)));
@@ -146,7 +155,7 @@ mod tests {
             }
             let all = sessions(scope);
             // As the book says.
-            let count = if dialect == Dialect::Pmi1 { 39 } else { 44 };
+            let count = if dialect == Dialect::Pmi1 { 41 } else { 46 };
             assert_eq!(all.len(), count);
             for case in &all {
                 assert!(
@@ -181,6 +190,10 @@ mod tests {
             every_byte(Dialect::Pmi1, Use::Value),
             0,
         );
+        let alike = |said: &str| times(Through::Alike, said);
+        assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
+        let withdrawn = |said: &str| times(Through::Withdrawals, said);
+        assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));
         // What RFC 13 leaves open is left out: a blank and a tab at the end.
         assert_eq!(times(bytes, "C: cmd=put"), 94);
     }

@@ -237,10 +237,12 @@ impl Monitor {
             }
             Request::InfoPutnodeattr { key, value } => {
                 self.pmi2_lengths(p, key, value);
-                let lawful = is_within_limits(key, value);
                 self.group(p.group).may_abort |= value.len() > VALUE_MAX;
                 let node = (self.node_of(p), key.to_vec());
-                self.group(p.group).pmi2.node.entry(node).or_default().insert(value.to_vec());
+                let values = self.group(p.group).pmi2.node.entry(node).or_default();
+                // The draft does not say whether an attribute can be put again.
+                let lawful = values.is_empty() && is_within_limits(key, value);
+                values.insert(value.to_vec());
                 Detail::PutNode { key: key.to_vec(), lawful }
             }
             Request::InfoGetnodeattr { key, wait } => {

@@ -262,15 +262,8 @@ impl Model<'_, '_> {
     }
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let own = format!("a{rank}-");
-        let put: Vec<&String> = self.threads.attributes.iter().filter(|key| key.starts_with(&own)).collect();
-        let key = if !put.is_empty() && self.u.ratio(1, 4)? {
-            self.u.choose(&put)?.to_string()
-        } else {
-            let key = format!("{own}{}", self.threads.attributes.len());
-            self.threads.attributes.push(key.clone());
-            key
-        };
+        let key = format!("a{rank}-{}", self.threads.attributes.len());
+        self.threads.attributes.push(key.clone());
         let fields = vec![field("cmd", "info-putnodeattr"), field("key", key), self.value("value")?];
         Ok(ask(rank, Command::InfoPutnodeattr, fields))
     }

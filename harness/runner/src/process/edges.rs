@@ -11,6 +11,8 @@ use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::procfs;
+
 /// The variable that has the number of the memory.
 pub const ID: &str = "__AFL_SHM_ID";
 /// The variable that has its size, which programs of many edges ask for.
@@ -95,7 +97,7 @@ impl EdgeMap {
             let told = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
             (told == 0).then(|| state.assume_init().shm_lpid)
         };
-        last != Some(rustix::process::getpid().as_raw_nonzero().get())
+        last != Some(procfs::own_pid())
     }
 
     /// Forgets what was counted.

@@ -381,11 +381,11 @@ mod tests {
 
     use rstest::rstest;
 
-    use super::{Wait, reads_file, wait};
+    use super::{Wait, procfs, reads_file, wait};
 
     #[test]
     fn who_reads_a_file_is_at_work_and_who_reads_a_pipe_waits() {
-        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let me = procfs::own_pid();
         let reads = |from: &OwnedFd, call: u32| {
             reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))
         };

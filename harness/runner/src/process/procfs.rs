@@ -39,6 +39,11 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
+/// Our own number, as the names of these files have it.
+pub(crate) fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
 /// A process's name, of which the kernel keeps 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
     Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())

@@ -115,6 +115,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 
     use super::*;
+    use crate::process::procfs;
 
     fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -134,7 +135,7 @@ mod tests {
         other.read_exact(&mut [0; 3]).unwrap();
         let end = other_end(ends(&ours).unwrap()).unwrap();
         assert_eq!(end.unread, 2);
-        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let me = procfs::own_pid();
         assert_eq!(owner(end.inode, &[1, me]), Some(me));
         assert_eq!(owner(end.inode, &[]), None);
     }

@@ -269,17 +269,13 @@ pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
 }
 
 fn own_children() -> Vec<i32> {
-    children(own_pid())
-}
-
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    children(procfs::own_pid())
 }
 
 /// The children of our first thread: to that one the kernel gives whoever has lost his parent, for as long as it runs, and with it the
 /// program. What other threads have started is not among them.
 fn left_to_us() -> Vec<i32> {
-    children_of_thread(own_pid(), own_pid())
+    children_of_thread(procfs::own_pid(), procfs::own_pid())
 }
 
 /// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
@@ -297,7 +293,7 @@ fn reap(pids: &mut HashSet<i32>) {
 
 /// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
-    let me = own_pid();
+    let me = procfs::own_pid();
     let mut orphans = HashSet::new();
     until_gone(|| {
         let mut alive: HashSet<i32> = descendants(launcher).into_iter().collect();
@@ -321,7 +317,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
 
 /// Ends every descendant of ours and reaps those that are children, apart from `launcher`, which its handle reaps.
 pub(crate) fn end_descendants(launcher: i32) {
-    let me = own_pid();
+    let me = procfs::own_pid();
     until_gone(|| {
         let alive: Vec<i32> = descendants(me).into_iter().filter(|pid| *pid != me).collect();
         for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {

@@ -16,7 +16,7 @@ use super::tap::{self, FIRST};
 use crate::process::child::Child;
 use crate::process::context;
 use crate::process::descriptors::Room;
-use crate::process::procfs::Stat;
+use crate::process::procfs::{self, Stat};
 use crate::process::scratch::scratch_folder;
 use crate::process::stop::StopSignals;
 use crate::process::tree::{become_subreaper, end_descendants};
@@ -220,6 +220,5 @@ impl Running {
 /// Whether we, and with us the launcher, are what the terminal sends its signals to.
 fn is_foreground() -> bool {
     // Our group, and the one that the terminal listens to.
-    Stat::of(rustix::process::getpid().as_raw_nonzero().get())
-        .is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))
+    Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use pmi_wire::port::initack;
 use rustix::net::{RecvFlags, recv};
 
-use crate::process::{tcp, tree};
+use crate::process::{procfs, tcp, tree};
 
 /// Holds HOST:PORT where the process manager connects no descriptor before.
 pub(super) const PORT: &str = "PMI_PORT";
@@ -37,7 +37,7 @@ fn other_end(client: impl AsFd, port: &str) -> Visitor {
     if end.inode == 0 {
         return Visitor::Unknown;
     }
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let me = procfs::own_pid();
     let family = tree::descendants(me);
     if tcp::owner(end.inode, &family).is_some() {
         return Visitor::Ours;

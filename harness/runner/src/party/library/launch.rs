@@ -19,12 +19,12 @@ use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
 use crate::party::server::Implementation;
 use crate::party::{Incoming, Party, Silence};
-use crate::process;
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::{self, procfs};
 use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
@@ -224,7 +224,7 @@ impl<'a> LibraryParty<'a> {
             return process.gone;
         }
         let Some(pid) = process.launch.as_ref().map(Launch::pid) else { return false };
-        let pids = HashSet::from([rustix::process::getpid().as_raw_nonzero().get(), pid]);
+        let pids = HashSet::from([procfs::own_pid(), pid]);
         let friends = Friends { pids, ..Friends::default() };
         if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &friends, true) {
             return false;

@@ -17,7 +17,7 @@ use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
 use crate::party::Limits;
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::LINES_MAX;
-use crate::process::tree;
+use crate::process::{procfs, tree};
 use crate::serve::host::{Host, Pace, View};
 use pmi_judge::crash::is_broken_memory;
 use pmi_judge::event::{Abandoned, Bytes, Exit, HangProof, What};
@@ -367,7 +367,7 @@ impl<'a> Stage<'a> {
             all.dedup();
             Some(all)
         };
-        let pids = HashSet::from([rustix::process::getpid().as_raw_nonzero().get()]);
+        let pids = HashSet::from([procfs::own_pid()]);
         IdleCheck::default().all_waiting(list, &Friends { pids, connections: job.connections() }, true)
     }
 }

@@ -771,7 +771,7 @@ impl ServerParty {
             makers.iter().all(|pid| servers.contains(pid)).then_some(servers)
         };
         let mut pids = self.agents.clone();
-        pids.insert(rustix::process::getpid().as_raw_nonzero().get());
+        pids.insert(procfs::own_pid());
         let ours = self.ranks.values().filter_map(|rank| rank.pmi.as_ref()).chain(self.strays.values());
         let friends = Friends { pids, connections: ours.filter_map(|pmi| pmi.connection.ends()).collect() };
         self.idle.all_waiting(list, &friends, alarms)

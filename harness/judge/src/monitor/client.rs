@@ -355,6 +355,11 @@ impl Monitor {
             .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
             .push_line(line)
         {
+            // "endcmd=" is a key that the request does not have, or, to a server that looks no further, its end.
+            Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
+                self.unknown_sent(p);
+                self.spawns_unknown = true;
+            }
             Ok(None) => {}
             Ok(Some(request)) => {
                 self.rank(p).spawn = None;

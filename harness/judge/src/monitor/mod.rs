@@ -242,6 +242,23 @@ mod tests {
     }
 
     #[test]
+    fn a_spawn_that_ends_by_nearly_the_right_word_may_be_answered() {
+        let ends = |end: &str| {
+            format!(
+                "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+                 info_num=0\n{end}"
+            )
+        };
+        let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
+        let (nearly, well) = (ends("endcmd="), ends("endcmd=\nendcmd"));
+        let answer = (0, true, "cmd=spawn_result rc=0 errcodes=0");
+        assert_eq!(found(&[(0, false, &*nearly), answer]), Vec::<String>::new());
+        assert_eq!(found(&[(0, false, &*well), answer]), Vec::<String>::new());
+        let unended = ends("info=");
+        assert_eq!(found(&[(0, false, &*unended), answer]), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
     fn the_cause_is_cited() {
         let proc = Proc { group: 0, rank: 0 };
         let cited = |said: &[(bool, &[u8])], closes: bool| {

@@ -204,6 +204,7 @@ impl Monitor {
                 return;
             }
             Request::Finalize => {
+                self.leaves_fence_open(p);
                 self.rank(p).finalized = true;
                 Detail::Plain
             }
@@ -226,11 +227,7 @@ impl Monitor {
                 }
             }
             Request::KvsFence => {
-                // The draft has one thread that fences. What a server makes of a second one, nobody says.
-                if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
-                    let group = self.group(p.group);
-                    (group.may_abort, group.state_unknown) = (true, true);
-                }
+                self.leaves_fence_open(p);
                 let rank = self.pmi2(p);
                 rank.entered += 1;
                 Detail::Fence(rank.entered)
@@ -443,6 +440,15 @@ impl Monitor {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         if ranks.any(|rank| rank.pmi2.pending.iter().any(overlaps)) {
             self.contested_names.insert(name.to_vec());
+        }
+    }
+
+    /// Notes that a process goes on that may be in a fence. The draft has one thread that fences, and finalize comes last: what a server
+    /// makes of a second fence, or of a process that leaves in the middle of one, nobody says.
+    fn leaves_fence_open(&mut self, p: Proc) {
+        if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
+            let group = self.group(p.group);
+            (group.may_abort, group.state_unknown) = (true, true);
         }
     }
 
@@ -1228,6 +1234,15 @@ mod tests {
             (0, true, "cmd=kvs-fence-response;thrid=2;rc=1;"),
         ];
         assert!(found(2, &twice).is_empty());
+        // Or it leaves the job meanwhile.
+        let leaves = [
+            (1, false, "cmd=kvs-fence;"),
+            (0, false, "cmd=kvs-fence;thrid=5;"),
+            (0, false, "cmd=finalize;"),
+            (0, true, "cmd=finalize-response;rc=0;"),
+            (1, true, "cmd=kvs-fence-response;rc=1;"),
+        ];
+        assert!(found(2, &leaves).is_empty());
         // No name of a tuple is so long.
         let long = format!("cmd=job-getid;{}=1;", "k".repeat(65));
         assert!(found(1, &[(0, false, &long), (0, true, "close")]).is_empty());

@@ -81,6 +81,8 @@ pub struct Progress {
     pub unconfirmed: BTreeMap<String, u32>,
     /// Buckets that were met so late that nobody has looked into them.
     pub unexamined: BTreeSet<String>,
+    /// Failures that somebody looks into at this moment, or that wait for it.
+    pub examining: usize,
     /// Cases that could not be judged, and why the last one.
     pub unjudged: (u64, String),
     /// Middle of the times that it took to know that no answer would come.
@@ -186,6 +188,8 @@ struct Shared {
     silences: Vec<Duration>,
     /// Failures that wait to be looked into.
     waiting: VecDeque<Met>,
+    /// Failures that somebody looks into.
+    examining: usize,
     /// Workers that play new cases.
     playing: usize,
     /// How often cases were played to leave out of them what does not lead to a new edge.
@@ -267,12 +271,14 @@ pub fn run(
             met: BTreeMap::new(),
             silences: Vec::new(),
             waiting: VecDeque::new(),
+            examining: 0,
             playing: players,
             trimmed: 0,
         }),
         has_examiners: examiners > 0,
         more: Condvar::new(),
     };
+    let mut overdue = false;
     let mut history = History { moments: Vec::new(), step: Duration::from_millis(900) };
     history.note(&campaign.progress());
     std::thread::scope(|scope| {
@@ -288,6 +294,10 @@ pub fn run(
                 campaign.reporter.progress(&progress);
                 history.note(&progress);
                 campaign.save();
+                if !interrupted.load(Ordering::Relaxed) && campaign.is_overdue() {
+                    overdue = true;
+                    interrupted.store(true, Ordering::Relaxed);
+                }
             }
         }
     });
@@ -300,7 +310,7 @@ pub fn run(
         history: history.moments,
         found: shared.found,
         met: shared.met,
-        interrupted: interrupted.load(Ordering::Relaxed),
+        interrupted: interrupted.load(Ordering::Relaxed) && !overdue,
     }
 }
 
@@ -318,6 +328,7 @@ impl Campaign<'_> {
         progress.transitions = shared.state.transitions.len();
         progress.edges = progress.edges.map(|_| shared.state.edges.len());
         progress.corpus = self.generator.kept();
+        progress.examining = shared.waiting.len() + shared.examining;
         progress
     }
 
@@ -335,6 +346,14 @@ impl Campaign<'_> {
             || self.interrupted.load(Ordering::Relaxed)
             || options.sessions.is_some_and(|n| number - first >= n)
             || options.time.is_some_and(|time| self.start.elapsed() >= time)
+    }
+
+    /// Whether what is still looked into is to be broken off. A campaign may take a tenth longer than it was given, but not end
+    /// without a finding that it could have had.
+    fn is_overdue(&self) -> bool {
+        let Some(time) = self.options.time else { return false };
+        let most = if self.lock().found.is_empty() { 2 * time } else { time + time / 10 };
+        self.start.elapsed() > most
     }
 
     fn work(&self, first: u64) {
@@ -511,9 +530,9 @@ impl Campaign<'_> {
             let shared = self.more.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
             let Some(met) = next_to_examine(&mut shared.waiting) else { return };
-            // A campaign may take a tenth longer than it was given; but whether anything was found must not depend on that.
-            let is_late = self.options.time.is_some_and(|time| self.start.elapsed() > time + time / 10);
-            if is_late && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed) {
+            // Whether anything was found must not depend on the time.
+            if self.examiner.is_late() && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed)
+            {
                 let name = self.options.known.name_of_unseen(&met.failure.key);
                 shared.progress.unexamined.insert(name);
                 continue;
@@ -539,9 +558,11 @@ impl Campaign<'_> {
 
     /// Looks into a failure that is new. What does not show again may need what the job before it has left behind.
     fn examine(&self, met: &Met) {
+        self.lock().examining += 1;
         if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
             self.unconfirmed(&met.failure.key);
         }
+        self.lock().examining -= 1;
     }
 
     /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
@@ -579,10 +600,14 @@ impl Campaign<'_> {
         self.confirm(failure, case, *number, *time)
     }
 
-    /// Notes that a failure has not shown again.
+    /// Notes that a failure has not shown again, or that it was not waited for.
     fn unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
+        if self.interrupted.load(Ordering::Relaxed) {
+            shared.progress.unexamined.insert(name);
+            return;
+        }
         let times = shared.progress.unconfirmed.entry(name).or_default();
         *times += 1;
         if *times < UNCONFIRMED {
@@ -593,7 +618,8 @@ impl Campaign<'_> {
     /// Tries a failure again, makes its case smaller and stores it. Whether it shows again.
     fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) -> bool {
         let bucket = failure.key.to_string();
-        let Some(confirmed) = self.examiner.confirm(failure, case, number) else { return false };
+        let waiting = self.lock().waiting.len();
+        let Some(confirmed) = self.examiner.confirm(failure, case, number, waiting) else { return false };
         let found = confirmed.found;
         let version = self.target.version();
         let command = self.target.command();

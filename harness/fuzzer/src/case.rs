@@ -569,6 +569,23 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_an_attribute_need_not_be_answered_once_nobody_puts_it() {
+        let body = |rank, text: &str| write_as(rank, Encoding::Body, vec![crate::fields::text(text)], false);
+        let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
+        let due = |rank, command: Command| wait(rank, Answer::Due(command.into()));
+        let of = |steps| Case::speaking(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let put = |key| body(1, &format!("cmd=info-putnodeattr;key={key};value=v;"));
+        let answer_to = |key| {
+            let (get, got) = (get(), due(0, Command::InfoGetnodeattr));
+            let mut case = of(vec![get, put(key), due(1, Command::InfoPutnodeattr), got]);
+            waits::realign(&mut case.scenario);
+            case.scenario.body.pop()
+        };
+        assert_eq!(answer_to("k"), Some(due(0, Command::InfoGetnodeattr)));
+        assert_eq!(answer_to("other"), Some(wait(0, Answer::Optional)));
+    }
+
+    #[test]
     fn waits_follow_the_requests_that_are_left() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
         let due = |op: Operation| wait(0, Answer::Due(op.into()));

@@ -179,20 +179,32 @@ impl Examiner<'_> {
         (root.key != failure.key).then_some((root, case))
     }
 
+    /// The campaign's time is over.
+    pub fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// How long it may take to make a case smaller of which one run takes so long, while others wait to be looked into. In a short campaign
+    /// there are to be several findings, rather than a small one.
+    fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
+        let of_campaign = self.time.map_or(MOST_SHRINKING, |time| time / 6);
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let share = left.map_or(MOST_SHRINKING, |left| left / (waiting as u32 + 1));
+        let most = of_campaign.min(share).clamp(LEAST_SHRINKING, MOST_SHRINKING);
+        (one * SHRINKING as u32).clamp(SHRINKING_TIME.min(most), most)
+    }
+
     /// Why no debugger sees where a process of the case dies.
     fn why_unseen(&self, case: &Case) -> Option<String> {
         let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
         untraced(&run.seen.events).map(str::to_owned)
     }
 
-    /// Tries a failure of a case again, and makes the case smaller. `None` if it does not show again.
-    pub fn confirm(&self, failure: &Failure, case: &Case, number: u64) -> Option<Confirmed> {
+    /// Tries a failure of a case again, and makes the case smaller, while so many others wait. `None` if it does not show again.
+    pub fn confirm(&self, failure: &Failure, case: &Case, number: u64, waiting: usize) -> Option<Confirmed> {
         let key = &failure.key;
         let (again, one) = self.again_in(case, Wanted { key, lawful: false });
-        let time = one * SHRINKING as u32;
-        // In a short campaign there are to be several findings, rather than a small one.
-        let most = self.time.map_or(MOST_SHRINKING, |time| (time / 6).clamp(LEAST_SHRINKING, MOST_SHRINKING));
-        let time = time.clamp(SHRINKING_TIME.min(most), most);
+        let time = self.shrinking_time(one, waiting);
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
         if again < if by_clock { 2 } else { 1 } {
@@ -217,11 +229,15 @@ impl Examiner<'_> {
         }
         // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
         for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
+            if self.is_late() {
+                break;
+            }
             if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, wanted) >= best.again) {
                 best.case = fitted;
             }
         }
         if best.again > TRIES / 2
+            && !self.is_late()
             && let Some(after_itself) = self.after_itself(&best.case, wanted, best.again)
         {
             best.case = after_itself;
@@ -304,6 +320,9 @@ impl Examiner<'_> {
         let key = wanted.key;
         let played = AtomicUsize::new(0);
         let deadline = self.within(time);
+        if Instant::now() >= deadline {
+            return Smaller { case: case.clone(), again, played: 0 };
+        }
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! Waits for answers, made to fit what was asked where requests were left out or changed.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use pmi_scenario::ast::{Dialect, Encoding, Scenario, Template};
+use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Message, Operation, Request, ValueReading};
 
 use super::joined::Joined;
@@ -17,8 +18,8 @@ pub(crate) fn realign(scenario: &mut Scenario) {
     refit(scenario, |_, answer, asked| match (answer, asked) {
         (Answer::Optional, _) => Some(answer),
         (_, None) => None,
-        (Answer::Due(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::Due(op)),
-        (Answer::InTime(_), Some(Asked { op: Some(op), is_proper: true })) => Some(Answer::InTime(op)),
+        (Answer::Due(_), Some(Asked { op: Some(op), is_due: true })) => Some(Answer::Due(op)),
+        (Answer::InTime(_), Some(Asked { op: Some(op), is_due: true })) => Some(Answer::InTime(op)),
         (_, Some(_)) => Some(Answer::Optional),
     });
 }
@@ -38,6 +39,7 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
     let dialect = scenario.dialect;
     let mut open = vec![Open::default(); scenario.ranks as usize];
+    let mut attributes = HashSet::new();
     let mut number = 0;
     scenario.body.retain_mut(|stmt| {
         number += 1;
@@ -45,6 +47,7 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
             Some(ServerStep::Write { rank, encoding, lines, partial }) => {
                 if let Some(open) = open.get_mut(rank as usize) {
                     open.write(dialect, encoding, lines, partial);
+                    attributes.extend(open.puts.drain(..));
                 }
                 return true;
             }
@@ -52,7 +55,7 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
             _ => return true,
         };
         let front = open.get_mut(rank as usize).and_then(|open| open.asked.pop_front());
-        let fits = fit(number, answer, front);
+        let fits = fit(number, answer, front.map(|request| request.asks(&attributes)));
         if let Some(fits) = fits.filter(|fits| *fits != answer) {
             *stmt = wait(rank, fits);
         }
@@ -65,14 +68,37 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
 struct Asked {
     /// By its command, whatever else it says; `None` for what is no request of the protocol.
     op: Option<Op>,
+    /// It says what such a request has to say, and nothing is missing that its answer waits for.
+    is_due: bool,
+}
+
+/// A message that has no answer yet.
+#[derive(Clone)]
+struct Unanswered {
+    op: Option<Op>,
     /// It says what such a request has to say.
     is_proper: bool,
+    /// The attribute of the node without which there is no answer to it.
+    waits_for: Option<Vec<u8>>,
+}
+
+impl Unanswered {
+    fn new(op: Option<Op>, is_proper: bool) -> Self {
+        Self { op, is_proper, waits_for: None }
+    }
+
+    fn asks(&self, attributes: &HashSet<Vec<u8>>) -> Asked {
+        let is_there = self.waits_for.as_ref().is_none_or(|key| attributes.contains(key));
+        Asked { op: self.op, is_due: self.is_proper && is_there }
+    }
 }
 
 /// What a rank has asked for and not been answered.
 #[derive(Clone, Default)]
 struct Open {
-    asked: VecDeque<Asked>,
+    asked: VecDeque<Unanswered>,
+    /// The attributes of its node that it has put in what it said last.
+    puts: Vec<Vec<u8>>,
     /// A line of PMI-1 that is not complete.
     partial: Vec<u8>,
     spawning: bool,
@@ -98,7 +124,7 @@ impl Open {
                     match said {
                         WireMessage::Line(line) => self.line(&line),
                         WireMessage::Body(body) => self.body(&body),
-                        WireMessage::NoFrame => self.asked.push_back(Asked { op: None, is_proper: false }),
+                        WireMessage::NoFrame => self.asked.push_back(Unanswered::new(None, false)),
                     }
                 }
             }
@@ -108,19 +134,26 @@ impl Open {
     fn line(&mut self, line: &[u8]) {
         if line.starts_with(b"mcmd=spawn") {
             if !std::mem::replace(&mut self.spawning, true) {
-                self.asked.push_back(Asked { op: Some(Operation::Spawn.into()), is_proper: true });
+                self.asked.push_back(Unanswered::new(Some(Operation::Spawn.into()), true));
             }
         } else if !self.spawning || line.starts_with(b"cmd=") {
             let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
             let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd)).map(Op::from);
             let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
-            self.asked.push_back(Asked { op, is_proper });
+            self.asked.push_back(Unanswered::new(op, is_proper));
         }
     }
 
     fn body(&mut self, body: &[u8]) {
-        if let Some((command, is_proper)) = self.joined.push(body) {
-            self.asked.push_back(Asked { op: command.map(Op::from), is_proper });
-        }
+        let Some((command, is_proper)) = self.joined.push(body) else { return };
+        let waits_for = match pmi2::Request::parse(body, Semicolons::Doubled) {
+            Ok(pmi2::Request::InfoGetnodeattr { key, wait: true }) => Some(key.into_owned()),
+            Ok(pmi2::Request::InfoPutnodeattr { key, .. }) => {
+                self.puts.push(key.into_owned());
+                None
+            }
+            _ => None,
+        };
+        self.asked.push_back(Unanswered { op: command.map(Op::from), is_proper, waits_for });
     }
 }

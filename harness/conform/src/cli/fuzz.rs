@@ -1,6 +1,6 @@
 //! `fuzz`: campaigns, and what becomes of their findings.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use pmi_fuzzer::generate::program::Programs;
 use pmi_fuzzer::generate::scope::{DraftOnly, Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
-use pmi_fuzzer::store::{self, Found, Root, TRIES};
+use pmi_fuzzer::store::{self, Found, TRIES};
 use pmi_fuzzer::stored::Stored;
 use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
@@ -38,7 +38,7 @@ use super::exit::{INTERRUPTED, UNJUDGED};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
 use super::tell::say;
-use crate::report::RELAYED;
+use crate::report::{RELAYED, campaign_text, progress_line};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -161,7 +161,7 @@ fn campaign(
         let text = format.report(target, &options, &campaign)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
-    say(&summary(&campaign, args))?;
+    say(&campaign_text(&campaign, &args.out))?;
     Ok(status)
 }
 
@@ -393,71 +393,6 @@ impl Reporter for Shown {
     fn trouble(&self, what: &Trouble) {
         self.line(&format!("error: {what}"));
     }
-}
-
-fn progress_line(progress: &Progress) -> String {
-    let seconds = progress.time.as_secs_f64().max(0.001);
-    let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.1?}"));
-    let edges = progress.edges.filter(|n| *n > 0).map_or(String::new(), |n| format!(", {n} edges"));
-    format!(
-        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions{edges}, corpus {}, buckets: {} new, {} known{silence}",
-        seconds,
-        progress.sessions,
-        progress.sessions as f64 / seconds,
-        progress.requests as f64 / seconds,
-        progress.skipped,
-        progress.transitions,
-        progress.corpus,
-        progress.new.len(),
-        progress.known.len(),
-    )
-}
-
-/// Above findings that any session may meet, and above those that come of what we say that is not lawful.
-const LAWFUL: &str = "Where all that we say is lawful:\n";
-const ODD: &str = "Where we say what is not lawful:\n";
-
-/// Findings that probably come of one mistake side by side, the most serious first.
-fn by_root(found: &[Found]) -> BTreeMap<Root, Vec<&Found>> {
-    let mut all: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
-    for one in found {
-        all.entry(one.root()).or_default().push(one);
-    }
-    all
-}
-
-fn summary(campaign: &Summary, args: &Fuzz) -> String {
-    let progress = &campaign.progress;
-    let mut text = format!("{}\n", progress_line(progress));
-    let mut odd = None;
-    for (root, all) in by_root(&campaign.found) {
-        if odd.replace(root.is_odd()) != Some(root.is_odd()) {
-            text += if root.is_odd() { ODD } else { LAWFUL };
-        }
-        text += &format!("  {root}\n");
-        for found in all {
-            let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
-            text += &format!("    new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
-        }
-    }
-    for (bucket, seen) in &progress.known {
-        text += &format!("  known  {bucket:60} {:14} seen {seen} times\n", "");
-    }
-    for (bucket, seen) in &progress.unconfirmed {
-        text += &format!(
-            "  not confirmed  {bucket}: seen {seen} times, and in at most one of {TRIES} more runs each\n"
-        );
-    }
-    for bucket in &progress.unexamined {
-        text += &format!("  not looked into  {bucket}: the campaign's time was over\n");
-    }
-    if progress.unjudged.0 > 0 {
-        text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
-    }
-    if !campaign.found.is_empty() {
-        text += &format!("Findings are in {}.\n", args.out.display());
-    }
-    text
 }
 
 /// Plays a finding, or a case in a scenario file, again.

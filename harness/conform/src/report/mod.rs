@@ -41,7 +41,7 @@ use serde::Serialize;
 use block::Palette;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
-pub(crate) use campaign::{CampaignFormat, UnknownFormat};
+pub(crate) use campaign::{CampaignFormat, UnknownFormat, campaign_text, progress_line};
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
 pub(crate) use compatibility::write_compatibility;

@@ -14,7 +14,7 @@ use crate::pieces::{letters, literal, push, template};
 use crate::texts::{self, Use};
 
 /// How many kinds of calls there are, some of them several times.
-pub(super) const KINDS: u32 = 30;
+pub(super) const KINDS: u32 = 34;
 
 /// The name of the keyval space.
 fn kvs() -> String {
@@ -161,6 +161,41 @@ pub(super) fn of_kind(
             let port = swarm.text(Dialect::Pmi1, Use::Port, "port", u)?.as_argument();
             call("rfc13.api.name.errors", "PMI_Publish_name", vec![service(u)?, Arg::Text(port)], publish)
         }
+        30 => {
+            let room = swarm.room(kvs.len() as i64, u)?;
+            call("", "PMI_KVS_Create", vec![text_out("created", room), number(room)], None)
+        }
+        31 => {
+            let function = pick(u, &["PMI_KVS_Iter_first", "PMI_KVS_Iter_next"])?;
+            let (key, value) = (swarm.room(8, u)?, swarm.room(16, u)?);
+            let args = vec![
+                kvs_argument(),
+                text_out("key", key),
+                number(key),
+                text_out("value", value),
+                number(value),
+            ];
+            call("", function, args, None)
+        }
+        32 => call("", "PMI_KVS_Destroy", vec![quoted(pick(u, &["created", "missing"])?)], None),
+        33 => match u.int_in_range(0..=3)? {
+            0 => {
+                let room = swarm.room(16, u)?;
+                let args = vec![text_out("text", room), text_out("length", room)];
+                call("", "PMI_Get_options", args, None)
+            }
+            1 => {
+                let option = quoted(pick(u, &["", "-x", "-n,4", "--a=b"])?);
+                let outs = ["parsed", "pairs", "size"].map(|name| out(name, None));
+                let args = [number(1), option].into_iter().chain(outs).collect();
+                call("", "PMI_Parse_option", args, None)
+            }
+            2 => {
+                let args = vec![out("argc", Some(1)), quoted("-x"), out("pairs", None), out("size", None)];
+                call("", "PMI_Args_to_keyval", args, None)
+            }
+            _ => call("", "PMI_Free_keyvals", vec![Arg::Null, number(0)], None),
+        },
         _ => {
             let unpublish = to(Operation::Unpublish, "cmd=unpublish_result rc=0");
             call("rfc13.api.name.errors", "PMI_Unpublish_name", vec![service(u)?], unpublish)

@@ -262,8 +262,15 @@ impl Model<'_, '_> {
     }
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let key = format!("a{rank}-{}", self.threads.attributes.len());
-        self.threads.attributes.push(key.clone());
+        let known = &self.threads.attributes;
+        // Whether it can be put again, the draft does not say; a server that takes it has another value then.
+        let key = if !known.is_empty() && self.u.ratio(1, 4)? {
+            self.u.choose(known)?.clone()
+        } else {
+            let key = format!("a{rank}-{}", known.len());
+            self.threads.attributes.push(key.clone());
+            key
+        };
         let fields = vec![field("cmd", "info-putnodeattr"), field("key", key), self.value("value")?];
         Ok(ask(rank, Command::InfoPutnodeattr, fields))
     }

@@ -277,7 +277,7 @@ mod tests {
         let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
         (0..cases).find_map(|number| {
-            let run = server.play(&numbered(&scope, 1, number), Pace::Fast, Tracing::Off).unwrap();
+            let run = server.play(&numbered(&scope, 2, number), Pace::Fast, Tracing::Off).unwrap();
             assert_eq!(run.seen.unjudged, None, "{number}");
             run.failures.into_iter().next().map(|failure| (number, failure))
         })

@@ -3,7 +3,9 @@
 mod json;
 mod junit;
 mod page;
+mod roots;
 mod sarif;
+mod terminal;
 mod unreported;
 
 use std::io;
@@ -11,6 +13,8 @@ use std::str::FromStr;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
 use pmi_fuzzer::target::Target;
+
+pub(crate) use terminal::{campaign_text, progress_line};
 
 /// What the report of a campaign is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! A page that shows a campaign: what was found and when, and how far it came over time. One file, with nothing in it that is fetched
 //! from elsewhere.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use super::super::plot::{Area, at, path};
 use super::super::{page, text};
+use super::roots::by_root;
 use super::unreported::{Unreported, unreported};
 
 /// Characters of foreign text.
@@ -113,10 +113,7 @@ pub(super) fn campaign_page(
 
 fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> Page {
     let progress = &campaign.progress;
-    let mut roots: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
-    for found in &campaign.found {
-        roots.entry(found.root()).or_default().push(found);
-    }
+    let roots = by_root(&campaign.found);
     let mut meaning = match (campaign.found.len(), progress.sessions) {
         (0, 0) => "No session could be judged".to_owned(),
         (0, _) => "Nothing new was found".to_owned(),

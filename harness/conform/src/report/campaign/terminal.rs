@@ -1,0 +1,66 @@
+//! What the terminal is told of a campaign: how far it is, and what it came to.
+
+use std::path::Path;
+
+use pmi_fuzzer::campaign::{Progress, Summary};
+
+use super::roots::by_root;
+use super::unreported::{Unreported, unreported};
+
+/// Above findings that any session may meet, and above those that come of what we say that is not lawful.
+const LAWFUL: &str = "Where all that we say is lawful:\n";
+const ODD: &str = "Where we say what is not lawful:\n";
+
+/// How far a campaign is, in one line.
+pub(crate) fn progress_line(progress: &Progress) -> String {
+    let seconds = progress.time.as_secs_f64().max(0.001);
+    let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.1?}"));
+    let edges = progress.edges.filter(|n| *n > 0).map_or(String::new(), |n| format!(", {n} edges"));
+    let examining = match progress.examining {
+        0 => String::new(),
+        failures => format!(", {failures} being looked into"),
+    };
+    format!(
+        "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions{edges}, corpus {}, buckets: {} new, {} known{examining}{silence}",
+        seconds,
+        progress.sessions,
+        progress.sessions as f64 / seconds,
+        progress.requests as f64 / seconds,
+        progress.skipped,
+        progress.transitions,
+        progress.corpus,
+        progress.new.len(),
+        progress.known.len(),
+    )
+}
+
+/// What a campaign came to, of which the findings are in this folder: those that probably come of one mistake side by side, the most
+/// serious first.
+pub(crate) fn campaign_text(campaign: &Summary, out: &Path) -> String {
+    let progress = &campaign.progress;
+    let mut text = format!("{}\n", progress_line(progress));
+    let mut odd = None;
+    for (root, all) in by_root(&campaign.found) {
+        if odd.replace(root.is_odd()) != Some(root.is_odd()) {
+            text += if root.is_odd() { ODD } else { LAWFUL };
+        }
+        text += &format!("  {root}\n");
+        for found in all {
+            let seen = progress.new.get(&found.bucket).copied().unwrap_or(0);
+            text += &format!("    new    {:60} {:14} seen {seen} times\n", found.bucket, found.label());
+        }
+    }
+    for (bucket, why) in unreported(campaign) {
+        text += &match why {
+            Unreported::Known(seen) => format!("  known  {bucket:60} {:14} seen {seen} times\n", ""),
+            why => format!("  {bucket}: {why}\n"),
+        };
+    }
+    if progress.unjudged.0 > 0 {
+        text += &format!("  {} sessions could not be judged: {}\n", progress.unjudged.0, progress.unjudged.1);
+    }
+    if !campaign.found.is_empty() {
+        text += &format!("Findings are in {}.\n", out.display());
+    }
+    text
+}

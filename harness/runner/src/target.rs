@@ -86,7 +86,9 @@ impl Target {
     /// Scenarios that may have been begun at the same time, whether they are at work or wait.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
-            Self::Processes(_, environment) => environment.slots.launches(),
+            // Of a relayed one, each needs a port.
+            Self::Processes(_, environment) if self.is_relayed() => environment.slots.launches(),
+            Self::Processes(_, environment) => environment.slots.launches_of_run(),
             Self::Memory(_) | Self::Library(..) | Self::Client(_) => jobs,
         }
     }

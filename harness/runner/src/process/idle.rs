@@ -152,11 +152,10 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
     if count == Some(1) {
         return Ok(all);
     }
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+    let Ok(tids) = procfs::threads(pid) else {
         all.push(take(Thread::Ended)?);
         return Ok(all);
     };
-    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     for tid in tids.filter(|tid| *tid != pid) {
         all.push(take(look_at(pid, tid).0)?);
     }

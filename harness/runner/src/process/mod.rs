@@ -32,7 +32,7 @@ pub mod slots;
 pub mod stop;
 pub(crate) mod tcp;
 pub mod trace;
-mod trace_request;
+pub(crate) mod trace_request;
 pub mod tracer;
 pub mod tree;
 mod unwind;

@@ -1,6 +1,6 @@
 //! Files of `/proc` about processes that may be anything, hostile ones included.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -47,6 +47,12 @@ pub(crate) fn own_pid() -> i32 {
 /// A process's name, of which the kernel keeps 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
     Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
+}
+
+/// The threads of a process, by their numbers.
+pub(crate) fn threads(pid: i32) -> io::Result<impl Iterator<Item = i32>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()))
 }
 
 /// Whether a process is on its way out: the kernel sets this flag before it closes its descriptors, and these before
@@ -115,7 +121,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for length in [0, 1, PAGE - LONGEST_LINE - 1, PAGE - 1, PAGE, 3 * PAGE + 7] {
             let text = "x".repeat(length);
-            std::fs::write(file.path(), &text).unwrap();
+            fs::write(file.path(), &text).unwrap();
             assert_eq!(short_text(file.path()).unwrap(), text, "{length}");
         }
     }

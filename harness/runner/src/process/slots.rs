@@ -30,6 +30,11 @@ impl Slots {
         if self.jobs == 1 { 1 } else { 2 * self.jobs }
     }
 
+    /// The same in a run of the suite, of which some parts wait for silence after silence.
+    pub(crate) fn launches_of_run(&self) -> usize {
+        if self.jobs == 1 { 1 } else { 2 * self.launches() }
+    }
+
     fn working(&self) -> MutexGuard<'_, usize> {
         self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,6 +49,11 @@ impl Slots {
 }
 
 impl Slot {
+    /// Whether it counts among those at work.
+    pub(crate) fn works(&self) -> bool {
+        self.works
+    }
+
     /// It only waits from now on.
     pub(crate) fn wait(&mut self) {
         if std::mem::replace(&mut self.works, false) {

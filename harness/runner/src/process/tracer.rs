@@ -1,9 +1,9 @@
-//! What a tracer does: it takes in processes that ask for it and all that these start, lets them go on at whatever they stop, and
-//! keeps what a debugger would look at of those that die.
+//! What a tracer does: it takes in processes that ask for it, or that it is asked for, and all that these start, lets them go on at
+//! whatever they stop, and keeps what a debugger would look at of those that die.
 //!
 //! It is as small as can be: it never waits for anything but the next stop or request, and what it keeps has bounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -101,7 +101,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
             if connection.read_exact(&mut pid).is_err() {
                 return Ok((seen.told, connection));
             }
-            if let Err(error) = seize(i32::from_ne_bytes(pid)) {
+            if let Err(error) = seize_all(i32::from_ne_bytes(pid)) {
                 seen.told.refused = Some(format!("ptrace is refused: {error}"));
             }
             connection.write_all(&[1])?;
@@ -251,7 +251,20 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Traces a process from now on, and all that it starts.
+/// Traces a process with all its threads from now on, and all that it starts.
+fn seize_all(pid: i32) -> io::Result<()> {
+    seize(pid)?;
+    let mut known = HashSet::from([pid]);
+    // What was traced before it started a thread has that traced as well.
+    while let Some(thread) = procfs::threads(pid)?.find(|thread| !known.contains(thread)) {
+        known.insert(thread);
+        // It may have ended, or be traced already.
+        let _ = seize(thread);
+    }
+    Ok(())
+}
+
+/// Traces a thread from now on, and all that it starts.
 #[expect(unsafe_code, reason = "ptrace")]
 fn seize(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;

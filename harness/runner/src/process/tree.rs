@@ -224,9 +224,8 @@ fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
 
 /// Children of a process, adopted ones included, asked of each of its threads: all of /proc would be a lot to read.
 fn children(pid: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    tids.flat_map(|tid: i32| children_of_thread(pid, tid)).collect()
+    let threads = procfs::threads(pid).into_iter().flatten();
+    threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
 /// The same of one whose state has just been read: most have one thread, which needs not be looked for.

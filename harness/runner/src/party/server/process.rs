@@ -29,7 +29,7 @@ use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::slots::{Slot, Slots};
-use crate::process::{self, Memory, procfs, tcp, tree};
+use crate::process::{self, Memory, procfs, tcp, trace_request, tree};
 use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
 use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
@@ -60,6 +60,8 @@ const LONGEST: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
 /// Who starts or ends processes and says nothing for so long waits for something.
 const MOST_WORK: Duration = Duration::from_millis(50);
+/// One that is idle for so long makes room for another launch, also where that proves nothing yet.
+const MAKES_ROOM: Duration = Duration::from_millis(8);
 /// Longest time that what we do waits for what another rank wrote before to be read, as long as the server works ...
 const TURN: Duration = Duration::from_millis(250);
 /// ... and once it has left bytes unread for that long.
@@ -221,6 +223,8 @@ pub struct ServerParty {
     slowest: Duration,
     quiet_since: Instant,
     patience: Patience,
+    /// It was silent and left bytes unread, as if it waited for something else, and nothing has happened since that could change that.
+    stuck: bool,
     /// Who wrote last, and when.
     wrote: Option<(Proc, Instant)>,
     /// How long what comes next may wait for that to be read.
@@ -331,6 +335,7 @@ impl ServerParty {
             slowest: Duration::ZERO,
             quiet_since: Instant::now(),
             patience: Patience::default(),
+            stuck: false,
             wrote: None,
             turn: TURN,
             in_turn: true,
@@ -465,7 +470,9 @@ impl ServerParty {
                 None => tree::maker(&fd),
             };
             if let Some(pid) = maker {
-                self.makers.insert(pid);
+                if self.makers.insert(pid) && trace_request::is_wanted() && !self.servers().contains(&pid) {
+                    trace_request::trace_daemon(pid);
+                }
                 let launcher = self.launcher.pid();
                 if let Some(deaths) = self.deaths.as_mut().filter(|_| pid != launcher)
                     && !deaths.iter().any(|m| m.is(pid))
@@ -680,9 +687,21 @@ impl ServerParty {
         self.ranks.len() as u32 >= self.expected && self.ranks.values().any(|rank| !rank.dismissed)
     }
 
+    /// Something has happened that the server may go on from.
+    fn break_silence(&mut self) {
+        self.quiet_since = Instant::now();
+        self.stuck = false;
+    }
+
     /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
     fn idle_patience(&self) -> Duration {
-        if self.all_stay() { self.patience.idle } else { self.patience.idle.max(PATIENCE) }
+        if self.stuck {
+            Duration::ZERO
+        } else if self.all_stay() {
+            self.patience.idle
+        } else {
+            self.patience.idle.max(PATIENCE)
+        }
     }
 
     /// Order in a scenario is order in time: gives the server time to read what another rank has just written, before
@@ -790,7 +809,7 @@ impl ServerParty {
 
     /// Whether all that we wrote was read, or will not be.
     fn is_read(&self, patient: bool) -> bool {
-        let starved = patient && self.quiet_since.elapsed() >= self.patience.starved;
+        let starved = patient && (self.stuck || self.quiet_since.elapsed() >= self.patience.starved);
         let strays = self.strays.values().filter(|stray| stray.key.is_some());
         let mut connections = self.connected().chain(strays).map(|pmi| &pmi.connection);
         let ours = connections.all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
@@ -827,15 +846,18 @@ impl Party for ServerParty {
             return self.order(to, &Order::Write(Bytes(bytes.to_vec())));
         }
         let Some(pmi) = self.pmi(to) else { return };
+        // A server that has bytes of this rank unread does not wait for more of them.
+        let is_read = pmi.connection.unread_bytes() == Some(0);
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
             self.flush(to);
         }
+        self.stuck &= !is_read;
     }
 
     fn close(&mut self, proc: Proc) {
         self.await_turn(Some(proc));
-        self.quiet_since = Instant::now();
+        self.break_silence();
         if self.is_relayed(proc) {
             self.wrote = Some((proc, self.quiet_since));
             self.order(proc, &Order::Close);
@@ -856,6 +878,7 @@ impl Party for ServerParty {
         }
         // Where nobody listens any more, nothing that is expected on it comes.
         let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
+        self.break_silence();
         let connection = NonBlockingStream::over(stream.into());
         let key = self.reactor.add(&connection, Source::Pmi(stray), Wanted::Read).ok();
         self.strays.insert(stray, Pmi { connection, maker: None, key });
@@ -875,7 +898,7 @@ impl Party for ServerParty {
         let mut looked = 0;
         loop {
             if let Some(what) = self.queue.pop_front() {
-                self.quiet_since = Instant::now();
+                self.break_silence();
                 self.slot.go_on();
                 return Incoming::Event(what);
             }
@@ -892,6 +915,7 @@ impl Party for ServerParty {
             wait = (wait * (1 << looked)).min(LONGEST);
             if self.exit.is_none() {
                 let next = if believes_polls || quiet < waits { proves.min(waits) } else { proves };
+                let next = if self.slot.works() { next.min(MAKES_ROOM) } else { next };
                 wait = wait.max(next.saturating_sub(quiet));
             }
             let busy = self.poll(wait.min(left)) || !self.queue.is_empty();
@@ -915,8 +939,10 @@ impl Party for ServerParty {
             } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
             } else {
-                if quiet >= waits {
+                if quiet >= waits || (quiet >= MAKES_ROOM && self.slot.works() && self.is_idle(patient)) {
                     self.slot.wait();
+                }
+                if quiet >= waits {
                     // One that ended may have left its number to a process that is none of the server's.
                     self.idle = IdleCheck::default();
                 }
@@ -925,6 +951,7 @@ impl Party for ServerParty {
             };
             // The dead are silent too.
             if !self.tell_deaths() {
+                self.stuck = proof == SilenceProof::Idle && !self.is_read(false);
                 return Incoming::Nothing(proof);
             }
         }
@@ -936,7 +963,7 @@ impl Party for ServerParty {
 
     fn upstream(&mut self, command: UpstreamCommand) {
         self.await_turn(None);
-        self.quiet_since = Instant::now();
+        self.break_silence();
         if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
             upstream.send(&command);
             if upstream.is_blocked() {
@@ -1007,7 +1034,7 @@ impl ServerParty {
     fn dismiss(&mut self, proc: Proc, order: &Order) {
         // Its end may be met before the last that it wrote, too.
         self.await_turn(None);
-        self.quiet_since = Instant::now();
+        self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
             // The process gets its descriptor back, so that the connection ends as that of any process does that exits or dies:

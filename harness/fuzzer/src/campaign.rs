@@ -79,7 +79,7 @@ pub struct Progress {
     pub known: BTreeMap<String, u64>,
     /// Buckets that did not show again.
     pub unconfirmed: BTreeMap<String, u32>,
-    /// Buckets that were met so late that nobody has looked into them.
+    /// Buckets that nobody has looked into to the end when the campaign was over.
     pub unexamined: BTreeSet<String>,
     /// Failures that somebody looks into at this moment, or that wait for it.
     pub examining: usize,

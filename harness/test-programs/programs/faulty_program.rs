@@ -261,8 +261,8 @@ fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let list = if is("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
     let second = if is("groups-tag-twice") { 42 } else { 7 };
     let mut open = vec![42, second];
-    pmi.send(&format!("cmd=barrier_in group={list}:42"));
-    pmi.send(&format!("cmd=barrier_in group=WORLD:{second}"));
+    // In one write, so that the first is open in any case when the second is entered.
+    pmi.send(&format!("cmd=barrier_in group={list}:42\ncmd=barrier_in group=WORLD:{second}"));
     while !open.is_empty() {
         let out = pmi.response("barrier_out");
         let tag =

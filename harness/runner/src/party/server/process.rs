@@ -845,14 +845,15 @@ impl Party for ServerParty {
         if self.is_relayed(to) {
             return self.order(to, &Order::Write(Bytes(bytes.to_vec())));
         }
+        let stuck = self.stuck;
         let Some(pmi) = self.pmi(to) else { return };
         // A server that has bytes of this rank unread does not wait for more of them.
-        let is_read = pmi.connection.unread_bytes() == Some(0);
+        let may_go_on = stuck && pmi.connection.unread_bytes() == Some(0);
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
             self.flush(to);
         }
-        self.stuck &= !is_read;
+        self.stuck &= !may_go_on;
     }
 
     fn close(&mut self, proc: Proc) {

@@ -167,7 +167,7 @@ impl External {
             self.reached().settled.insert(seen);
             return;
         }
-        let Some(confirmed) = examiner.confirm(&failure, &case, 0) else {
+        let Some(confirmed) = examiner.confirm(&failure, &case, 0, 0) else {
             eprintln!("{bucket}: seen, and in at most one of {TRIES} more runs: {}", failure.what);
             self.reached().settled.extend([seen, bucket]);
             return;

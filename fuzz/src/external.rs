@@ -22,6 +22,7 @@ use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::decided;
 use pmi_fuzzer::generate::scope::Scope;
 use pmi_fuzzer::known::Known;
+use pmi_fuzzer::schedule::Schedule;
 use pmi_fuzzer::store::{Origin, TRIES, store};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
@@ -158,8 +159,8 @@ impl External {
 
     fn found(&self, case: &Case, failure: &Failure) {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        let examiner =
-            Examiner { target: &self.server, seed: 0, interrupted: &NEVER, time: None, until: None };
+        let schedule = Schedule::new(None);
+        let examiner = Examiner { target: &self.server, seed: 0, interrupted: &NEVER, schedule };
         let seen = failure.key.to_string();
         let (failure, case) = examiner.root(failure, case).unwrap_or_else(|| (failure.clone(), case.clone()));
         let bucket = failure.key.to_string();

@@ -13,6 +13,7 @@ use super::failure::{Failure, FailureKey};
 use super::generate::{Generator, numbered};
 use super::known::{Known, Steering};
 use super::lawful::is_lawful;
+use super::schedule::Schedule;
 use super::shrink::leave_out;
 use super::state::{State, StateError};
 use super::store::{self, Found, Origin, WriteError, store};
@@ -224,7 +225,7 @@ struct Campaign<'a> {
     reporter: &'a dyn Reporter,
     next: AtomicU64,
     end: AtomicBool,
-    start: Instant,
+    schedule: Schedule,
     /// Some workers do nothing but look into what the others find.
     has_examiners: bool,
     shared: Mutex<Shared>,
@@ -247,21 +248,20 @@ pub fn run(
     let players = target.plays_at_once(options.workers).max(1);
     // Who looks into a failure mostly waits: the others go on playing meanwhile.
     let examiners = players.saturating_sub(options.workers.max(1));
-    let start = Instant::now();
-    let until = options.time.map(|time| start + time + time / 20);
+    let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());
     let played = |alone| Undisturbed { target, jobs: &jobs, alone };
     let (first_played, again) = (played(false), played(true));
     let campaign = Campaign {
         target: &first_played,
         generator,
-        examiner: Examiner { target: &again, seed: options.seed, interrupted, time: options.time, until },
+        examiner: Examiner { target: &again, seed: options.seed, interrupted, schedule },
         options,
         interrupted,
         reporter,
         next: AtomicU64::new(first),
         end: AtomicBool::new(false),
-        start,
+        schedule,
         shared: Mutex::new(Shared {
             steering: Steering::default(),
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
@@ -294,7 +294,8 @@ pub fn run(
                 campaign.reporter.progress(&progress);
                 history.note(&progress);
                 campaign.save();
-                if !interrupted.load(Ordering::Relaxed) && campaign.is_overdue() {
+                let found = !campaign.lock().found.is_empty();
+                if !interrupted.load(Ordering::Relaxed) && schedule.is_overdue(found) {
                     overdue = true;
                     interrupted.store(true, Ordering::Relaxed);
                 }
@@ -324,7 +325,7 @@ impl Campaign<'_> {
         shared.silences.sort_unstable();
         let mut progress = shared.progress.clone();
         progress.silence = shared.silences.get(shared.silences.len() / 2).copied();
-        progress.time = self.start.elapsed();
+        progress.time = self.schedule.elapsed();
         progress.transitions = shared.state.transitions.len();
         progress.edges = progress.edges.map(|_| shared.state.edges.len());
         progress.corpus = self.generator.kept();
@@ -345,15 +346,7 @@ impl Campaign<'_> {
         self.end.load(Ordering::Relaxed)
             || self.interrupted.load(Ordering::Relaxed)
             || options.sessions.is_some_and(|n| number - first >= n)
-            || options.time.is_some_and(|time| self.start.elapsed() >= time)
-    }
-
-    /// Whether what is still looked into is to be broken off. A campaign may take a tenth longer than it was given, but not end
-    /// without a finding that it could have had.
-    fn is_overdue(&self) -> bool {
-        let Some(time) = self.options.time else { return false };
-        let most = if self.lock().found.is_empty() { 2 * time } else { time + time / 10 };
-        self.start.elapsed() > most
+            || self.schedule.is_over()
     }
 
     fn work(&self, first: u64) {
@@ -446,7 +439,7 @@ impl Campaign<'_> {
                 // Where a crash is another's alias, only a debugger can say that it is the same.
                 let is_it = |found: &Found| found.bucket == bucket && failure.key.to_string() == bucket;
                 if shared.found.iter().any(|found| is_it(found) && !found.lawful)
-                    && is_lawful(&run.seen.events, case.tests())
+                    && is_lawful(&run.seen.events, case.tests(), failure.seq)
                 {
                     lawful.push(bucket.clone());
                 }
@@ -474,7 +467,7 @@ impl Campaign<'_> {
         lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
             let (case, before) = (case.clone(), before.cloned());
-            let met = Met { failure, case, before, number, time: self.start.elapsed() };
+            let met = Met { failure, case, before, number, time: self.schedule.elapsed() };
             let mut shared = self.lock();
             if self.has_examiners && shared.waiting.len() < WAITING {
                 shared.waiting.push_back(met);
@@ -531,7 +524,7 @@ impl Campaign<'_> {
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
             let Some(met) = next_to_examine(&mut shared.waiting) else { return };
             // Whether anything was found must not depend on the time.
-            if self.examiner.is_late() && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed)
+            if self.schedule.is_late() && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed)
             {
                 let name = self.options.known.name_of_unseen(&met.failure.key);
                 shared.progress.unexamined.insert(name);
@@ -568,8 +561,11 @@ impl Campaign<'_> {
     /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
     /// are more of them, and none is made once the time is over.
     fn shows_after_another(&self, met: &Met) -> bool {
-        let is_over = self.options.time.is_some_and(|time| self.start.elapsed() > time);
-        let after = met.before.as_ref().filter(|_| !is_over).and_then(|before| met.case.after(before));
+        let after = met
+            .before
+            .as_ref()
+            .filter(|_| !self.schedule.is_over())
+            .and_then(|before| met.case.after(before));
         after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
     }
 
@@ -734,7 +730,7 @@ mod tests {
                 && text.contains("barrier_in");
             let after = After::Start;
             let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
-            let failure = Failure { key, what: String::new(), requirement: None, backtrace: None };
+            let failure = Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None };
             fails.then_some(failure).into_iter().collect()
         }
     }
@@ -815,7 +811,13 @@ mod tests {
             rule("rfc13.get.value"),
         ];
         let met = |(number, key): (usize, &FailureKey)| Met {
-            failure: Failure { key: key.clone(), what: String::new(), requirement: None, backtrace: None },
+            failure: Failure {
+                key: key.clone(),
+                what: String::new(),
+                requirement: None,
+                seq: None,
+                backtrace: None,
+            },
             case: Case::new(UnderTest::Server, 1, Vec::new()),
             before: None,
             number: number as u64,

@@ -1,11 +1,12 @@
 //! A case of a campaign: a scenario, and what went into it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Action, Arg, Dialect, Expr, Need, Piece, RankSet, Role, Scenario, Step, Stmt, Template, UnderTest, Who,
+    Action, Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, Stmt, Template,
+    UnderTest, Who,
 };
 use pmi_wire::Proc;
 
@@ -13,7 +14,7 @@ use super::bound::Bound;
 use super::framing::as_bodies;
 use super::pieces::{agent, bytes_of, bytes_said, letters, tidy, unplaced};
 use super::statement::{
-    Answer, ServerStep, command, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,
+    Answer, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,
 };
 use super::{spawn_guard, waits};
 
@@ -230,6 +231,48 @@ impl Case {
         }
     }
 
+    /// The same with what was begun in one write and ended in a later one said in the later one as a whole. `None` if nothing is said in
+    /// pieces, or it could not be played. Only of a case against a server.
+    pub(crate) fn in_whole_writes(&self) -> Option<Self> {
+        let mut whole = self.clone();
+        let mut begun: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut joined = BTreeSet::new();
+        for at in 0..whole.scenario.body.len() {
+            let Some(ServerStep::Write { rank, encoding, lines, partial }) =
+                ServerStep::of(&self.scenario.body[at])
+            else {
+                continue;
+            };
+            let first =
+                begun.remove(&rank).filter(|first| encoding_of(&whole.scenario.body[*first]) == encoding);
+            if partial || encoding == Encoding::Bytes {
+                begun.insert(rank, at);
+            }
+            let Some(first) = first else { continue };
+            let mut lines = lines.iter().cloned();
+            let mut all = sent(&whole.scenario.body[first], UnderTest::Server)?.clone();
+            if let (Some(half), Some(rest)) = (all.last_mut(), lines.next()) {
+                half.pieces.extend(rest.pieces);
+                tidy(half);
+            }
+            all.extend(lines);
+            *sent_mut(&mut whole.scenario.body[at], UnderTest::Server)? = all;
+            joined.insert(first);
+        }
+        let mut at = 0;
+        whole.scenario.body.retain(|_| {
+            at += 1;
+            !joined.contains(&(at - 1))
+        });
+        for line in
+            whole.scenario.body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten()
+        {
+            line.pieces.retain(|piece| *piece != Piece::Cut);
+        }
+        (self.tests() == UnderTest::Server && whole.scenario != self.scenario && whole.settle())
+            .then_some(whole)
+    }
+
     /// The lines that a step has us send, if it does.
     pub(crate) fn lines(&self, step: usize) -> Option<&Vec<Template>> {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
@@ -437,7 +480,7 @@ fn line_weight(line: &Template) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmi_scenario::ast::{Encoding, UpstreamAction};
+    use pmi_scenario::ast::UpstreamAction;
     use pmi_wire::Operation;
     use pmi_wire::pmi2::Command;
 
@@ -452,6 +495,39 @@ mod tests {
 
     fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Stmt {
         upstream(UpstreamAction::Answer { to, partial, lines })
+    }
+
+    #[test]
+    fn what_was_said_in_pieces_is_said_as_a_whole() {
+        let says = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
+        let split = |between: Vec<Stmt>| {
+            let mut body = vec![join(Dialect::Pmi1), says(0, "cmd=get_", true)];
+            body.extend(between);
+            server(2, body)
+        };
+        let rest = || says(0, "maxes", false);
+        let asks = || says(1, "cmd=get_appnum", false);
+        let whole = |first: Vec<Stmt>| {
+            let mut body = vec![join(Dialect::Pmi1)];
+            body.extend(first);
+            server(2, body).scenario
+        };
+        let maxes = || says(0, "cmd=get_maxes", false);
+        let in_three = vec![asks(), says(0, "max", true), says(0, "es", false)];
+        let cases = [
+            (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
+            (split(in_three), Some(whole(vec![asks(), maxes()]))),
+            // The rest never comes.
+            (split(vec![asks()]), None),
+            (server(2, vec![join(Dialect::Pmi1), maxes()]), None),
+        ];
+        for (case, expected) in cases {
+            assert_eq!(case.in_whole_writes().map(|case| case.scenario), expected, "{}", case.text());
+        }
+        let cut = template(vec![literal(*b"cmd=kvs-"), Piece::Cut, literal(*b"fence;")]);
+        let body = vec![join(Dialect::Pmi2), write_as(0, Encoding::Body, vec![cut], false)];
+        let whole = Case::speaking(Dialect::Pmi2, UnderTest::Server, 1, body).in_whole_writes().unwrap();
+        assert!(whole.text().contains("cmd=kvs-fence;") && !whole.text().contains("cut"), "{}", whole.text());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use pmi_judge::event::{Event, What};
 use super::case::Case;
 use super::failure::{After, Failure, FailureKey};
 use super::lawful::is_lawful;
+use super::schedule::Schedule;
 use super::shrink::{leave_out, shrink};
 use super::statement::{join, leave};
 use super::store::{Found, TRIES};
@@ -54,9 +55,7 @@ pub struct Examiner<'a> {
     /// The user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
     /// How long the campaign is to take.
-    pub time: Option<Duration>,
-    /// From then on no case is made smaller: the campaign is over.
-    pub until: Option<Instant>,
+    pub schedule: Schedule,
 }
 
 /// A failure that has shown again, and how small its case is.
@@ -111,39 +110,51 @@ impl Examiner<'_> {
     /// The end of what may take so long.
     fn within(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
-        self.until.map_or(deadline, |until| until.min(deadline))
+        self.schedule.late().map_or(deadline, |late| late.min(deadline))
     }
 
     /// A run that shows what is wanted.
     fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
         let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
-        let shows = run.failure(wanted.key).is_some()
-            && (!wanted.lawful || is_lawful(&run.seen.events, case.tests()));
+        let shown = run.failure(wanted.key)?;
+        let shows = !wanted.lawful || is_lawful(&run.seen.events, case.tests(), shown.seq);
         shows.then_some(run)
     }
 
     /// How many of some more runs show a failure.
     fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
-        self.again_in(case, wanted).0
+        self.again_in(case, wanted, 0).0
     }
 
-    /// The same, and how long one of them takes. Where a run mostly waits, for a hang or for a launcher that sleeps, the runs are made at the
-    /// same time; but for a launcher that may be asked for one thing at a time only.
-    fn again_in(&self, case: &Case, wanted: Wanted<'_>) -> (u32, Duration) {
+    /// The same, and how long one of them takes. Where fewer than `least` of them can show it any more, the rest is not made. Where a run
+    /// mostly waits, for a hang or for a launcher that sleeps, the runs are made at the same time; but for a launcher that may be asked for
+    /// one thing at a time only.
+    fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (u32, Duration) {
         let run = || self.showing(case, Pace::Thorough, wanted).is_some();
         let start = Instant::now();
         if wanted.key.is_hang() {
             let shown = at_once(case, TRIES as usize, run);
             return (shown as u32, start.elapsed());
         }
-        let first = usize::from(run());
+        let mut shown = u32::from(run());
+        let mut missed = 1 - shown;
         let one = start.elapsed();
         let others = TRIES as usize - 1;
-        let shown = match one > SLOW && self.target.plays_at_once(others) > 1 {
-            true => at_once(case, others, run),
-            false => (0..others).filter(|_| run()).count(),
-        };
-        ((first + shown) as u32, one)
+        if missed + least <= TRIES && one > SLOW && self.target.plays_at_once(others) > 1 {
+            return (shown + at_once(case, others, run) as u32, one);
+        }
+        while shown + missed < TRIES && missed + least <= TRIES {
+            match run() {
+                true => shown += 1,
+                false => missed += 1,
+            }
+        }
+        (shown, one)
+    }
+
+    /// Whether at least so many of some more runs show a failure.
+    fn shows_as_often(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> bool {
+        self.again_in(case, wanted, least).0 >= least
     }
 
     /// Whether a case shows a failure once more.
@@ -156,12 +167,26 @@ impl Examiner<'_> {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: true }).is_some()
     }
 
-    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen,
-    /// which is part of its key, may have nothing to do with it. `None` if it stays what it is.
+    /// What a failure comes to without what it does not need but is named by. `None` if it stays what it is.
     pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
-        if !matches!(failure.key, FailureKey::Crash { .. }) {
-            return None;
+        match failure.key {
+            FailureKey::Crash { .. } => self.root_of_crash(failure, case),
+            _ => self.in_whole_writes(failure, case),
         }
+    }
+
+    /// A requirement about how requests are written stands before all others, where they were written in pieces. Which one is broken if they
+    /// are not?
+    fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
+        let case = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
+        let run = self.target.play(&case, Pace::Thorough, Tracing::Off).ok()?;
+        let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
+        Some((other, case))
+    }
+
+    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen, which is part of
+    /// its key, may have nothing to do with it.
+    fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
         // Where it died says more than anything that came before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
@@ -179,16 +204,11 @@ impl Examiner<'_> {
         (root.key != failure.key).then_some((root, case))
     }
 
-    /// The campaign's time is over.
-    pub fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
-    }
-
     /// How long it may take to make a case smaller of which one run takes so long, while others wait to be looked into. In a short campaign
     /// there are to be several findings, rather than a small one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
-        let of_campaign = self.time.map_or(MOST_SHRINKING, |time| time / 6);
-        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let of_campaign = self.schedule.time().map_or(MOST_SHRINKING, |time| time / 6);
+        let left = self.schedule.late().map(|late| late.saturating_duration_since(Instant::now()));
         let share = left.map_or(MOST_SHRINKING, |left| left / (waiting as u32 + 1));
         let most = of_campaign.min(share).clamp(LEAST_SHRINKING, MOST_SHRINKING);
         (one * SHRINKING as u32).clamp(SHRINKING_TIME.min(most), most)
@@ -203,17 +223,17 @@ impl Examiner<'_> {
     /// Tries a failure of a case again, and makes the case smaller, while so many others wait. `None` if it does not show again.
     pub fn confirm(&self, failure: &Failure, case: &Case, number: u64, waiting: usize) -> Option<Confirmed> {
         let key = &failure.key;
-        let (again, one) = self.again_in(case, Wanted { key, lawful: false });
+        let (again, one) = self.again_in(case, Wanted { key, lawful: false }, 0);
         let time = self.shrinking_time(one, waiting);
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
         if again < if by_clock { 2 } else { 1 } {
             return None;
         }
-        // A crash that anybody may meet is to be shown so. Of others, single bytes are not left out to begin with.
+        // What anybody may meet is to be shown so.
         let lawful = Wanted { key, lawful: true };
         let is_lawful = again > 0 && self.showing(case, Pace::Thorough, lawful).is_some();
-        let wanted = Wanted { key, lawful: is_lawful && matches!(key, FailureKey::Crash { .. }) };
+        let wanted = Wanted { key, lawful: is_lawful };
         let mut best = self.smaller(case, wanted, again, 2, time);
         if best.again < again {
             // Something that makes it sure was left out: once more, with more runs for each candidate.
@@ -229,15 +249,15 @@ impl Examiner<'_> {
         }
         // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
         for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
-            if self.is_late() {
+            if self.schedule.is_late() {
                 break;
             }
-            if let Some(fitted) = fitted(&best.case).filter(|f| self.again(f, wanted) >= best.again) {
+            if let Some(fitted) = fitted(&best.case).filter(|f| self.shows_as_often(f, wanted, best.again)) {
                 best.case = fitted;
             }
         }
         if best.again > TRIES / 2
-            && !self.is_late()
+            && !self.schedule.is_late()
             && let Some(after_itself) = self.after_itself(&best.case, wanted, best.again)
         {
             best.case = after_itself;
@@ -298,7 +318,7 @@ impl Examiner<'_> {
             return None;
         }
         let after_itself = case.after(case)?;
-        (self.again(&after_itself, wanted) >= again).then_some(after_itself)
+        self.shows_as_often(&after_itself, wanted, again).then_some(after_itself)
     }
 
     /// What shows now and then may have shown after an earlier job by chance. Without it, if it shows after an idle job as well; `None` if it

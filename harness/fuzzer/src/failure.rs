@@ -17,6 +17,8 @@ pub struct Failure {
     pub what: String,
     /// The requirement that is broken, if the judge knows it.
     pub requirement: Option<String>,
+    /// The event that the judge told it at; `None` if it was not the judge.
+    pub seq: Option<u64>,
     /// Of a crash, what a debugger saw.
     pub backtrace: Option<Box<Backtrace>>,
 }
@@ -224,6 +226,15 @@ impl FailureKey {
         }
     }
 
+    /// Whether it is told by a requirement of servers which another requirement may stand in for, where the same is seen of the same request.
+    pub(crate) fn differs_in_requirement(&self, other: &Self) -> bool {
+        let is_of_servers = |key: &Self| {
+            matches!(key, Self::Rule { who: None, .. } | Self::Hang { who: None, requirement: Some(_), .. })
+        };
+        let is_alike = std::mem::discriminant(self) == std::mem::discriminant(other);
+        is_of_servers(self) && is_alike && self.after() == other.after() && self != other
+    }
+
     /// What kind of failure it is.
     pub fn kind(&self) -> Kind {
         match self {
@@ -269,6 +280,7 @@ impl Failure {
             key: FailureKey::Leak(distinct),
             what: format!("processes are left when {starter} has ended: {}", names.join(", ")),
             requirement: None,
+            seq: None,
             backtrace: None,
         }
     }

@@ -4,8 +4,9 @@ use pmi_judge::event::{Event, What};
 use pmi_judge::{Monitor, Side};
 use pmi_scenario::ast::UnderTest;
 
-/// Whether all that our own side said was lawful, up to where something showed. Who is under test is the other side.
-pub(crate) fn is_lawful(events: &[Event], under_test: UnderTest) -> bool {
+/// Whether all that our own side said was lawful, up to the event that shows a failure, or, without one, up to where whoever is under test
+/// ends, dies or stays silent. It is the other side.
+pub(crate) fn is_lawful(events: &[Event], under_test: UnderTest, shown_at: Option<u64>) -> bool {
     let ours = match under_test {
         UnderTest::Server => Side::Client,
         UnderTest::Client | UnderTest::Library => Side::Server,
@@ -19,7 +20,8 @@ pub(crate) fn is_lawful(events: &[Event], under_test: UnderTest) -> bool {
         _ => false,
     };
     let mut monitor = Monitor::new();
-    events.iter().take_while(|event| !shows(event)).for_each(|event| monitor.observe(event));
+    let is_before = |event: &&Event| shown_at.map_or(!shows(event), |seq| event.seq <= seq);
+    events.iter().take_while(is_before).for_each(|event| monitor.observe(event));
     let scripted = events.iter().any(|event| matches!(event.what, What::ToProxy { scripted: true, .. }));
     !scripted && !monitor.take_findings().iter().any(|found| found.party == ours)
 }
@@ -44,13 +46,16 @@ mod tests {
             all.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
         };
         let closed = || What::ClosedByServer { proc };
+        let frob_after_all = vec![asks("cmd=get_maxes\n"), asks("cmd=frob\n")];
+        assert!(is_lawful(&events(frob_after_all.clone()), UnderTest::Server, Some(3)));
+        assert!(!is_lawful(&events(frob_after_all), UnderTest::Server, Some(4)));
         for (whats, lawful) in [
             (vec![asks("cmd=get_maxes\n"), closed()], true),
             (vec![asks("cmd=get_maxes\n"), closed(), asks("cmd=frob\n")], true),
             (vec![asks("cmd=frob\n"), closed()], false),
             (vec![asks("\n"), closed()], false),
         ] {
-            assert_eq!(is_lawful(&events(whats.clone()), UnderTest::Server), lawful, "{whats:?}");
+            assert_eq!(is_lawful(&events(whats.clone()), UnderTest::Server, None), lawful, "{whats:?}");
         }
     }
 }

@@ -33,6 +33,7 @@ mod pieces;
 mod plan;
 mod proxy_status;
 mod replay;
+pub mod schedule;
 mod shrink;
 mod spawn_guard;
 pub mod state;

@@ -45,6 +45,9 @@ impl Shrinker<'_> {
     fn shrink(&mut self) {
         loop {
             let before = self.best.weight();
+            if let Some(whole) = self.best.in_whole_writes() {
+                self.try_one(whole);
+            }
             self.cut_tail();
             self.drop_steps();
             self.drop_ranks();

@@ -252,7 +252,7 @@ mod tests {
             let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
             // Whoever ends early does not say finalize, and an ordinary job may write in pieces.
             let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
-            assert!(!is_plain || is_lawful(&run.seen.events, UnderTest::Server), "{text}");
+            assert!(!is_plain || is_lawful(&run.seen.events, UnderTest::Server, None), "{text}");
             again += u32::from(text.contains("=old-k0-0-"));
             let run = server.play(&case, Pace::Fast, Tracing::Off).unwrap();
             assert!(run.failures.is_empty(), "{:?}", run.failures);

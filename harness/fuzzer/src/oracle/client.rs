@@ -50,6 +50,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
                 site: site(trace, call, Some(after)),
             },
             requirement: None,
+            seq: None,
             backtrace: trace.cloned().map(Box::new),
         });
     }
@@ -81,7 +82,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
             FailureKey::Rule { who, requirement: finding.requirement.clone(), after }
         };
         let requirement = catalogue.get(&finding.requirement).map(|r| r.id.clone());
-        all.push(Failure { key, what, requirement, backtrace: None });
+        all.push(Failure { key, what, requirement, seq: Some(finding.seq), backtrace: None });
     }
     distinct(all)
 }

@@ -27,7 +27,7 @@ pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
-    let fails = |key, what| Failure { key, what, requirement: None, backtrace: None };
+    let fails = |key, what| Failure { key, what, requirement: None, seq: None, backtrace: None };
     let crash = |key, what, trace: Option<&Backtrace>| Failure {
         backtrace: trace.cloned().map(Box::new),
         ..fails(key, what)
@@ -122,7 +122,8 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
             }
             _ => (FailureKey::Rule { who: None, requirement: requirement.clone(), after }, told),
         };
-        all.push(Failure { key, what, requirement: Some(requirement), backtrace: None });
+        let seq = Some(finding.seq);
+        all.push(Failure { key, what, requirement: Some(requirement), seq, backtrace: None });
     }
     all
 }

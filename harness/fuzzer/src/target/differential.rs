@@ -80,6 +80,7 @@ impl Difference {
             what: format!("to {} of rank {}: {}", self.asked, self.proc, told.join("; ")),
             key: FailureKey::Difference { asked: self.asked, answers: self.answers },
             requirement: None,
+            seq: None,
             backtrace: None,
         }
     }

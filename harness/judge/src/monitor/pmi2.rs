@@ -204,7 +204,7 @@ impl Monitor {
                 return;
             }
             Request::Finalize => {
-                self.leaves_fence_open(p);
+                self.goes_on_in_fence(p);
                 self.rank(p).finalized = true;
                 Detail::Plain
             }
@@ -227,7 +227,7 @@ impl Monitor {
                 }
             }
             Request::KvsFence => {
-                self.leaves_fence_open(p);
+                self.goes_on_in_fence(p);
                 let rank = self.pmi2(p);
                 rank.entered += 1;
                 Detail::Fence(rank.entered)
@@ -445,7 +445,7 @@ impl Monitor {
 
     /// Notes that a process goes on that may be in a fence. The draft has one thread that fences, and finalize comes last: what a server
     /// makes of a second fence, or of a process that leaves in the middle of one, nobody says.
-    fn leaves_fence_open(&mut self, p: Proc) {
+    fn goes_on_in_fence(&mut self, p: Proc) {
         if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
             let group = self.group(p.group);
             (group.may_abort, group.state_unknown) = (true, true);

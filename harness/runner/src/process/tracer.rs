@@ -255,11 +255,15 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
-    // What was traced before it started a thread has that traced as well.
-    while let Some(thread) = procfs::threads(pid)?.find(|thread| !known.contains(thread)) {
-        known.insert(thread);
-        // It may have ended, or be traced already.
-        let _ = seize(thread);
+    loop {
+        let new: Vec<i32> = procfs::threads(pid)?.filter(|thread| known.insert(*thread)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for thread in new {
+            // It may have ended, or be traced already.
+            let _ = seize(thread);
+        }
     }
     Ok(())
 }

@@ -933,14 +933,17 @@ impl Party for ServerParty {
                 }
             }
             let quiet = self.quiet_since.elapsed();
+            // From then on it is asked anyway.
+            let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
+            let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
             let proof = if left.is_zero() {
                 SilenceProof::Timeout
-            } else if quiet >= proves && self.is_idle(patient) {
+            } else if idle && quiet >= proves {
                 SilenceProof::Idle
             } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
             } else {
-                if quiet >= waits || (quiet >= MAKES_ROOM && self.slot.works() && self.is_idle(patient)) {
+                if idle || quiet >= waits {
                     self.slot.wait();
                 }
                 if quiet >= waits {

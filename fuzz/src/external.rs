@@ -168,25 +168,26 @@ impl External {
             self.reached().settled.insert(seen);
             return;
         }
-        let Some(confirmed) = examiner.confirm(&failure, &case, 0, 0) else {
+        let shown = examiner.try_again(&failure, &case, 0);
+        let Some(smallest) = shown.and_then(|shown| examiner.shrink(shown, 0)) else {
             eprintln!("{bucket}: seen, and in at most one of {TRIES} more runs: {}", failure.what);
             self.reached().settled.extend([seen, bucket]);
             return;
         };
-        let found = &confirmed.found;
+        let found = &smallest.found;
         let stored = if self.tells {
             let server = std::env::var("PMI_CONFORM_SERVER").unwrap_or_default();
             let replay = format!("pmi-conform fuzz --server '{server}'");
             let version = self.server.version();
             let origin = Origin { command: self.server.command(), version: &version, replay: &replay };
-            match store(&self.out, found, &confirmed.case, &confirmed.run.seen.events, &origin) {
+            match store(&self.out, found, &smallest.case, &smallest.run.seen.events, &origin) {
                 Ok(folder) => format!("stored in {}", folder.display()),
                 Err(error) => format!("cannot be stored in {}: {error}", self.out.join(&bucket).display()),
             }
         } else {
             "not stored".into()
         };
-        panic!("{bucket} ({}), {stored}: {}\n{}", found.label(), found.what, confirmed.case.text());
+        panic!("{bucket} ({}), {stored}: {}\n{}", found.label(), found.what, smallest.case.text());
     }
 }
 

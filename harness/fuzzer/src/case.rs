@@ -103,6 +103,12 @@ impl Case {
         alone.then(|| Self { earlier: Some(Box::new(earlier)), ..self.clone() })
     }
 
+    /// Whether the same is played.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let earlier = [self, other].map(|case| case.earlier.as_ref().map(|earlier| &earlier.scenario));
+        self.scenario == other.scenario && earlier[0] == earlier[1]
+    }
+
     /// Who is under test.
     pub fn tests(&self) -> UnderTest {
         self.scenario.tests

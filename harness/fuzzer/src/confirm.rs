@@ -11,7 +11,7 @@ use super::case::Case;
 use super::failure::{After, Failure, FailureKey};
 use super::lawful::is_lawful;
 use super::schedule::Schedule;
-use super::shrink::{leave_out, shrink};
+use super::shrink::{self, leave_out};
 use super::statement::{join, leave};
 use super::store::{Found, TRIES};
 use super::target::{Pace, Run, Target, Tracing};
@@ -25,7 +25,7 @@ const SHRINKING_TIME: Duration = Duration::from_secs(20);
 /// The same where they are slow.
 const MOST_SHRINKING: Duration = Duration::from_secs(60);
 /// The same in a campaign that is over soon.
-const LEAST_SHRINKING: Duration = Duration::from_secs(10);
+const LEAST_SHRINKING: Duration = Duration::from_secs(2);
 
 /// Whatever takes longer than this mostly waits.
 const SLOW: Duration = Duration::from_millis(500);
@@ -58,9 +58,38 @@ pub struct Examiner<'a> {
     pub schedule: Schedule,
 }
 
-/// A failure that has shown again, and how small its case is.
+/// A failure that has shown again.
 #[derive(Debug)]
-pub struct Confirmed {
+pub struct Shown {
+    key: FailureKey,
+    case: Case,
+    /// That of the case in the campaign.
+    number: u64,
+    /// How many of the runs showed it.
+    again: u32,
+    /// How long one of them took.
+    one: Duration,
+    /// In one of them, all that we said was lawful.
+    lawful: bool,
+    /// That one, or another that shows it.
+    run: Run,
+}
+
+impl Shown {
+    /// Which failure it is.
+    pub fn key(&self) -> &FailureKey {
+        &self.key
+    }
+
+    /// How serious it is: the less, the more.
+    pub(crate) fn seriousness(&self) -> impl Ord {
+        (self.key.kind(), !self.lawful)
+    }
+}
+
+/// A failure with the smallest case that was found to show it.
+#[derive(Debug)]
+pub struct Smallest {
     /// What is told of it.
     pub found: Found,
     /// The smallest case that shows it.
@@ -89,16 +118,16 @@ struct Smaller {
     played: usize,
 }
 
-/// Makes so many runs of a case at the same time; how many of them say yes. Where there is an earlier job, one after the other: a job of
-/// another run would come between the two.
-fn at_once(case: &Case, runs: usize, run: impl Fn() -> bool + Sync) -> usize {
+/// Makes so many runs of a case at the same time; those that say yes. Where there is an earlier job, one after the other: a job of another
+/// run would come between the two.
+fn at_once<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
-        return (0..runs).filter(|_| run()).count();
+        return (0..runs).filter_map(|_| run()).collect();
     }
     std::thread::scope(|scope| {
         let started: Vec<_> = (0..runs).map(|_| scope.spawn(&run)).collect();
         let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
-        ended.filter(|shown| *shown).count()
+        ended.flatten().collect()
     })
 }
 
@@ -123,38 +152,38 @@ impl Examiner<'_> {
 
     /// How many of some more runs show a failure.
     fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
-        self.again_in(case, wanted, 0).0
+        self.again_in(case, wanted, 0).0.len() as u32
     }
 
-    /// The same, and how long one of them takes. Where fewer than `least` of them can show it any more, the rest is not made. Where a run
-    /// mostly waits, for a hang or for a launcher that sleeps, the runs are made at the same time; but for a launcher that may be asked for
-    /// one thing at a time only.
-    fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (u32, Duration) {
-        let run = || self.showing(case, Pace::Thorough, wanted).is_some();
+    /// Those of some more runs that show a failure, and how long one of them takes. Where fewer than `least` of them can show it any more, the
+    /// rest is not made. Where a run mostly waits, for a hang or for a launcher that sleeps, the runs are made at the same time; but for a
+    /// launcher that may be asked for one thing at a time only.
+    fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (Vec<Run>, Duration) {
+        let (tries, least) = (TRIES as usize, least as usize);
+        let run = || self.showing(case, Pace::Thorough, wanted);
         let start = Instant::now();
         if wanted.key.is_hang() {
-            let shown = at_once(case, TRIES as usize, run);
-            return (shown as u32, start.elapsed());
+            let shown = at_once(case, tries, run);
+            return (shown, start.elapsed());
         }
-        let mut shown = u32::from(run());
-        let mut missed = 1 - shown;
+        let mut shown: Vec<Run> = run().into_iter().collect();
+        let mut made = 1;
         let one = start.elapsed();
-        let others = TRIES as usize - 1;
-        if missed + least <= TRIES && one > SLOW && self.target.plays_at_once(others) > 1 {
-            return (shown + at_once(case, others, run) as u32, one);
+        let goes_on = |shown: usize, made: usize| made < tries && shown + (tries - made) >= least;
+        if goes_on(shown.len(), made) && one > SLOW && self.target.plays_at_once(tries - made) > 1 {
+            shown.extend(at_once(case, tries - made, run));
+            return (shown, one);
         }
-        while shown + missed < TRIES && missed + least <= TRIES {
-            match run() {
-                true => shown += 1,
-                false => missed += 1,
-            }
+        while goes_on(shown.len(), made) {
+            shown.extend(run());
+            made += 1;
         }
         (shown, one)
     }
 
     /// Whether at least so many of some more runs show a failure.
     fn shows_as_often(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> bool {
-        self.again_in(case, wanted, least).0 >= least
+        self.again_in(case, wanted, least).0.len() as u32 >= least
     }
 
     /// Whether a case shows a failure once more.
@@ -190,8 +219,9 @@ impl Examiner<'_> {
         let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
         // Where it died says more than anything that came before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
-        let located = (0..LOOKS).filter(|_| self.goes_on()).find_map(|_| look());
-        if let Some(located) = located.filter(|located| located.key.place().is_some()) {
+        // What does not show is no case to leave anything out of.
+        let located = (0..LOOKS).filter(|_| self.goes_on()).find_map(|_| look())?;
+        if located.key.place().is_some() {
             return Some((located, case.clone()));
         }
         let deadline = self.within(SHRINKING_TIME / 2);
@@ -220,20 +250,33 @@ impl Examiner<'_> {
         untraced(&run.seen.events).map(str::to_owned)
     }
 
-    /// Tries a failure of a case again, and makes the case smaller, while so many others wait. `None` if it does not show again.
-    pub fn confirm(&self, failure: &Failure, case: &Case, number: u64, waiting: usize) -> Option<Confirmed> {
+    /// Tries a failure of a case again. `None` if it does not show.
+    pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<Shown> {
         let key = &failure.key;
-        let (again, one) = self.again_in(case, Wanted { key, lawful: false }, 0);
-        let time = self.shrinking_time(one, waiting);
+        let (mut runs, one) = self.again_in(case, Wanted { key, lawful: false }, 0);
+        let again = runs.len() as u32;
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
-        if again < if by_clock { 2 } else { 1 } {
+        // Where the rest of the runs was not made, nobody knows how often it shows.
+        if by_clock && again < 2 || again < TRIES && !self.goes_on() {
             return None;
         }
-        // What anybody may meet is to be shown so.
-        let lawful = Wanted { key, lawful: true };
-        let is_lawful = again > 0 && self.showing(case, Pace::Thorough, lawful).is_some();
-        let wanted = Wanted { key, lawful: is_lawful };
+        let is_lawful = |run: &Run| {
+            let shown_at = run.failure(key).and_then(|failure| failure.seq);
+            is_lawful(&run.seen.events, case.tests(), shown_at)
+        };
+        let lawful = runs.iter().position(is_lawful);
+        let run = runs.drain(..).nth(lawful.unwrap_or(0))?;
+        let (key, case, lawful) = (key.clone(), case.clone(), lawful.is_some());
+        Some(Shown { key, case, number, again, one, lawful, run })
+    }
+
+    /// Makes the case of a failure smaller, while those of so many others wait for that. What anybody may meet stays so. `None` if it shows
+    /// only now and then, and where it needs an earlier job also without.
+    pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
+        let Shown { ref key, ref case, number, again, one, lawful, .. } = shown;
+        let time = self.shrinking_time(one, waiting);
+        let wanted = Wanted { key, lawful };
         let mut best = self.smaller(case, wanted, again, 2, time);
         if best.again < again {
             // Something that makes it sure was left out: once more, with more runs for each candidate.
@@ -244,7 +287,7 @@ impl Examiner<'_> {
             }
             best.played = played;
         }
-        if best.again == 0 {
+        if best.again == 0 || best.again < again && !self.goes_on() {
             (best.case, best.again) = (case.clone(), again);
         }
         // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
@@ -263,12 +306,16 @@ impl Examiner<'_> {
             best.case = after_itself;
         }
         best = self.without_idle_earlier(best, wanted)?;
-        let again_shown = |_| {
-            let run = self.showing(&best.case, Pace::Thorough, wanted)?;
-            let told = run.failure(key)?.clone();
-            Some((run, told))
+        let showing = |_| self.showing(&best.case, Pace::Thorough, wanted);
+        let last = if best.case.is_same(case) { None } else { (0..TRIES).find_map(showing) };
+        let run = match last {
+            Some(run) => run,
+            None => {
+                best = Smaller { case: case.clone(), again, ..best };
+                shown.run
+            }
         };
-        let (run, told) = (0..TRIES).find_map(again_shown)?;
+        let told = run.failure(key)?.clone();
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
             waits::tighten(
@@ -282,7 +329,7 @@ impl Examiner<'_> {
             what: told.what,
             requirement: told.requirement,
             kind: key.kind(),
-            lawful: is_lawful,
+            lawful,
             needs_earlier_job: best.case.earlier.is_some(),
             backtrace: told.backtrace.map(|trace| *trace),
             untraced: key.is_unseen_crash().then(|| self.why_unseen(&best.case)).flatten(),
@@ -300,7 +347,7 @@ impl Examiner<'_> {
             &summary,
             found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
         );
-        Some(Confirmed { found, case: best.case, run })
+        Some(Smallest { found, case: best.case, run })
     }
 
     /// A case after a job in which nothing is done, for servers.
@@ -346,16 +393,17 @@ impl Examiner<'_> {
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);
-                Instant::now() < deadline && self.showing(candidate, Pace::Fast, wanted).is_some()
+                let showing = || self.showing(candidate, Pace::Fast, wanted);
+                (Instant::now() < deadline).then(showing).flatten()
             };
             match (again == TRIES, key.is_hang()) {
-                (true, true) => at_once(candidate, runs, run) == runs,
-                (true, false) => (0..runs).all(|_| run()),
-                (false, true) => at_once(candidate, 2 * runs, run) > 0,
-                (false, false) => (0..2 * runs).any(|_| run()),
+                (true, true) => at_once(candidate, runs, run).len() == runs,
+                (true, false) => (0..runs).all(|_| run().is_some()),
+                (false, true) => !at_once(candidate, 2 * runs, run).is_empty(),
+                (false, false) => (0..2 * runs).any(|_| run().is_some()),
             }
         };
-        let case = shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
+        let case = shrink::shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
         let again = self.again(&case, wanted);
         Smaller { case, again, played: played.into_inner() }
     }

@@ -1,6 +1,7 @@
 //! Between the two jobs of a case no other may come, where that decides something.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::{Pace, Run, Target, Tracing};
@@ -15,16 +16,22 @@ pub(crate) struct Undisturbed<'a> {
     /// Cases that have an earlier job are played alone. Where they are played for the first time that would keep all others waiting for
     /// little: who is lucky is tried again.
     pub(crate) alone: bool,
+    /// The campaign is to end: whoever has waited for the others plays no more.
+    pub(crate) interrupted: &'a AtomicBool,
 }
 
 impl Target for Undisturbed<'_> {
     fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
+        let play = || match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => self.target.play(case, pace, tracing),
+        };
         if self.alone && case.earlier.is_some() {
             let _alone = self.jobs.write().unwrap_or_else(PoisonError::into_inner);
-            return self.target.play(case, pace, tracing);
+            return play();
         }
         let _beside = self.jobs.read().unwrap_or_else(PoisonError::into_inner);
-        self.target.play(case, pace, tracing)
+        play()
     }
 
     fn label(&self) -> String {

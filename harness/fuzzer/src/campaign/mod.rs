@@ -1,25 +1,29 @@
 //! A campaign: cases side by side, what is known and what is new.
 
+mod examination;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::case::Case;
-use super::confirm::Examiner;
-use super::edges::{Edges, News};
-use super::failure::{Failure, FailureKey};
-use super::generate::{Generator, numbered};
-use super::known::{Known, Steering};
-use super::lawful::is_lawful;
-use super::schedule::Schedule;
-use super::shrink::leave_out;
-use super::state::{State, StateError};
-use super::store::{self, Found, Origin, WriteError, store};
-use super::target::undisturbed::Undisturbed;
-use super::target::{Pace, Run, Target, Tracing};
-use super::transition::transitions;
+use examination::{Confirmed, Met};
+
+use crate::case::Case;
+use crate::confirm::Examiner;
+use crate::edges::{Edges, News};
+
+use crate::generate::{Generator, numbered};
+use crate::known::{Known, Steering};
+use crate::lawful::is_lawful;
+use crate::schedule::Schedule;
+use crate::shrink::leave_out;
+use crate::state::{State, StateError};
+use crate::store::{Found, WriteError};
+use crate::target::undisturbed::Undisturbed;
+use crate::target::{Pace, Run, Target, Tracing};
+use crate::transition::transitions;
 
 /// A failure that did not show again so often is not tried again.
 const UNCONFIRMED: u32 = 3;
@@ -27,8 +31,8 @@ const UNCONFIRMED: u32 = 3;
 /// Most times of silence that are kept for their median.
 const SILENCES: usize = 100_000;
 
-/// Most failures that wait to be looked into; whoever meets more looks into them at once.
-const WAITING: usize = 256;
+/// Most failures that wait to be tried again; whoever meets more tries them at once, instead of meeting still more that nobody gets to.
+const WAITING: usize = 16;
 
 /// So many cases that cannot be judged, and none that can, mean that none ever will.
 const UNPLAYABLE: u64 = 20;
@@ -187,33 +191,16 @@ struct Shared {
     found: Vec<Found>,
     met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
-    /// Failures that wait to be looked into.
+    /// Failures that wait to be tried again.
     waiting: VecDeque<Met>,
+    /// Failures that have shown again, and wait for their cases to be made smaller.
+    confirmed: VecDeque<Confirmed>,
     /// Failures that somebody looks into.
     examining: usize,
     /// Workers that play new cases.
     playing: usize,
     /// How often cases were played to leave out of them what does not lead to a new edge.
     trimmed: u64,
-}
-
-/// A failure that was met.
-struct Met {
-    failure: Failure,
-    case: Case,
-    /// What the same worker had played before.
-    before: Option<Case>,
-    /// That of the case.
-    number: u64,
-    /// Since the campaign began.
-    time: Duration,
-}
-
-/// Which of those that wait is looked into next. What takes long must not keep the rest waiting until the campaign is over; of what takes
-/// equally long, the first that was met.
-fn next_to_examine(waiting: &mut VecDeque<Met>) -> Option<Met> {
-    let quickest = (0..waiting.len()).min_by_key(|at| waiting[*at].failure.key.patience());
-    quickest.and_then(|at| waiting.remove(at))
 }
 
 struct Campaign<'a> {
@@ -250,7 +237,7 @@ pub fn run(
     let examiners = players.saturating_sub(options.workers.max(1));
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());
-    let played = |alone| Undisturbed { target, jobs: &jobs, alone };
+    let played = |alone| Undisturbed { target, jobs: &jobs, alone, interrupted };
     let (first_played, again) = (played(false), played(true));
     let campaign = Campaign {
         target: &first_played,
@@ -271,6 +258,7 @@ pub fn run(
             met: BTreeMap::new(),
             silences: Vec::new(),
             waiting: VecDeque::new(),
+            confirmed: VecDeque::new(),
             examining: 0,
             playing: players,
             trimmed: 0,
@@ -329,7 +317,7 @@ impl Campaign<'_> {
         progress.transitions = shared.state.transitions.len();
         progress.edges = progress.edges.map(|_| shared.state.edges.len());
         progress.corpus = self.generator.kept();
-        progress.examining = shared.waiting.len() + shared.examining;
+        progress.examining = shared.waiting.len() + shared.confirmed.len() + shared.examining;
         progress
     }
 
@@ -369,6 +357,7 @@ impl Campaign<'_> {
             }
             match self.target.play(&case, Pace::Fast, Tracing::Off) {
                 Ok(run) => self.judge(&case, before.as_ref(), number, &run),
+                Err(_) if self.interrupted.load(Ordering::Relaxed) => return,
                 Err(error) => self.unjudged(error.to_string()),
             }
             before = Some(case);
@@ -515,125 +504,6 @@ impl Campaign<'_> {
         shared.trimmed += plays;
         plays as usize
     }
-
-    /// Looks into what others have found, until nobody plays any more and nothing waits.
-    fn examine_others(&self) {
-        loop {
-            let nothing = |shared: &mut Shared| shared.waiting.is_empty() && shared.playing > 0;
-            let shared = self.more.wait_while(self.lock(), nothing);
-            let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            let Some(met) = next_to_examine(&mut shared.waiting) else { return };
-            // Whether anything was found must not depend on the time.
-            if self.schedule.is_late() && !shared.found.is_empty() || self.interrupted.load(Ordering::Relaxed)
-            {
-                let name = self.options.known.name_of_unseen(&met.failure.key);
-                shared.progress.unexamined.insert(name);
-                continue;
-            }
-            drop(shared);
-            self.examine(&met);
-        }
-    }
-
-    /// What was found where we said what is not lawful was met without that, which its folder is to say as well.
-    fn meets_lawfully(&self, bucket: &str) {
-        let found = {
-            let mut shared = self.lock();
-            let Some(found) = shared.found.iter_mut().find(|found| found.bucket == bucket) else { return };
-            found.lawful = true;
-            found.clone()
-        };
-        if let Err(error) = store::tell(&self.options.out, &found) {
-            let file = self.options.out.join(bucket);
-            self.reporter.trouble(&WriteError { file, error }.into());
-        }
-    }
-
-    /// Looks into a failure that is new. What does not show again may need what the job before it has left behind.
-    fn examine(&self, met: &Met) {
-        self.lock().examining += 1;
-        if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
-            self.unconfirmed(&met.failure.key);
-        }
-        self.lock().examining -= 1;
-    }
-
-    /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
-    /// are more of them, and none is made once the time is over.
-    fn shows_after_another(&self, met: &Met) -> bool {
-        let after = met
-            .before
-            .as_ref()
-            .filter(|_| !self.schedule.is_over())
-            .and_then(|before| met.case.after(before));
-        after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
-    }
-
-    /// Tries the failure again with this case; whether it shows.
-    fn shows_again(&self, met: &Met, case: &Case) -> bool {
-        let Met { failure, number, time, .. } = met;
-        let bucket = failure.key.to_string();
-        if let Some((root, smaller)) = self.examiner.root(failure, case) {
-            let mut shared = self.lock();
-            let of = root.key.to_string();
-            let place = root.key.place().map(ToString::to_string);
-            let known = self.options.known.name(&of, place.as_deref()).is_some();
-            let alias = shared.state.aliases.entry(bucket).or_default();
-            (alias.of, alias.place) = (of.clone(), place);
-            let is_odd = shared.found.iter().any(|found| found.bucket == of && !found.lawful);
-            let fresh = shared.taken.insert(of.clone());
-            drop(shared);
-            if fresh && !known {
-                if !self.confirm(&root, &smaller, *number, *time) {
-                    self.unconfirmed(&root.key);
-                }
-            } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
-                self.meets_lawfully(&of);
-            }
-            return true;
-        }
-        self.lock().state.aliases.remove(&bucket);
-        self.confirm(failure, case, *number, *time)
-    }
-
-    /// Notes that a failure has not shown again, or that it was not waited for.
-    fn unconfirmed(&self, key: &FailureKey) {
-        let name = self.options.known.name_of_unseen(key);
-        let mut shared = self.lock();
-        if self.interrupted.load(Ordering::Relaxed) {
-            shared.progress.unexamined.insert(name);
-            return;
-        }
-        let times = shared.progress.unconfirmed.entry(name).or_default();
-        *times += 1;
-        if *times < UNCONFIRMED {
-            shared.taken.remove(&key.to_string());
-        }
-    }
-
-    /// Tries a failure again, makes its case smaller and stores it. Whether it shows again.
-    fn confirm(&self, failure: &Failure, case: &Case, number: u64, met: Duration) -> bool {
-        let bucket = failure.key.to_string();
-        let waiting = self.lock().waiting.len();
-        let Some(confirmed) = self.examiner.confirm(failure, case, number, waiting) else { return false };
-        let found = confirmed.found;
-        let version = self.target.version();
-        let command = self.target.command();
-        let origin = Origin { command, version: &version, replay: &self.options.replay };
-        let events = &confirmed.run.seen.events;
-        if let Err(error) = store(&self.options.out, &found, &confirmed.case, events, &origin) {
-            let file = self.options.out.join(&found.bucket);
-            self.reporter.trouble(&WriteError { file, error }.into());
-        }
-        let mut shared = self.lock();
-        *shared.state.buckets.entry(bucket.clone()).or_default() += 1;
-        *shared.progress.new.entry(bucket.clone()).or_default() += 1;
-        shared.met.insert(bucket, met);
-        shared.found.push(found.clone());
-        drop(shared);
-        self.reporter.found(&found);
-        true
-    }
 }
 
 #[cfg(test)]
@@ -642,11 +512,12 @@ mod tests {
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
-    use crate::failure::After;
+    use crate::failure::{After, Failure, FailureKey};
     use crate::fields::text;
     use crate::generate::scope::Scope;
     use crate::observation::Observation;
     use crate::statement::write;
+    use crate::store;
     use crate::stored::Stored;
 
     /// Looks at the first bytes of keys that are put one by one, as nobody can tell who only sees its answers.
@@ -718,6 +589,12 @@ mod tests {
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
     }
 
+    fn failure() -> Failure {
+        let after = After::Start;
+        let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
+        Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None }
+    }
+
     /// Fails in the job after one that has aborted, as a campaign cannot know that plays each case alone.
     struct Remembers {
         aborted: AtomicBool,
@@ -728,10 +605,7 @@ mod tests {
             let text = case.text();
             let fails = self.aborted.swap(text.contains("cmd=abort"), Ordering::Relaxed)
                 && text.contains("barrier_in");
-            let after = After::Start;
-            let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
-            let failure = Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None };
-            fails.then_some(failure).into_iter().collect()
+            fails.then(failure).into_iter().collect()
         }
     }
 
@@ -799,34 +673,57 @@ mod tests {
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
+    /// Always fails, and is interrupted the next time after so many plays.
+    struct Interrupts {
+        plays: AtomicU64,
+        after: u64,
+        interrupted: AtomicBool,
+    }
+
+    impl Target for &Interrupts {
+        fn play(&self, _: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
+            let played = self.plays.fetch_add(1, Ordering::Relaxed);
+            self.interrupted.store(played >= self.after, Ordering::Relaxed);
+            Ok(Run { seen: Observation::default(), failures: vec![failure()] })
+        }
+
+        fn label(&self) -> String {
+            "interrupts".into()
+        }
+
+        fn command(&self) -> &[String] {
+            &[]
+        }
+
+        fn version(&self) -> String {
+            String::new()
+        }
+    }
+
     #[test]
-    fn what_is_known_sooner_is_looked_into_first_and_else_what_was_met_first() {
-        let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
-        let keys = [
-            FailureKey::JobStays(After::Start),
-            FailureKey::HangBehindHalf,
-            rule("rfc13.put.unique"),
-            FailureKey::Leak(vec!["sleep".into()]),
-            FailureKey::Hang { who: None, requirement: None, call: None, after: After::Start },
-            rule("rfc13.get.value"),
-        ];
-        let met = |(number, key): (usize, &FailureKey)| Met {
-            failure: Failure {
-                key: key.clone(),
-                what: String::new(),
-                requirement: None,
-                seq: None,
-                backtrace: None,
-            },
-            case: Case::new(UnderTest::Server, 1, Vec::new()),
-            before: None,
-            number: number as u64,
-            time: Duration::ZERO,
-        };
-        let mut waiting: VecDeque<Met> = keys.iter().enumerate().map(met).collect();
-        let order: Vec<u64> =
-            std::iter::from_fn(|| next_to_examine(&mut waiting)).map(|met| met.number).collect();
-        assert_eq!(order, [2, 5, 1, 4, 0, 3]);
+    fn what_has_shown_again_is_stored_although_the_campaign_ends() {
+        // Once when it is met, and five times more.
+        for (after, told) in [(4, None), (5, Some((5, 5)))] {
+            let folder = tempfile::tempdir().unwrap();
+            let target = Interrupts { plays: AtomicU64::new(0), after, interrupted: AtomicBool::new(false) };
+            let generator = Evolving::new(Scope::default(), Corpus::default());
+            let options = CampaignOptions {
+                seed: 1,
+                sessions: None,
+                time: None,
+                workers: 1,
+                out: folder.path().to_owned(),
+                known: Known::default(),
+                replay: String::new(),
+            };
+            let summary = run(&&target, &generator, &options, State::default(), &target.interrupted, &());
+            let found: Vec<_> = summary.found.iter().map(|f| (f.again, f.again_minimal)).collect();
+            assert_eq!(found, Vec::from_iter(told));
+            if let [found] = &summary.found[..] {
+                assert_eq!(found.steps[0], found.steps[1]);
+                assert!(folder.path().join(&found.bucket).join("scenario.pmi").exists());
+            }
+        }
     }
 
     #[test]

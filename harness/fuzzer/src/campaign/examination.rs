@@ -1,0 +1,236 @@
+//! What a campaign does with the failures that are met: tries each again, makes the cases smaller of those that show again, and stores them.
+//!
+//! To make a case smaller takes longer than to try it again: when the time is over, what has shown again is stored as it is.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Campaign, Shared, UNCONFIRMED};
+use crate::case::Case;
+use crate::confirm::{Shown, Smallest};
+use crate::failure::{Failure, FailureKey};
+use crate::store::{self, Origin, WriteError, store};
+
+/// A failure that was met.
+pub(super) struct Met {
+    pub(super) failure: Failure,
+    pub(super) case: Case,
+    /// What the same worker had played before.
+    pub(super) before: Option<Case>,
+    /// That of the case.
+    pub(super) number: u64,
+    /// Since the campaign began.
+    pub(super) time: Duration,
+}
+
+/// A failure that has shown again, whose case is to be made smaller.
+pub(super) struct Confirmed {
+    shown: Shown,
+    /// When it was met, since the campaign began.
+    time: Duration,
+}
+
+/// Which of those that wait is tried next. What takes long must not keep the rest waiting until the campaign is over; of what takes equally
+/// long, the first that was met.
+fn next_to_try(waiting: &mut VecDeque<Met>) -> Option<Met> {
+    let quickest = (0..waiting.len()).min_by_key(|at| waiting[*at].failure.key.patience());
+    quickest.and_then(|at| waiting.remove(at))
+}
+
+/// Which of those that have shown again is made smaller next: the most serious, and of these the first.
+fn next_to_shrink(confirmed: &mut VecDeque<Confirmed>) -> Option<Confirmed> {
+    let first = (0..confirmed.len()).min_by_key(|at| confirmed[*at].shown.seriousness());
+    first.and_then(|at| confirmed.remove(at))
+}
+
+impl Campaign<'_> {
+    /// Looks into what others have met, until nobody plays any more and nothing waits.
+    pub(super) fn examine_others(&self) {
+        loop {
+            let nothing = |shared: &mut Shared| {
+                shared.waiting.is_empty() && shared.confirmed.is_empty() && shared.playing > 0
+            };
+            let shared = self.more.wait_while(self.lock(), nothing);
+            let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
+            // In a campaign that meets many, some are made smaller before all have been tried.
+            let tries = shared.waiting.len() >= shared.confirmed.len();
+            if tries && let Some(met) = next_to_try(&mut shared.waiting) {
+                // Whether anything was found must not depend on the time.
+                let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
+                if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
+                    let name = self.options.known.name_of_unseen(&met.failure.key);
+                    shared.progress.unexamined.insert(name);
+                    continue;
+                }
+                drop(shared);
+                self.examine(&met);
+            } else if let Some(confirmed) = next_to_shrink(&mut shared.confirmed) {
+                drop(shared);
+                self.shrink(confirmed);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// What was found where we said what is not lawful was met without that, which its folder is to say as well.
+    pub(super) fn meets_lawfully(&self, bucket: &str) {
+        let found = {
+            let mut shared = self.lock();
+            let Some(found) = shared.found.iter_mut().find(|found| found.bucket == bucket) else { return };
+            found.lawful = true;
+            found.clone()
+        };
+        if let Err(error) = store::tell(&self.options.out, &found) {
+            let file = self.options.out.join(bucket);
+            self.reporter.trouble(&WriteError { file, error }.into());
+        }
+    }
+
+    /// Tries a failure again that is new. What does not show again may need what the job before it has left behind.
+    pub(super) fn examine(&self, met: &Met) {
+        self.lock().examining += 1;
+        if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
+            self.unconfirmed(&met.failure.key);
+        }
+        self.lock().examining -= 1;
+    }
+
+    /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
+    /// are more of them, and none is made once the time is over.
+    fn shows_after_another(&self, met: &Met) -> bool {
+        let after = met
+            .before
+            .as_ref()
+            .filter(|_| !self.schedule.is_over())
+            .and_then(|before| met.case.after(before));
+        after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
+    }
+
+    /// Tries the failure again with this case; whether it shows.
+    fn shows_again(&self, met: &Met, case: &Case) -> bool {
+        let failure = &met.failure;
+        let bucket = failure.key.to_string();
+        let Some((root, smaller)) = self.examiner.root(failure, case) else {
+            self.lock().state.aliases.remove(&bucket);
+            return self.confirms(met, failure, case);
+        };
+        let mut shared = self.lock();
+        let of = root.key.to_string();
+        let place = root.key.place().map(ToString::to_string);
+        let known = self.options.known.name(&of, place.as_deref()).is_some();
+        let alias = shared.state.aliases.entry(bucket).or_default();
+        (alias.of, alias.place) = (of.clone(), place);
+        let is_odd = shared.found.iter().any(|found| found.bucket == of && !found.lawful);
+        let fresh = shared.taken.insert(of.clone());
+        drop(shared);
+        if fresh && !known {
+            if !self.confirms(met, &root, &smaller) {
+                self.unconfirmed(&root.key);
+            }
+        } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
+            self.meets_lawfully(&of);
+        }
+        true
+    }
+
+    /// Tries a failure again; whether it shows. If so, its case is made smaller, now or when there is time for that.
+    fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
+        let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
+        let confirmed = Confirmed { shown, time: met.time };
+        if self.has_examiners {
+            self.lock().confirmed.push_back(confirmed);
+            self.more.notify_one();
+        } else {
+            self.shrink(confirmed);
+        }
+        true
+    }
+
+    /// Notes that a failure has not shown again, or that it was not waited for.
+    fn unconfirmed(&self, key: &FailureKey) {
+        let name = self.options.known.name_of_unseen(key);
+        let mut shared = self.lock();
+        if self.interrupted.load(Ordering::Relaxed) {
+            shared.progress.unexamined.insert(name);
+            return;
+        }
+        let times = shared.progress.unconfirmed.entry(name).or_default();
+        *times += 1;
+        if *times < UNCONFIRMED {
+            shared.taken.remove(&key.to_string());
+        }
+    }
+
+    /// Makes the case of a failure smaller that has shown again, and stores it.
+    fn shrink(&self, Confirmed { shown, time }: Confirmed) {
+        let others = {
+            let mut shared = self.lock();
+            shared.examining += 1;
+            shared.confirmed.len()
+        };
+        let key = shown.key().clone();
+        match self.examiner.shrink(shown, others) {
+            Some(smallest) => self.store(&smallest, time),
+            None => self.unconfirmed(&key),
+        }
+        self.lock().examining -= 1;
+    }
+
+    fn store(&self, Smallest { found, case, run }: &Smallest, time: Duration) {
+        let version = self.target.version();
+        let command = self.target.command();
+        let origin = Origin { command, version: &version, replay: &self.options.replay };
+        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, &origin) {
+            let file = self.options.out.join(&found.bucket);
+            self.reporter.trouble(&WriteError { file, error }.into());
+        }
+        let mut shared = self.lock();
+        *shared.state.buckets.entry(found.bucket.clone()).or_default() += 1;
+        *shared.progress.new.entry(found.bucket.clone()).or_default() += 1;
+        shared.met.insert(found.bucket.clone(), time);
+        shared.found.push(found.clone());
+        drop(shared);
+        self.reporter.found(found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_scenario::UnderTest;
+
+    use super::*;
+    use crate::failure::After;
+
+    #[test]
+    fn what_is_known_sooner_is_tried_first_and_else_what_was_met_first() {
+        let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
+        let keys = [
+            FailureKey::JobStays(After::Start),
+            FailureKey::HangBehindHalf,
+            rule("rfc13.put.unique"),
+            FailureKey::Leak(vec!["sleep".into()]),
+            FailureKey::Hang { who: None, requirement: None, call: None, after: After::Start },
+            rule("rfc13.get.value"),
+        ];
+        let met = |(number, key): (usize, &FailureKey)| Met {
+            failure: Failure {
+                key: key.clone(),
+                what: String::new(),
+                requirement: None,
+                seq: None,
+                backtrace: None,
+            },
+            case: Case::new(UnderTest::Server, 1, Vec::new()),
+            before: None,
+            number: number as u64,
+            time: Duration::ZERO,
+        };
+        let mut waiting: VecDeque<Met> = keys.iter().enumerate().map(met).collect();
+        let order: Vec<u64> =
+            std::iter::from_fn(|| next_to_try(&mut waiting)).map(|met| met.number).collect();
+        assert_eq!(order, [2, 5, 1, 4, 0, 3]);
+    }
+}

@@ -11,11 +11,11 @@ use pmi_judge::again::Again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::server::Implementation;
 use pmi_runner::run::{Observer, RunOptions, run};
-use pmi_runner::target::Target;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::Binds;
@@ -349,7 +349,7 @@ fn judge_under(
     ]);
     let library =
         Library { path: path.into(), binary: env!("CARGO_BIN_EXE_pmi-conform").into(), env, server };
-    let target = Target::Library(Box::new(library), BTreeMap::new(), Arc::default());
+    let target = Iut::Library(Box::new(library), BTreeMap::new(), Arc::default());
     let options = RunOptions { jobs: 4, ..RunOptions::uncounted(Limits::default()) };
     let interrupted = AtomicBool::new(false);
     let mut again = JudgesAgain { suite, header: None, events: Vec::new() };

@@ -1,7 +1,7 @@
 //! The suite kills every fault and punishes no variation.
 
 use pmi_reference::fault::{faults, variations};
-use pmi_runner::mutants::{FaultResult, run};
+use pmi_runner::kill_matrix::{FaultResult, run};
 
 /// Without optimisation only one in so many is tried here; `pmi-conform mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };

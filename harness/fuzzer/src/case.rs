@@ -10,8 +10,8 @@ use pmi_scenario::ast::{
 };
 use pmi_wire::Proc;
 
+use super::bodies::as_bodies;
 use super::bound::Bound;
-use super::framing::as_bodies;
 use super::pieces::{agent, bytes_of, bytes_said, letters, tidy, unplaced};
 use super::statement::{
     Answer, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,

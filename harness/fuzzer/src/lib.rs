@@ -6,6 +6,7 @@
 //! smaller ([`confirm`]) and stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and more are made of
 //! them. [`campaign`] does all this for some time, side by side.
 
+mod bodies;
 mod bound;
 pub mod campaign;
 pub mod case;
@@ -18,7 +19,6 @@ mod drive;
 pub mod edges;
 pub mod failure;
 mod fields;
-mod framing;
 mod frontier;
 pub mod generate;
 mod joined;

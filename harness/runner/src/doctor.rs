@@ -11,11 +11,11 @@ use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
+use crate::iut::Iut;
 use crate::offers::asked_for;
 use crate::party::Limits;
 use crate::party::library::{Library, apis, exports};
 use crate::party::program::Program;
-use crate::target::Target;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
 /// How a step went.
@@ -129,15 +129,9 @@ enum ProbeError {
 }
 
 /// Plays a few lines as a scenario for process managers.
-fn probe(
-    suite: &Suite,
-    target: &Target,
-    limits: Limits,
-    ranks: u32,
-    body: &str,
-) -> Result<Outcome, ProbeError> {
+fn probe(suite: &Suite, iut: &Iut, limits: Limits, ranks: u32, body: &str) -> Result<Outcome, ProbeError> {
     let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
-    match target.probe(suite, &text, limits) {
+    match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
             None => Ok(outcome),
@@ -170,12 +164,12 @@ fn trouble(suite: &Suite, outcome: &Outcome) -> Option<String> {
     binding.map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
 }
 
-/// Looks at a process manager, of which `target` is the launch.
-pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination {
+/// Looks at a process manager, of which `iut` is the launch.
+pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
-    let Target::Processes(implementation, _) = target else { return all };
+    let Iut::Processes(implementation, _) = iut else { return all };
     let room = if implementation.lacks_room(2, 1).is_none() { 2 } else { 1 };
-    let session = match probe(suite, target, limits, room, SESSION) {
+    let session = match probe(suite, iut, limits, room, SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
@@ -184,11 +178,11 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
             return all;
         }
     };
-    started(&session, target.way_in(), &mut all.steps);
+    started(&session, iut.way_in(), &mut all.steps);
     if !all.is_fit() {
         return all;
     }
-    all.steps.push(versions(suite, target, limits));
+    all.steps.push(versions(suite, iut, limits));
     if !all.is_fit() {
         return all;
     }
@@ -212,14 +206,14 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Examination 
     if !all.is_fit() {
         return all;
     }
-    nodes(suite, target, limits, &mut all);
+    nodes(suite, iut, limits, &mut all);
     for (what, need) in [("spawn", Need::Spawn), ("names", Need::Names)] {
-        let (step, offered) = optional(suite, target, limits, what, need);
+        let (step, offered) = optional(suite, iut, limits, what, need);
         all.steps.push(step);
         all.offers.extend(offered.map(|offered| (need, offered)));
     }
     if room > 1 {
-        all.steps.push(silence(suite, target, limits));
+        all.steps.push(silence(suite, iut, limits));
     }
     all
 }
@@ -257,12 +251,12 @@ fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
 }
 
 /// What is answered to each offer.
-fn versions(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
+fn versions(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
     let offers = [(1, 1), (1, 2), (2, 0)];
     let mut takes_second = false;
     let told = offers.map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
-        let answers = asked(suite, target, limits, &[(0, &line)], false).unwrap_or_default();
+        let answers = asked(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&Reply::Unasked);
         takes_second |= answer.version().is_some_and(|version| version.version == 2);
         (answer.version().is_some(), format!("to {version}.{subversion}: {}", answer.told()))
@@ -277,15 +271,15 @@ fn versions(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
     }
 }
 
-fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) {
-    let Target::Processes(implementation, _) = target else { return };
+fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
+    let Iut::Processes(implementation, _) = iut else { return };
     let what = "two nodes";
     if let Some(why) = implementation.lacks_room(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
         all.steps.push(DoctorStep::new(what, State::Lacks, why).with(remedy));
         return;
     }
-    let done = probe(suite, target, limits, 2, NODES);
+    let done = probe(suite, iut, limits, 2, NODES);
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
@@ -311,12 +305,12 @@ fn nodes(suite: &Suite, target: &Target, limits: Limits, all: &mut Examination) 
 /// An optional operation, and whether it is offered if that could be told.
 fn optional(
     suite: &Suite,
-    target: &Target,
+    iut: &Iut,
     limits: Limits,
     what: &'static str,
     need: Need,
 ) -> (DoctorStep, Option<bool>) {
-    match asked_for(suite, Dialect::Pmi1, need, target, limits) {
+    match asked_for(suite, Dialect::Pmi1, need, iut, limits) {
         None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
         Some((_, Some(refused))) => {
             let remedy =
@@ -340,9 +334,9 @@ fn optional(
 }
 
 /// How it is known that nothing comes.
-fn silence(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
+fn silence(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
     let what = "silence";
-    let outcome = match probe(suite, target, limits, 2, SILENCE) {
+    let outcome = match probe(suite, iut, limits, 2, SILENCE) {
         Ok(outcome) => outcome,
         Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
@@ -374,20 +368,14 @@ fn silence(suite: &Suite, target: &Target, limits: Limits) -> DoctorStep {
 }
 
 /// Looks at a program, which is started under our process manager.
-pub fn of_program(
-    suite: &Suite,
-    program: &Program,
-    target: &Target,
-    limits: Limits,
-    ranks: u32,
-) -> Examination {
+pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, ranks: u32) -> Examination {
     let mut all = Examination::default();
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = crate::interpret::program::offered(program, limits, &interrupted);
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: ends\n"
     );
-    let outcome = match target.probe(suite, &text, limits) {
+    let outcome = match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => outcome,
         Some(Err((_, why))) => {
             all.steps.push(DoctorStep::new("started", State::Fails, why));
@@ -445,7 +433,7 @@ pub fn of_program(
 }
 
 /// Looks at a library, whose calls we make.
-pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Limits) -> Examination {
+pub fn of_library(suite: &Suite, library: &Library, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let found = apis(&library.path);
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
@@ -468,7 +456,7 @@ pub fn of_library(suite: &Suite, library: &Library, target: &Target, limits: Lim
         let text = format!(
             "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
         );
-        let Some(Ok((outcome, _))) = target.probe(suite, &text, limits) else { continue };
+        let Some(Ok((outcome, _))) = iut.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
             all.steps.push(DoctorStep::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
             continue;

@@ -3,8 +3,9 @@
 pub mod agent;
 pub mod doctor;
 pub mod interpret;
+pub mod iut;
+pub mod kill_matrix;
 pub mod measure;
-pub mod mutants;
 pub mod offers;
 pub mod party;
 pub mod process;
@@ -12,5 +13,4 @@ pub mod record;
 pub mod run;
 pub mod serve;
 pub mod suite;
-pub mod target;
 pub mod versions;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use pmi_reference::Config;
 
+use crate::iut::Iut;
 use crate::party::Limits;
 use crate::party::library::apis;
-use crate::target::Target;
 use pmi_judge::event::{Event, What};
 use pmi_judge::{LINE_LIMIT, Outcome};
 use pmi_scenario::ast::{Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Step, Template};
@@ -32,7 +32,7 @@ pub(crate) struct Offers {
 
 impl Offers {
     /// Why a scenario does not apply to what is under test, if it does not.
-    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, target: &Target) -> Option<String> {
+    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<String> {
         if let Some(why) = self.unspoken.get(&scenario.dialect) {
             return Some(why.clone());
         }
@@ -41,8 +41,8 @@ impl Offers {
                 return Some(why.clone());
             }
         }
-        match (&self.wireless, target) {
-            (Some(why), Target::Library(library, ..))
+        match (&self.wireless, iut) {
+            (Some(why), Iut::Library(library, ..))
                 if wants_wire(suite, scenario, library.server.is_some()) =>
             {
                 Some(why.clone())
@@ -53,12 +53,12 @@ impl Offers {
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
-pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target, limits: Limits) -> Offers {
+pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limits: Limits) -> Offers {
     let mut offers = Offers::default();
     let needs: BTreeSet<(Dialect, Need)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
-    let upstream = matches!(target, Target::Processes(implementation, _) if implementation.has_upstream());
-    let way_in = target.way_in();
+    let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
+    let way_in = iut.way_in();
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
         offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
@@ -76,18 +76,18 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target,
             offers.needs.insert((dialect, need), (way == way_in, format!("{is} (--connection {word})")));
         }
     }
-    let claims = match target {
-        Target::Memory(_) | Target::Client(_) => return offers,
-        Target::Processes(implementation, _) => &implementation.claims,
-        Target::Library(_, claims, _) => claims,
+    let claims = match iut {
+        Iut::Memory(_) | Iut::Client(_) => return offers,
+        Iut::Processes(implementation, _) => &implementation.claims,
+        Iut::Library(_, claims, _) => claims,
     };
-    if let Target::Library(library, ..) = target
+    if let Iut::Library(library, ..) = iut
         && let Some(server) = &library.server
     {
         let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
         offers.wireless = Some(why);
-    } else if let Target::Library(library, ..) = target
-        && is_wireless(suite, apis(&library.path).first().copied().unwrap_or_default(), target, limits)
+    } else if let Iut::Library(library, ..) = iut
+        && is_wireless(suite, apis(&library.path).first().copied().unwrap_or_default(), iut, limits)
     {
         offers.wireless = Some(
             "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
@@ -97,8 +97,8 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target,
     }
     let both = dialects(selected).len() > 1;
     if both
-        && matches!(target, Target::Processes(..))
-        && let Some(seen) = speaks_no_pmi2(suite, target, limits)
+        && matches!(iut, Iut::Processes(..))
+        && let Some(seen) = speaks_no_pmi2(suite, iut, limits)
     {
         let why = format!(
             "it does not speak PMI-2: offered version 2.0, it answered {seen}; --dialect pmi-2 makes it a duty"
@@ -114,14 +114,14 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target,
         }
         let word = need.word();
         let offer = match claims.get(&need) {
-            Some(true) | None if need == Need::Spawn && loses_spawned(suite, dialect, target, limits) => {
+            Some(true) | None if need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => {
                 (false, LOST.to_owned())
             }
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
             None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
-            None => match lacking(suite, dialect, need, target, limits) {
+            None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
                 Some(seen) if need.is_extra() => (
                     false,
@@ -142,18 +142,13 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], target: &Target,
 
 /// Spawns, names and what only the draft of PMI-2 has, as far as a server offers them in a protocol: what it claims, else what it does
 /// where it is asked once.
-pub fn offered_operations(
-    suite: &Suite,
-    dialect: Dialect,
-    target: &Target,
-    limits: Limits,
-) -> BTreeSet<Need> {
-    let Target::Processes(implementation, _) = target else { return BTreeSet::new() };
+pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> BTreeSet<Need> {
+    let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
-        _ if *need == Need::Spawn && loses_spawned(suite, dialect, target, limits) => false,
+        _ if *need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
-        None => asked_for(suite, dialect, *need, target, limits).is_some_and(|(outcome, refused)| {
+        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, refused)| {
             // What comes to no answer is as good as refused: every session that asks for it would be about that.
             let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
             refused.is_none() && !went_wrong && outcome.unjudged.is_none()
@@ -169,8 +164,8 @@ pub fn offered_operations(
 }
 
 /// Asks for an optional operation; how it was refused, if it was.
-fn lacking(suite: &Suite, dialect: Dialect, need: Need, target: &Target, limits: Limits) -> Option<String> {
-    asked_for(suite, dialect, need, target, limits)?.1
+fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
+    asked_for(suite, dialect, need, iut, limits)?.1
 }
 
 /// Asks for an optional operation: what became of that, and how it was refused, if it was. `None` where it cannot be asked for.
@@ -178,41 +173,41 @@ pub(crate) fn asked_for(
     suite: &Suite,
     dialect: Dialect,
     need: Need,
-    target: &Target,
+    iut: &Iut,
     limits: Limits,
 ) -> Option<(Outcome, Option<String>)> {
-    let (text, request): (_, &[u8]) = match (target, need, dialect) {
+    let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // Known without asking.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
-        (Target::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
+        (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
         }
-        (Target::Library(..), Need::Names, Dialect::Pmi1) => {
+        (Iut::Library(..), Need::Names, Dialect::Pmi1) => {
             (include_str!("probes/library-names.pmi"), b"cmd=publish_name")
         }
-        (Target::Library(..), Need::Spawn, Dialect::Pmi1) => {
+        (Iut::Library(..), Need::Spawn, Dialect::Pmi1) => {
             (include_str!("probes/library-spawn.pmi"), b"mcmd=spawn")
         }
-        (Target::Library(..), Need::Names, Dialect::Pmi2) => {
+        (Iut::Library(..), Need::Names, Dialect::Pmi2) => {
             (include_str!("probes/library-pmi2-names.pmi"), b"cmd=name-publish")
         }
-        (Target::Library(..), Need::Spawn, Dialect::Pmi2) => {
+        (Iut::Library(..), Need::Spawn, Dialect::Pmi2) => {
             (include_str!("probes/library-pmi2-spawn.pmi"), b"cmd=spawn")
         }
         (_, Need::Names, Dialect::Pmi1) => (include_str!("probes/names.pmi"), b"cmd=publish_name"),
         (_, Need::Spawn, Dialect::Pmi1) => (include_str!("probes/spawn.pmi"), b"mcmd=spawn"),
         (_, Need::Names, Dialect::Pmi2) => (include_str!("probes/pmi2-names.pmi"), b"cmd=name-publish"),
         (_, Need::Spawn, Dialect::Pmi2) => (include_str!("probes/pmi2-spawn.pmi"), b"cmd=spawn"),
-        (Target::Library(..), Need::Alone, Dialect::Pmi1) => {
+        (Iut::Library(..), Need::Alone, Dialect::Pmi1) => {
             (include_str!("probes/library-alone.pmi"), b"cmd=init")
         }
-        (Target::Library(..), Need::Alone, Dialect::Pmi2) => {
+        (Iut::Library(..), Need::Alone, Dialect::Pmi2) => {
             (include_str!("probes/library-pmi2-alone.pmi"), b"cmd=init")
         }
         (_, Need::Alone, _) => return None,
         // What a library may ask for is told by what it exports.
-        (Target::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
+        (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
         (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
@@ -222,12 +217,12 @@ pub(crate) fn asked_for(
     };
     // What cannot be asked is told by the scenarios themselves. But a process that was not started in time, or a launcher that dies now
     // and then, must not make a duty of what nobody has to have: it is asked once more, and that counts.
-    let ask = || Some(target.probe(suite, text, limits)?.ok()?.0);
+    let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something = |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none();
     let outcome = ask().filter(came_to_something).or_else(ask)?;
-    let refused = match target {
+    let refused = match iut {
         // Who asks the process manager has it. One that asks nothing has no say in how that is done.
-        Target::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
+        Iut::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
         _ => refusal(&outcome, need, request),
     };
     Some((outcome, refused))
@@ -246,17 +241,17 @@ const LOST: &str = "not judged here: asked once, the server takes a spawn, and n
      environment and its program's path";
 
 /// Whether a server that relays takes a request to spawn, and no process comes of it: whether it started one cannot be seen.
-fn loses_spawned(suite: &Suite, dialect: Dialect, target: &Target, limits: Limits) -> bool {
-    target.is_relayed()
-        && asked_for(suite, dialect, Need::Spawn, target, limits).is_some_and(|(outcome, refused)| {
+fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
+    iut.is_relayed()
+        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, refused)| {
             let comes = |e: &Event| matches!(e.what, What::Started { proc, .. } if proc.group > 0);
             refused.is_none() && outcome.crashed.is_none() && !outcome.events.iter().any(comes)
         })
 }
 
 /// How a server answered an offer of PMI-2, if not by taking it.
-fn speaks_no_pmi2(suite: &Suite, target: &Target, limits: Limits) -> Option<String> {
-    let (outcome, _) = target.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
+fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
+    let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
     refusal(&outcome, Need::Spawn, b"cmd=init")
 }
 
@@ -341,12 +336,12 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
 }
 
 /// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
-fn is_wireless(suite: &Suite, api: Dialect, target: &Target, limits: Limits) -> bool {
+fn is_wireless(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> bool {
     let probe = match api {
         Dialect::Pmi1 => include_str!("probes/library-wire.pmi"),
         Dialect::Pmi2 => include_str!("probes/library-pmi2-wire.pmi"),
     };
-    let done = target.probe(suite, probe, limits);
+    let done = iut.probe(suite, probe, limits);
     matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
         && outcome.unjudged.is_none()
         && outcome.findings.is_empty()
@@ -372,7 +367,7 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
 
 /// Whether the reference server, as it is set up, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
-    lacking(suite, Dialect::Pmi1, need, &Target::Memory(config.clone()), limits).is_some()
+    lacking(suite, Dialect::Pmi1, need, &Iut::Memory(config.clone()), limits).is_some()
 }
 
 /// The dialects of these scenarios.

@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::interpret::EventSink;
+use crate::iut::{Iut, Played};
 use crate::offers::{dialects, offers};
 use crate::party::Limits;
 use crate::process::trace;
-use crate::target::{Played, Target};
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::deviations::Deviations;
@@ -157,7 +157,7 @@ impl EventSink for Channel<'_> {
 pub fn run(
     suite: &Suite,
     selected: &[Arc<Scenario>],
-    target: &Target,
+    iut: &Iut,
     deviations: &mut Deviations,
     options: &RunOptions,
     interrupted: &AtomicBool,
@@ -167,23 +167,23 @@ pub fn run(
     let header = RunHeader {
         format: LOG_FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
-        server: target.label(),
+        server: iut.label(),
         implementation: deviations.implementation().map(str::to_owned),
-        implementation_version: target.version(),
+        implementation_version: iut.version(),
         command: options.command.clone(),
         against: suite.catalogue.judged_by().into_iter().map(str::to_owned).collect(),
         dialect: RunHeader::protocols(&match dialects(selected) {
             none if none.is_empty() => options.dialects.iter().copied().collect(),
             spoken => spoken,
         }),
-        connection: target.way_in(),
-        relayed: target.is_relayed(),
-        under_test: Some(target.side()),
+        connection: iut.way_in(),
+        relayed: iut.is_relayed(),
+        under_test: Some(iut.side()),
         selected: selected.len(),
         strict: options.strict,
     };
     observer.begin(&header);
-    let offers = offers(suite, selected, target, options.limits);
+    let offers = offers(suite, selected, iut, options.limits);
     let mut results = Vec::new();
     // Scenarios that were played when the user ended the run.
     let mut cut = BTreeSet::new();
@@ -195,7 +195,7 @@ pub fn run(
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..target.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
+        for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
             let mut known = deviations.clone();
@@ -205,11 +205,11 @@ pub fn run(
                     let Some(scenario) = selected.get(index) else { break };
                     let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
-                        if let Some(why) = offers.excuse(suite, scenario, target) {
+                        if let Some(why) = offers.excuse(suite, scenario, iut) {
                             return Err((Verdict::NotApplicable, why));
                         }
                         let once = |sink: &mut dyn EventSink| {
-                            target.play(suite, scenario, options.limits, interrupted, sink)
+                            iut.play(suite, scenario, options.limits, interrupted, sink)
                         };
                         let (mut outcome, time) = once(sink)?;
                         if let Some(tracer) = options.tracer.as_deref().filter(|_| outcome.crashed.is_some())
@@ -243,7 +243,7 @@ pub fn run(
         // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
         let mut lifeless = [0; 2];
         // What a program fails to do for want of a plain run costs nothing to say, and others tell why.
-        let gives_up = options.give_up && !matches!(target, Target::Client(_));
+        let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up = |lifeless: [usize; 2], kind: usize| gives_up && lifeless[kind] >= LIFELESS;
         for message in receiver {
             order.take(message, |message| {

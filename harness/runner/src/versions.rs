@@ -13,9 +13,9 @@ use pmi_wire::{
 use serde::Serialize;
 
 use crate::interpret::program::offered;
+use crate::iut::Iut;
 use crate::party::Limits;
 use crate::party::library::apis;
-use crate::target::Target;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -135,18 +135,18 @@ const OFFERS: &[Offer] = &[
 ];
 
 /// The table of a server. `None` if a launch did not come about.
-pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
+pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
     OFFERS
         .iter()
         .map(|offer| {
             let lines: Vec<(u32, &str)> = offer.lines.to_vec();
-            let answers = asked(suite, target, limits, &lines, false)?;
+            let answers = asked(suite, iut, limits, &lines, false)?;
             let told: Vec<String> = answers.iter().map(Reply::told).collect();
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
             let then = match (lines.last(), answers.last()) {
                 // What comes of a request without an offer.
                 (None, _) => {
-                    let answers = asked(suite, target, limits, &[(0, "cmd=get_maxes")], false)?;
+                    let answers = asked(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(Reply::went)
                 }
                 (Some((rank, _)), Some(last @ Reply::Message(..))) => {
@@ -158,7 +158,7 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<R
                     };
                     let mut asks = lines.clone();
                     asks.push((*rank, request));
-                    let answers = asked(suite, target, limits, &asks, frames)?;
+                    let answers = asked(suite, iut, limits, &asks, frames)?;
                     answers.last().filter(|_| answers.len() == asks.len()).map(Reply::went)
                 }
                 (Some(_), _) => Some("-".to_owned()),
@@ -172,20 +172,20 @@ pub fn of_server(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<R
 /// Sends these, each when the one before was answered, and tells what became of each.
 pub(crate) fn asked(
     suite: &Suite,
-    target: &Target,
+    iut: &Iut,
     limits: Limits,
     lines: &[(u32, &str)],
     frames: bool,
 ) -> Option<Vec<Reply>> {
     let text = asking(lines, frames);
-    let (outcome, _) = target.probe(suite, &text, limits)?.ok()?;
+    let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
     let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
         let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
         reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
     });
     let mut replies: Vec<Reply> = replies.collect();
     if let Some(end) = replies.iter().position(|reply| *reply == Reply::Closed) {
-        if ends_job(suite, target, limits, &lines[..=end], frames) {
+        if ends_job(suite, iut, limits, &lines[..=end], frames) {
             replies[end] = Reply::JobEnds;
         }
         replies[end + 1..].fill(Reply::Unasked);
@@ -194,11 +194,11 @@ pub(crate) fn asked(
 }
 
 /// Whether all connections have ended where these offers end with the end of one: a process that has said nothing yet is asked.
-fn ends_job(suite: &Suite, target: &Target, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
+fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
     asks.push((witness, V1_1));
-    let played = target.probe(suite, &asking(&asks, frames), limits);
+    let played = iut.probe(suite, &asking(&asks, frames), limits);
     let Some(Ok((outcome, _))) = played else { return false };
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), Reply::Message(..))
 }
@@ -281,8 +281,8 @@ fn answers(offered: Version) -> Vec<(String, String)> {
 }
 
 /// The table of a program, which is started under our server. `None` if it offers nothing that can be read.
-pub fn of_program(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
-    let Target::Client(program) = target else { return None };
+pub fn of_program(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+    let Iut::Client(program) = iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = offered(program, limits, &interrupted);
     let head = |answer: &str| {
@@ -297,18 +297,18 @@ pub fn of_program(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<
              dialect {dialect}\n{fault}\n{steps}*  P: ends\n"
         )
     };
-    let (outcome, _) = target.probe(suite, &head(""), limits)?.ok()?;
+    let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
     let rows = answers(offer).into_iter().map(|(name, line)| {
-        let (outcome, _) = target.probe(suite, &head(&line), limits)?.ok()?;
+        let (outcome, _) = iut.probe(suite, &head(&line), limits)?.ok()?;
         Some(Row { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
     });
     rows.collect()
 }
 
 /// The table of a library, whose calls we make. `None` if it offers nothing that can be read.
-pub fn of_library(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
-    let Target::Library(library, ..) = target else { return None };
+pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+    let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = match api {
         Dialect::Pmi1 => "PMI_Init(&spawned)",
@@ -320,11 +320,11 @@ pub fn of_library(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<
              dialect {api}\n\n{answer}0  A: {call} = any\n"
         )
     };
-    let (outcome, _) = target.probe(suite, &head(""), limits)?.ok()?;
+    let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
     let rows = answers(offer).into_iter().map(|(name, line)| {
         let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
-        let (outcome, _) = target.probe(suite, &text, limits)?.ok()?;
+        let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
         let returned = outcome.events.iter().find_map(|event| match &event.what {
             What::Returned { function, returned, .. } => {
                 let name = signature::function(function)
@@ -433,10 +433,10 @@ fn after_answer(events: &[Event]) -> String {
 }
 
 /// The table of whatever is under test.
-pub fn table(suite: &Suite, target: &Target, limits: Limits) -> Option<Vec<Row>> {
-    match target {
-        Target::Memory(_) | Target::Processes(..) => of_server(suite, target, limits),
-        Target::Client(_) => of_program(suite, target, limits),
-        Target::Library(..) => of_library(suite, target, limits),
+pub fn table(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+    match iut {
+        Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits),
+        Iut::Client(_) => of_program(suite, iut, limits),
+        Iut::Library(..) => of_library(suite, iut, limits),
     }
 }

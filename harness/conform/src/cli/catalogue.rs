@@ -15,12 +15,12 @@ use pmi_judge::own;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
 use pmi_reference::fault::client::{self as of_clients, UNSEEN};
 use pmi_reference::fault::faults;
-use pmi_runner::mutants;
-use pmi_runner::mutants::client::needs_client_fault;
+use pmi_runner::iut::Iut;
+use pmi_runner::kill_matrix;
+use pmi_runner::kill_matrix::client::needs_client_fault;
 use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{Observer, RunOptions, run};
-use pmi_runner::target::Target;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Scenario;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
@@ -271,10 +271,10 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     }
     if args.log.is_empty() {
         let options = RunOptions::uncounted(Limits::default());
-        let target = Target::Memory(pmi_reference::Config::default());
+        let iut = Iut::Memory(pmi_reference::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
-        results = run(&suite, &all, &target, &mut Deviations::default(), &options, &never, &mut Silent).1;
+        results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut Silent).1;
     }
     let executed: BTreeSet<&str> = results
         .iter()
@@ -287,9 +287,9 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         .flat_map(|r| r.requires.iter().map(String::as_str))
         .collect();
     let jobs = side_by_side(None);
-    let matrix = mutants::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
+    let matrix = kill_matrix::run(&suite, &faults().collect::<Vec<_>>(), &[], false, jobs);
     let killed = matrix.shown();
-    let clients = mutants::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);
+    let clients = kill_matrix::client::run(&suite, &of_clients::faults().collect::<Vec<_>>(), &[]);
     let killed_clients = clients.shown();
     let mut sums: BTreeMap<(Level, &str), [usize; 6]> = BTreeMap::new();
     let mut text = String::new();

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use pmi_runner::doctor::{Examination, of_library, of_program, of_server};
+use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, profile};
-use pmi_runner::target::Target;
 use serde_json::json;
 
 use super::args::Doctor;
@@ -53,19 +53,19 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");
-        let (label, target) = (program(())?.label.clone(), Target::Client(Box::new(program(())?)));
-        let examination = of_program(&suite, &program(())?, &target, limits, args.ranks);
+        let (label, iut) = (program(())?.label.clone(), Iut::Client(Box::new(program(())?)));
+        let examination = of_program(&suite, &program(())?, &iut, limits, args.ranks);
         let next = shell_words::join(["pmi-conform", "--client", command, "-n", &args.ranks.to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
     }
     if let Some(path) = &args.library {
         let library = library_at(path, environment.binary.clone())?;
-        let target = Target::Library(
+        let iut = Iut::Library(
             Box::new(library_at(path, environment.binary.clone())?),
             BTreeMap::new(),
             environment.interrupted,
         );
-        let examination = of_library(&suite, &library, &target, limits);
+        let examination = of_library(&suite, &library, &iut, limits);
         let label = format!("the library {}", library.path.display());
         let next = shell_words::join(["pmi-conform", "--library", &path.display().to_string()]);
         return Ok(Patient { label, examination, profile: None, next });
@@ -90,8 +90,8 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         _ => server.label.clone(),
     };
     let limits = Limits { start: limits.start.or(server.start_timeout), ..limits };
-    let target = Target::Processes(Box::new(server), environment);
-    let examination = of_server(&suite, &target, limits);
+    let iut = Iut::Processes(Box::new(server), environment);
+    let examination = of_server(&suite, &iut, limits);
     let named = args.server.as_deref().filter(|server| !server.starts_with('@'));
     let mut next = vec!["pmi-conform".to_owned()];
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {

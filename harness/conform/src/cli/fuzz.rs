@@ -25,12 +25,12 @@ use pmi_fuzzer::target::differential::Differential;
 use pmi_fuzzer::target::program::{Client, Subject};
 use pmi_fuzzer::target::server::{Access, Server};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
+use pmi_runner::iut::Iut;
 use pmi_runner::offers::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
-use pmi_runner::target::Target as ServerTarget;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
 use super::args::{Fuzz, side_by_side};
@@ -266,18 +266,18 @@ fn server(
     let suite = suite_against(&args.against)?;
     let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
-    let target = ServerTarget::Processes(Box::new(implementation), environment);
+    let iut = Iut::Processes(Box::new(implementation), environment);
     // What is played again asks for what it asks for.
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
-        .map(|dialect| (dialect, offered_operations(&suite, dialect, &target, limits)))
+        .map(|dialect| (dialect, offered_operations(&suite, dialect, &iut, limits)))
         .collect();
     let draft = DraftOnly::of(|need| {
         offered.iter().any(|(dialect, needs)| *dialect == Dialect::Pmi2 && needs.contains(&need))
     });
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
-    let ServerTarget::Processes(implementation, environment) = target else {
+    let Iut::Processes(implementation, environment) = iut else {
         anyhow::bail!("a server of processes");
     };
     let scope = Scope {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use pmi_reference::behaviour::Behaviour;
 use pmi_reference::fault::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
 use pmi_reference::fault::{self, Fault, Variation, faults, variations};
-use pmi_runner::mutants::client::{self, ClientMatrix};
-use pmi_runner::mutants::{Found, run};
+use pmi_runner::kill_matrix::client::{self, ClientMatrix};
+use pmi_runner::kill_matrix::{Found, run};
 
 use super::args::{Mutants, side_by_side};
 use super::select::Filter;

@@ -19,10 +19,10 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 
+use pmi_runner::iut::Iut;
 use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
 use pmi_runner::run::{Observer, RunOptions, Tries, run};
 use pmi_runner::serve::WayIn;
-use pmi_runner::target::Target;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 
@@ -158,14 +158,14 @@ impl Chosen {
         let mut version = None;
         let (mut strict, mut start) = (args.strict, args.start_timeout);
         let (mut setup, mut teardown) = (None, None);
-        let target = match (client, implementation) {
-            (Some(program), _) => Target::Client(Box::new(program)),
+        let iut = match (client, implementation) {
+            (Some(program), _) => Iut::Client(Box::new(program)),
             (None, implementation) if args.library.is_some() => {
                 implementation.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
                 version = implementation.as_ref().and_then(|i| i.version.clone());
                 library(args, environment, implementation)?
             }
-            (None, None) => Target::Memory(pmi_reference::Config::default()),
+            (None, None) => Iut::Memory(pmi_reference::Config::default()),
             (None, Some(mut implementation)) => {
                 if let Some(nodes) = &args.server_nodes {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;
@@ -194,10 +194,10 @@ impl Chosen {
                 version = implementation.version.clone();
                 strict = strict.or(implementation.strict);
                 (setup, teardown) = (implementation.setup.clone(), implementation.teardown.clone());
-                Target::Processes(Box::new(implementation), environment)
+                Iut::Processes(Box::new(implementation), environment)
             }
         };
-        let connection = target.way_in();
+        let connection = iut.way_in();
         let deviations = match &recorded {
             Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
             Some(Recorded::Builtin(path, text)) => {
@@ -222,7 +222,7 @@ impl Chosen {
             dialects,
         };
         let interrupted = Arc::clone(interrupted);
-        Ok(Some(Prepared { suite, selected, target, deviations, options, interrupted, setup, teardown }))
+        Ok(Some(Prepared { suite, selected, iut, deviations, options, interrupted, setup, teardown }))
     }
 }
 
@@ -230,7 +230,7 @@ impl Chosen {
 pub(super) struct Prepared {
     suite: Suite,
     selected: Vec<Arc<Scenario>>,
-    target: Target,
+    iut: Iut,
     deviations: Deviations,
     options: RunOptions,
     interrupted: Arc<AtomicBool>,
@@ -246,8 +246,8 @@ impl Prepared {
     /// The profile's setup fails.
     pub(super) fn play(mut self, observer: &mut dyn Observer) -> anyhow::Result<(Run, anyhow::Result<()>)> {
         shell(self.setup.as_deref()).context("the profile's setup")?;
-        let Self { suite, selected, target, deviations, options, interrupted, .. } = &mut self;
-        let (header, results, end) = run(suite, selected, target, deviations, options, interrupted, observer);
+        let Self { suite, selected, iut, deviations, options, interrupted, .. } = &mut self;
+        let (header, results, end) = run(suite, selected, iut, deviations, options, interrupted, observer);
         let torn_down = shell(self.teardown.as_deref()).context("the profile's teardown");
         let (events, left_out, cut) = Default::default();
         Ok((Run { header, results, events, left_out, cut, end: Some(end) }, torn_down))
@@ -296,10 +296,10 @@ fn claims(args: &Play) -> anyhow::Result<BTreeMap<Need, bool>> {
     Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
 }
 
-fn library(args: &Play, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Target> {
+fn library(args: &Play, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Iut> {
     let path = args.library.as_ref().context("--library")?;
     let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
-    Ok(Target::Library(Box::new(library), claims(args)?, environment.interrupted))
+    Ok(Iut::Library(Box::new(library), claims(args)?, environment.interrupted))
 }
 
 /// The library in a file, without a process manager of its own.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation};
-use pmi_runner::target::Target;
 use pmi_runner::versions::table;
 use serde_json::json;
 
@@ -24,16 +24,16 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
     let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
     // A start is no answer, and takes longer.
     let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
-    let (label, target) = match (&args.client, &args.library) {
+    let (label, iut) = match (&args.client, &args.library) {
         (Some(command), _) => {
             let program = Program::new(command, 1).context("--client")?;
-            (program.label.clone(), Target::Client(Box::new(program)))
+            (program.label.clone(), Iut::Client(Box::new(program)))
         }
         (None, Some(path)) => {
             let library = library_at(path, environment.binary)?;
             let label = format!("the library {}", library.path.display());
-            let target = Target::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
-            (label, target)
+            let iut = Iut::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
+            (label, iut)
         }
         (None, None) => {
             let mut server = match &args.server {
@@ -42,10 +42,10 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
             };
             server.can_start().context("--server")?;
             server.play_upstream(&environment.binary, None, args.timeout)?;
-            (server.label.clone(), Target::Processes(Box::new(server), environment))
+            (server.label.clone(), Iut::Processes(Box::new(server), environment))
         }
     };
-    let Some(rows) = table(&suite, &target, limits) else {
+    let Some(rows) = table(&suite, &iut, limits) else {
         anstream::eprintln!("error: nothing was offered or answered that can be read");
         return Ok(UNJUDGED);
     };

@@ -2,48 +2,19 @@
 //!
 //! To make a case smaller takes longer than to try it again: when the time is over, what has shown again is stored as it is.
 
-use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Campaign, Shared, UNCONFIRMED};
+use super::queue::{Confirmed, Met, next_to_shrink, next_to_try};
+use super::{Campaign, Shared};
 use crate::case::Case;
-use crate::confirm::{Shown, Smallest};
+use crate::confirm::Smallest;
 use crate::failure::{Failure, FailureKey};
 use crate::store::{self, Origin, WriteError, store};
 
-/// A failure that was met.
-pub(super) struct Met {
-    pub(super) failure: Failure,
-    pub(super) case: Case,
-    /// What the same worker had played before.
-    pub(super) before: Option<Case>,
-    /// That of the case.
-    pub(super) number: u64,
-    /// Since the campaign began.
-    pub(super) time: Duration,
-}
-
-/// A failure that has shown again, whose case is to be made smaller.
-pub(super) struct Confirmed {
-    shown: Shown,
-    /// When it was met, since the campaign began.
-    time: Duration,
-}
-
-/// Which of those that wait is tried next. What takes long must not keep the rest waiting until the campaign is over; of what takes equally
-/// long, the first that was met.
-fn next_to_try(waiting: &mut VecDeque<Met>) -> Option<Met> {
-    let quickest = (0..waiting.len()).min_by_key(|at| waiting[*at].failure.key.patience());
-    quickest.and_then(|at| waiting.remove(at))
-}
-
-/// Which of those that have shown again is made smaller next: the most serious, and of these the first.
-fn next_to_shrink(confirmed: &mut VecDeque<Confirmed>) -> Option<Confirmed> {
-    let first = (0..confirmed.len()).min_by_key(|at| confirmed[*at].shown.seriousness());
-    first.and_then(|at| confirmed.remove(at))
-}
+/// A failure that did not show again so often is not tried again.
+const UNCONFIRMED: u32 = 3;
 
 impl Campaign<'_> {
     /// Looks into what others have met, until nobody plays any more and nothing waits.
@@ -194,43 +165,5 @@ impl Campaign<'_> {
         shared.found.push(found.clone());
         drop(shared);
         self.reporter.found(found);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use pmi_scenario::UnderTest;
-
-    use super::*;
-    use crate::failure::After;
-
-    #[test]
-    fn what_is_known_sooner_is_tried_first_and_else_what_was_met_first() {
-        let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
-        let keys = [
-            FailureKey::JobStays(After::Start),
-            FailureKey::HangBehindHalf,
-            rule("rfc13.put.unique"),
-            FailureKey::Leak(vec!["sleep".into()]),
-            FailureKey::Hang { who: None, requirement: None, call: None, after: After::Start },
-            rule("rfc13.get.value"),
-        ];
-        let met = |(number, key): (usize, &FailureKey)| Met {
-            failure: Failure {
-                key: key.clone(),
-                what: String::new(),
-                requirement: None,
-                seq: None,
-                backtrace: None,
-            },
-            case: Case::new(UnderTest::Server, 1, Vec::new()),
-            before: None,
-            number: number as u64,
-            time: Duration::ZERO,
-        };
-        let mut waiting: VecDeque<Met> = keys.iter().enumerate().map(met).collect();
-        let order: Vec<u64> =
-            std::iter::from_fn(|| next_to_try(&mut waiting)).map(|met| met.number).collect();
-        assert_eq!(order, [2, 5, 1, 4, 0, 3]);
     }
 }

@@ -1,6 +1,7 @@
 //! A campaign: cases side by side, what is known and what is new.
 
 mod examination;
+mod queue;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use examination::{Confirmed, Met};
+use queue::{Confirmed, Met};
 
 use crate::case::Case;
 use crate::confirm::Examiner;
@@ -24,9 +25,6 @@ use crate::store::{Found, WriteError};
 use crate::target::undisturbed::Undisturbed;
 use crate::target::{Pace, Run, Target, Tracing};
 use crate::transition::transitions;
-
-/// A failure that did not show again so often is not tried again.
-const UNCONFIRMED: u32 = 3;
 
 /// Most times of silence that are kept for their median.
 const SILENCES: usize = 100_000;

@@ -19,7 +19,7 @@ use pmi_wire::Direction;
 use rustix::process::{Pid, test_kill_process};
 
 use super::notice::{Notice, Start, Word};
-use super::pump::{Owner, PIECE, Pump, Side, State};
+use super::pump::{Owner, PIECE, Pump, PumpSide, State};
 use super::rewrite::Rewriter;
 use super::tap;
 use crate::agent::channel::Channel;
@@ -98,7 +98,7 @@ pub(super) enum Source {
     /// The channel of a tap.
     Tap(u64),
     /// One end of what is carried for it.
-    Carried(u64, Side),
+    Carried(u64, PumpSide),
 }
 
 /// A tap, and what is carried for it.
@@ -183,9 +183,9 @@ impl Listening<'_> {
 }
 
 impl Owner for Listening<'_> {
-    fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let Self { ear, book } = self;
-        if from == Side::Server {
+        if from == PumpSide::Server {
             ear.pid.into_iter().for_each(|pid| book.carried(pid, Direction::FromServer, bytes));
             ear.rewriter.hear(bytes);
             return bytes.into();
@@ -203,8 +203,8 @@ impl Owner for Listening<'_> {
         out
     }
 
-    fn closed(&mut self, by: Side) -> Vec<u8> {
-        if by == Side::Server {
+    fn closed(&mut self, by: PumpSide) -> Vec<u8> {
+        if by == PumpSide::Server {
             self.tell(Fact::ClosedByServer);
             return Vec::new();
         }
@@ -252,7 +252,7 @@ impl Carrier {
         // Interrupted or not, whatever is there is looked at.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         // What the process manager has said comes first: those who are waiting go on meanwhile, and what they ask comes to it together.
-        let says = |ready: &Ready<Source>| matches!(ready.source, Source::Carried(_, Side::Server));
+        let says = |ready: &Ready<Source>| matches!(ready.source, Source::Carried(_, PumpSide::Server));
         let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
         for Ready { source, .. } in answers.into_iter().chain(others) {
             match source {
@@ -356,7 +356,7 @@ impl Carrier {
         self.settle(id);
     }
 
-    fn carry_for(&mut self, id: u64, side: Side) {
+    fn carry_for(&mut self, id: u64, side: PumpSide) {
         let Some(Tapped { pump: Some(pump), ear, control, key }) = self.taps.get_mut(&id) else { return };
         let mut owner = Listening { ear, book: &mut self.book };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);

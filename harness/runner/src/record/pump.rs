@@ -18,12 +18,12 @@ const LAST_ROUNDS: usize = 64;
 
 /// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum PumpSide {
     Client,
     Server,
 }
 
-impl Side {
+impl PumpSide {
     fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,
@@ -35,9 +35,9 @@ impl Side {
 /// What the pump tells its owner, before the other side can know of it.
 pub(super) trait Owner {
     /// A piece has come from this side; what is to be passed on.
-    fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]>;
+    fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
     /// This side has closed; what is still to be passed on.
-    fn closed(&mut self, by: Side) -> Vec<u8>;
+    fn closed(&mut self, by: PumpSide) -> Vec<u8>;
     /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
     fn client_is_ending(&mut self) -> bool;
 }
@@ -83,7 +83,7 @@ impl Pump {
         client: OwnedFd,
         server: OwnedFd,
         reactor: &mut Reactor<S>,
-        source: impl Fn(Side) -> S,
+        source: impl Fn(PumpSide) -> S,
     ) -> io::Result<Self> {
         let mut end = |fd, side| {
             let mut connection = NonBlockingStream::over(fd);
@@ -91,7 +91,7 @@ impl Pump {
             let key = reactor.add(&connection, source(side), Wanted::Read)?;
             io::Result::Ok(End { connection, key, over: false, told: false })
         };
-        let (client, server) = (end(client, Side::Client)?, end(server, Side::Server)?);
+        let (client, server) = (end(client, PumpSide::Client)?, end(server, PumpSide::Server)?);
         Ok(Self { client, server })
     }
 
@@ -105,10 +105,10 @@ impl Pump {
         self.client.connection.take_old();
     }
 
-    fn end(&mut self, side: Side) -> &mut End {
+    fn end(&mut self, side: PumpSide) -> &mut End {
         match side {
-            Side::Client => &mut self.client,
-            Side::Server => &mut self.server,
+            PumpSide::Client => &mut self.client,
+            PumpSide::Server => &mut self.server,
         }
     }
 
@@ -122,7 +122,7 @@ impl Pump {
     /// Carries what there is, now that something is told of this side.
     pub(super) fn carry<S: Copy>(
         &mut self,
-        side: Side,
+        side: PumpSide,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
@@ -145,7 +145,7 @@ impl Pump {
     ) -> io::Result<State> {
         for _ in 0..LAST_ROUNDS {
             let mut carried = false;
-            for side in [Side::Client, Side::Server] {
+            for side in [PumpSide::Client, PumpSide::Server] {
                 if self.end(side).connection.is_blocked() {
                     self.write(side, &[], reactor)?;
                 }
@@ -176,7 +176,7 @@ impl Pump {
     }
 
     /// Writes to this side what waits for it, and then these bytes.
-    fn write<S: Copy>(&mut self, to: Side, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
+    fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
         let end = self.end(to);
         let was_blocked = end.connection.is_blocked();
         end.connection.write(bytes);
@@ -201,7 +201,7 @@ impl Pump {
     /// Whether there was anything.
     fn read<S: Copy>(
         &mut self,
-        from: Side,
+        from: PumpSide,
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
@@ -226,12 +226,12 @@ impl Pump {
 
     /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
     fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
-        for side in [Side::Client, Side::Server] {
+        for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).over;
             let other = self.end(side.other());
             if over && other.connection.unwritten() == 0 && !other.told {
                 // Of a TCP connection it cannot be seen that the other side has gone for good.
-                if self.end(side).is_gone() || (side == Side::Client && owner.client_is_ending()) {
+                if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
                     return true;
                 }
                 let other = self.end(side.other());
@@ -253,14 +253,14 @@ mod tests {
 
     use crate::process::connection::{LEFT_MESSAGES, MESSAGE_COST, unread_bytes};
 
-    struct Log(mpsc::Sender<(Side, Option<Vec<u8>>)>);
+    struct Log(mpsc::Sender<(PumpSide, Option<Vec<u8>>)>);
 
     impl Owner for Log {
-        fn piece<'a>(&mut self, from: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
             self.0.send((from, Some(bytes.to_vec()))).unwrap();
             bytes.into()
         }
-        fn closed(&mut self, by: Side) -> Vec<u8> {
+        fn closed(&mut self, by: PumpSide) -> Vec<u8> {
             self.0.send((by, None)).unwrap();
             b"!".to_vec()
         }
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    type ToldReceiver = mpsc::Receiver<(Side, Option<Vec<u8>>)>;
+    type ToldReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
 
     /// The program's and the process manager's descriptors, and what is told.
     fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<State>>) {
@@ -331,11 +331,11 @@ mod tests {
 
     #[test]
     fn a_close_is_passed_on_after_the_last_bytes() {
-        for first in [Side::Client, Side::Server] {
+        for first in [PumpSide::Client, PumpSide::Server] {
             let (program, manager, told, pump) = piped();
             let (mut closes, mut stays) = match first {
-                Side::Client => (program, manager),
-                Side::Server => (manager, program),
+                PumpSide::Client => (program, manager),
+                PumpSide::Server => (manager, program),
             };
             closes.write_all(b"last words").unwrap();
             drop(closes);
@@ -354,7 +354,7 @@ mod tests {
         manager: UnixStream,
         /// Those that it has.
         ends: (UnixStream, UnixStream),
-        reactor: Reactor<Side>,
+        reactor: Reactor<PumpSide>,
         pump: Pump,
     }
 

@@ -18,7 +18,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use super::notice::{Notice, Start, Word};
-use super::pump::{Owner, PIECE, Pump, Side, State};
+use super::pump::{Owner, PIECE, Pump, PumpSide, State};
 use super::visitor::{self, PORT};
 use crate::agent;
 use crate::agent::channel::Channel;
@@ -167,7 +167,7 @@ enum Source {
     Signals,
     Listener,
     Recorder,
-    Pump(Side),
+    Pump(PumpSide),
 }
 
 /// What is between the program and the process manager.
@@ -282,7 +282,7 @@ impl Between {
     }
 
     /// Carries for a recorder that has gone.
-    fn carry(&mut self, side: Side, alone: &mut Alone) -> State {
+    fn carry(&mut self, side: PumpSide, alone: &mut Alone) -> State {
         let Some(pump) = &mut self.pump else { return State::Over };
         pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(State::Over)
     }
@@ -318,10 +318,10 @@ struct Alone {
 }
 
 impl Owner for Alone {
-    fn piece<'a>(&mut self, _: Side, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    fn piece<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         bytes.into()
     }
-    fn closed(&mut self, _: Side) -> Vec<u8> {
+    fn closed(&mut self, _: PumpSide) -> Vec<u8> {
         Vec::new()
     }
     fn client_is_ending(&mut self) -> bool {

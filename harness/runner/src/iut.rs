@@ -26,7 +26,7 @@ const TELLING: Duration = Duration::from_secs(10);
 pub(crate) type Played = Result<(Outcome, Duration), (Verdict, String)>;
 
 /// What is under test.
-pub enum Target {
+pub enum Iut {
     /// The reference server in memory.
     Memory(Config),
     /// Real processes.
@@ -37,7 +37,7 @@ pub enum Target {
     Client(Box<Program>),
 }
 
-impl Target {
+impl Iut {
     /// What it is called in reports.
     pub fn label(&self) -> String {
         match self {

@@ -1,5 +1,4 @@
-//! Proof that the suite can fail, the kill matrix: it is played against every fault and variation of the reference server. (What campaigns do to
-//! messages are mutations, in `pmi-fuzzer`.)
+//! Proof that the suite can fail, the kill matrix: it is played against every fault and variation of the reference server.
 //!
 //! A fault is killed by a scenario with a finding that cites a requirement that the fault breaks. A variation must not lead
 //! to any finding, of whatever weight.
@@ -108,7 +107,7 @@ fn play_scenario(
     limits: Limits,
 ) -> (Outcome, Vec<bool>) {
     let config =
-        crate::target::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
+        crate::iut::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
     let mut party = MemoryParty::launch(config, scenario.ranks);
     let outcome = play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ());
     (outcome, party.shown_effects())

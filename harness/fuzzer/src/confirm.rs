@@ -200,17 +200,22 @@ impl Examiner<'_> {
     pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
-            _ => self.in_whole_writes(failure, case),
+            FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. } => {
+                self.in_whole_writes(failure, case)
+            }
+            _ => None,
         }
     }
 
     /// A requirement about how requests are written stands before all others, where they were written in pieces. Which one is broken if they
     /// are not?
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
-        let case = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
-        let run = self.target.play(&case, Pace::Thorough, Tracing::Off).ok()?;
+        let whole = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
+        let run = self.target.play(&whole, Pace::Thorough, Tracing::Off).ok()?;
         let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
-        Some((other, case))
+        // What shows beside it is another failure.
+        let in_pieces = self.target.play(case, Pace::Thorough, Tracing::Off).ok()?;
+        in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
     /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen, which is part of
@@ -332,7 +337,9 @@ impl Examiner<'_> {
             lawful,
             needs_earlier_job: best.case.earlier.is_some(),
             backtrace: told.backtrace.map(|trace| *trace),
-            untraced: key.is_unseen_crash().then(|| self.why_unseen(&best.case)).flatten(),
+            untraced: (key.is_unseen_crash() && self.goes_on())
+                .then(|| self.why_unseen(&best.case))
+                .flatten(),
             server: self.target.label(),
             seed: self.seed,
             number,

@@ -43,6 +43,14 @@ impl Op {
         matches!(self, Self::Pmi1(Operation::Abort) | Self::Pmi2(Command::Abort))
     }
 
+    /// Whether its answer may wait for what others do.
+    pub(crate) fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::Pmi1(Operation::Barrier) | Self::Pmi2(Command::KvsFence | Command::InfoGetnodeattr)
+        )
+    }
+
     /// Whether it starts processes.
     pub(crate) fn is_spawn(self) -> bool {
         matches!(self, Self::Pmi1(Operation::Spawn) | Self::Pmi2(Command::Spawn))

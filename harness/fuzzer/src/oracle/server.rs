@@ -95,7 +95,13 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
-    let first = lost().filter_map(|f| waited(f)).min();
+    let kinds = kinds(&seen.events, seen.dialect);
+    // Whoever waits for others anyway has not brought it about.
+    let waits = |at: &usize| {
+        let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
+        matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
+    };
+    let first = lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at));
     let mut all = Vec::new();
     for finding in &findings {
         if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
@@ -239,33 +245,37 @@ mod tests {
     use pmi_judge::event::Bytes;
 
     #[test]
-    fn who_asked_first_is_named_where_the_program_is_ended() {
+    fn who_asked_first_is_named_where_the_program_is_ended_unless_it_waits_for_others() {
         let proc = |rank| Proc { group: 0, rank };
         let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
-        let joined = [0, 1].into_iter().flat_map(|rank| {
-            let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
-            let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
-            [init, What::FromServer { proc: proc(rank), bytes }]
-        });
-        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
-        let rest = [
-            asks(0, "cmd=get_appnum\n"),
-            asks(1, "cmd=get_universe_size\n"),
-            What::ClosedByServer { proc: proc(1) },
-            What::ClosedByServer { proc: proc(0) },
-        ];
-        let whats = std::iter::once(launched).chain(joined).chain(rest);
-        let events: Vec<_> = whats.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
-        let mut monitor = Monitor::new();
-        events.iter().for_each(|event| monitor.observe(event));
-        let mut seen = Observation { events, findings: monitor.take_findings(), ..Observation::default() };
-        assert_eq!(seen.findings.len(), 2);
+        let asked = |of_0: &str| {
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
+                let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+                [init, What::FromServer { proc: proc(rank), bytes }]
+            });
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let rest = [
+                asks(0, of_0),
+                asks(1, "cmd=get_universe_size\n"),
+                What::ClosedByServer { proc: proc(1) },
+                What::ClosedByServer { proc: proc(0) },
+            ];
+            let whats = std::iter::once(launched).chain(joined).chain(rest);
+            let events: Vec<_> = whats.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            let mut monitor = Monitor::new();
+            events.iter().for_each(|event| monitor.observe(event));
+            Observation { events, findings: monitor.take_findings(), ..Observation::default() }
+        };
         let buckets = |seen: &Observation| -> Vec<String> {
             failures(seen, &Catalogue::default()).into_iter().map(|f| f.key.to_string()).collect()
         };
+        let mut seen = asked("cmd=get_appnum\n");
+        assert_eq!(seen.findings.len(), 2);
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-appnum--get_appnum"]);
         seen.findings.retain(|found| found.proc == Some(proc(1)));
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+        assert_eq!(buckets(&asked("cmd=barrier_in\n")), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
     }
 
     #[test]

@@ -20,6 +20,9 @@ const START: Duration = Duration::from_secs(5);
 /// that were dismissed take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
 
+/// How long it may take at most until a server that ends has closed all connections.
+const CLOSING: Duration = Duration::from_millis(20);
+
 /// A server may claim to take more than we care to send.
 const LENGTH: i64 = 1 << 20;
 
@@ -55,6 +58,7 @@ pub fn watch(
         interpreter.look();
     }
     let steps_done = interpreter.recorder.events.len();
+    interpreter.hear_end();
     let stays = interpreter.settle(ending.max(2 * SETTLED), SETTLED);
     let Recorder { events, judge, .. } = interpreter.recorder;
     Watched { exit: judge.job(), outcome: judge.finish(events), steps_done, stays }
@@ -77,6 +81,18 @@ impl Interpreter<'_> {
             watcher.started(memory);
         }
         Ok(())
+    }
+
+    /// Where a connection is at its end, hears whether the server ends all of them, before we close the others: whose request came first
+    /// would not be known.
+    fn hear_end(&mut self) {
+        let judge = &self.recorder.judge;
+        let started = judge.started();
+        let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
+        if (1..started.len()).contains(&closed) {
+            // The play is over, whatever came of it.
+            let _ = self.listen(Instant::now() + CLOSING, Silence::Expected, &|_| false);
+        }
     }
 
     pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {

@@ -15,6 +15,10 @@ use crate::message_kind::{MessageKind, UpstreamKind};
 use crate::observation::Observation;
 use crate::proxy_status;
 
+/// A server that breaks one of these no longer agrees with a process about which answer is to which request.
+const OUT_OF_STEP: [&str; 3] =
+    ["rfc13.wire.lock-step", "rfc13.wire.response-matches-request", "pmi2.common.one-response"];
+
 /// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     match Cause::of(*signal) {
@@ -102,8 +106,13 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
         matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
     };
     let first = lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at));
+    let out_of_step = findings.iter().filter(|f| OUT_OF_STEP.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
+        // What is said from then on follows from that.
+        if out_of_step.is_some_and(|seq| finding.seq > seq) {
+            continue;
+        }
         if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
@@ -241,8 +250,8 @@ fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmi_judge::Monitor;
     use pmi_judge::event::Bytes;
+    use pmi_judge::{Monitor, Side};
 
     #[test]
     fn who_asked_first_is_named_where_the_program_is_ended_unless_it_waits_for_others() {
@@ -276,6 +285,21 @@ mod tests {
         seen.findings.retain(|found| found.proc == Some(proc(1)));
         assert_eq!(buckets(&seen), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
         assert_eq!(buckets(&asked("cmd=barrier_in\n")), ["rule--rfc13.abnf.c-universe--get_universe_size"]);
+    }
+
+    #[test]
+    fn what_follows_an_answer_that_nobody_asked_for_is_no_failure_of_its_own() {
+        let found =
+            |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, Side::Server, "", "") };
+        let findings = vec![
+            found(1, "rfc13.get.value"),
+            found(2, "rfc13.wire.lock-step"),
+            found(3, "rfc13.barrier.all-in-before-any-out"),
+        ];
+        let seen = Observation { findings, ..Observation::default() };
+        let all = failures(&seen, &Catalogue::default());
+        let requirements: Vec<_> = all.iter().filter_map(|f| f.requirement.as_deref()).collect();
+        assert_eq!(requirements, ["rfc13.get.value", "rfc13.wire.lock-step"]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, need};
+use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
 use super::args::{Fuzz, side_by_side};
@@ -240,7 +241,12 @@ fn server(
     command: Option<&str>,
     interrupted: &Arc<AtomicBool>,
 ) -> anyhow::Result<(Server, Scope)> {
-    let mut environment = Environment::new(Arc::clone(interrupted), side_by_side(args.workers))?;
+    let workers = side_by_side(args.workers);
+    let mut environment = Environment::new(Arc::clone(interrupted), workers)?;
+    // Of relayed launches, each needs a port.
+    if args.listen.is_none() {
+        environment.slots = Slots::filling_idle_machine(workers);
+    }
     let mut implementation = match command {
         None => Implementation::reference(&environment.binary),
         Some(command) => {

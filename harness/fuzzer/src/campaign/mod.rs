@@ -232,7 +232,7 @@ pub fn run(
     // Of these, only so many as there are workers do anything but wait at the same time: for a silence to last, for a job to end.
     let players = target.plays_at_once(options.workers).max(1);
     // Who looks into a failure mostly waits: the others go on playing meanwhile.
-    let examiners = players.saturating_sub(options.workers.max(1));
+    let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());
     let played = |alone| Undisturbed { target, jobs: &jobs, alone, interrupted };

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::pmi2::{
-    Body, BodyError, Command, ConcatError, Part, Program, Request, RequestError, Response, ResponseError,
-    SECRET, Semicolons, Series, Whole, challenge_answer, is_key,
+    Body, BodyError, CHALLENGE_SHA256, Command, ConcatError, Part, Program, Request, RequestError, Response,
+    ResponseError, SECRET, Semicolons, Series, Whole, challenge_answer, is_key,
 };
 use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
 
@@ -196,7 +196,9 @@ impl Monitor {
                 let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
                 // A server may believe it, or turn away who says it.
                 let misled = pmirank.is_some_and(|rank| rank != u64::from(p.rank));
-                self.group(p.group).may_abort |= misled;
+                // The two agree upon a type of authentication; a server need not have one that the draft does not describe.
+                let unagreed = authtype.as_deref().is_some_and(|name| name != CHALLENGE_SHA256);
+                self.group(p.group).may_abort |= misled || unagreed;
                 Detail::Fullinit { bare, misled, proof: None }
             }
             Request::Abort { .. } => {
@@ -1254,6 +1256,9 @@ mod tests {
             (0, true, "cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;"),
         ];
         assert_eq!(found(1, &again), ["pmi2.draft.fullinit.version"]);
+        // A type of authentication that the draft does not describe.
+        let unknown = "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;authtype=1;";
+        assert!(found(1, &[(0, false, unknown), (0, true, "cmd=fullinit-response;rc=1;")]).is_empty());
         let key = [
             (0, false, "cmd=kvs-put;key=k;value=v;"),
             (0, true, "cmd=kvs-put-response;rc=0;"),

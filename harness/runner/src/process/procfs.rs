@@ -39,6 +39,29 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
+/// What the processors of the machine have done since it started, in ticks of all of them together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessorTime {
+    /// All.
+    pub(crate) all: u64,
+    /// With nothing to do.
+    pub(crate) idle: u64,
+}
+
+/// The processors' time until now.
+pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
+    let text = text("/proc/stat")?;
+    let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in these.
+    let ticks: Vec<u64> = first.split_ascii_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+    match ticks[..] {
+        [_, _, _, idle, iowait, ..] => {
+            Ok(ProcessorTime { all: ticks.iter().sum(), idle: idle.saturating_add(iowait) })
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 /// Our own number, as the names of these files have it.
 pub(crate) fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

@@ -262,7 +262,7 @@ impl ServerParty {
     ///
     /// # Errors
     ///
-    /// Scratch folder, socket or command cannot be made or started.
+    /// Scratch folder, socket or command cannot be made or started, or the run is to end at once.
     pub fn launch(
         implementation: &Implementation,
         ranks: u32,
@@ -270,7 +270,7 @@ impl ServerParty {
         start: Duration,
         environment: &Environment,
     ) -> io::Result<(Self, Vec<String>)> {
-        let slot = environment.slots.take();
+        let slot = environment.slots.take(&environment.interrupted)?;
         let mut reactor = Reactor::new()?;
         let reception = Reception::open_for(environment.listen.as_ref())?;
         reception.watch(&mut reactor, Source::Reception)?;

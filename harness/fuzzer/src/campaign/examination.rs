@@ -85,8 +85,12 @@ impl Campaign<'_> {
         let failure = &met.failure;
         let bucket = failure.key.to_string();
         let Some((root, smaller)) = self.examiner.root(failure, case) else {
-            self.lock().state.aliases.remove(&bucket);
-            return self.confirms(met, failure, case);
+            let mut shared = self.lock();
+            shared.state.aliases.remove(&bucket);
+            // What stood for another is looked at again now and then, and may have shown as itself before.
+            let is_confirmed = shared.shown.contains(&bucket);
+            drop(shared);
+            return is_confirmed || self.confirms(met, failure, case);
         };
         let mut shared = self.lock();
         let of = root.key.to_string();
@@ -110,6 +114,7 @@ impl Campaign<'_> {
     /// Tries a failure again; whether it shows. If so, its case is made smaller, now or when there is time for that.
     fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
+        self.lock().shown.insert(failure.key.to_string());
         let confirmed = Confirmed { shown, time: met.time };
         if self.has_examiners {
             self.lock().confirmed.push_back(confirmed);
@@ -145,7 +150,10 @@ impl Campaign<'_> {
         let key = shown.key().clone();
         match self.examiner.shrink(shown, others) {
             Some(smallest) => self.store(&smallest, time),
-            None => self.unconfirmed(&key),
+            None => {
+                self.lock().shown.remove(&key.to_string());
+                self.unconfirmed(&key);
+            }
         }
         self.lock().examining -= 1;
     }

@@ -186,6 +186,8 @@ struct Shared {
     progress: Progress,
     /// Buckets that some worker looks at or has stored.
     taken: BTreeSet<String>,
+    /// Those of which a failure has shown again.
+    shown: BTreeSet<String>,
     found: Vec<Found>,
     met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
@@ -252,6 +254,7 @@ pub fn run(
             progress: Progress { transitions: state.transitions.len(), ..Progress::default() },
             state,
             taken,
+            shown: BTreeSet::new(),
             found: Vec::new(),
             met: BTreeMap::new(),
             silences: Vec::new(),
@@ -506,11 +509,12 @@ impl Campaign<'_> {
 
 #[cfg(test)]
 mod tests {
+    use pmi_judge::backtrace::Place;
     use pmi_scenario::UnderTest;
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
-    use crate::failure::{After, Failure, FailureKey};
+    use crate::failure::{After, CrashCause, CrashSite, Failure, FailureKey};
     use crate::fields::text;
     use crate::generate::scope::Scope;
     use crate::observation::Observation;
@@ -722,6 +726,58 @@ mod tests {
                 assert!(folder.path().join(&found.bucket).join("scenario.pmi").exists());
             }
         }
+    }
+
+    /// Dies, where a debugger has seen it once and sees nothing any more.
+    struct Elusive {
+        looks: AtomicU64,
+    }
+
+    impl Target for Elusive {
+        fn play(&self, _: &Case, _: Pace, tracing: Tracing) -> std::io::Result<Run> {
+            let place = Place::Function("f".into());
+            let site = match tracing {
+                Tracing::Off => Some(CrashSite::Unseen { call: None, after: None }),
+                Tracing::On => match self.looks.fetch_add(1, Ordering::Relaxed) {
+                    0..10 => Some(CrashSite::Place(place)),
+                    _ => None,
+                },
+            };
+            let died = |site| FailureKey::Crash { who: "pm".into(), cause: CrashCause::Signal(13), site };
+            let failures = site.map(|site| Failure { key: died(site), ..failure() }).into_iter().collect();
+            Ok(Run { seen: Observation::default(), failures })
+        }
+
+        fn label(&self) -> String {
+            "elusive".into()
+        }
+
+        fn command(&self) -> &[String] {
+            &[]
+        }
+
+        fn version(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn what_shows_again_without_a_place_is_found_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let generator = Evolving::new(Scope::default(), Corpus::default());
+        let options = CampaignOptions {
+            seed: 1,
+            sessions: Some(30),
+            time: None,
+            workers: 1,
+            out: folder.path().to_owned(),
+            known: Known::default(),
+            replay: String::new(),
+        };
+        let target = Elusive { looks: AtomicU64::new(0) };
+        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        let found: Vec<_> = summary.found.iter().map(|found| found.bucket.as_str()).collect();
+        assert_eq!(found, ["crash--pm--SIGPIPE--in-f", "crash--pm--SIGPIPE"]);
     }
 
     #[test]

@@ -509,6 +509,8 @@ impl Campaign<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use pmi_judge::backtrace::Place;
     use pmi_scenario::UnderTest;
 
@@ -561,19 +563,24 @@ mod tests {
         fn trouble(&self, _: &Trouble) {}
     }
 
+    /// A campaign of one worker.
+    fn options(out: &Path, sessions: Option<u64>) -> CampaignOptions {
+        CampaignOptions {
+            seed: 1,
+            sessions,
+            time: None,
+            workers: 1,
+            out: out.to_owned(),
+            known: Known::default(),
+            replay: String::new(),
+        }
+    }
+
     fn looked(tells: bool) -> (u64, Summary) {
         let folder = tempfile::tempdir().unwrap();
         let target = Looks { tells, deepest: AtomicU64::new(0) };
         let generator = Evolving::new(Scope::default(), Corpus::default());
-        let options = CampaignOptions {
-            seed: 1,
-            sessions: Some(3000),
-            time: None,
-            workers: 1,
-            out: folder.path().to_owned(),
-            known: Known::default(),
-            replay: String::new(),
-        };
+        let options = options(folder.path(), Some(3000));
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
         (target.deepest.into_inner(), summary)
     }
@@ -640,15 +647,7 @@ mod tests {
             std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
         }
         let generator = Stored::read(&files, UnderTest::Server).unwrap();
-        let options = CampaignOptions {
-            seed: 1,
-            sessions: Some(jobs.len() as u64),
-            time: None,
-            workers: 1,
-            out: folder.path().join("out"),
-            known: Known::default(),
-            replay: String::new(),
-        };
+        let options = options(&folder.path().join("out"), Some(jobs.len() as u64));
         let target = Remembers { aborted: AtomicBool::new(false) };
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
         (summary.found, folder)
@@ -709,15 +708,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let target = Interrupts { plays: AtomicU64::new(0), after, interrupted: AtomicBool::new(false) };
             let generator = Evolving::new(Scope::default(), Corpus::default());
-            let options = CampaignOptions {
-                seed: 1,
-                sessions: None,
-                time: None,
-                workers: 1,
-                out: folder.path().to_owned(),
-                known: Known::default(),
-                replay: String::new(),
-            };
+            let options = options(folder.path(), None);
             let summary = run(&&target, &generator, &options, State::default(), &target.interrupted, &());
             let found: Vec<_> = summary.found.iter().map(|f| (f.again, f.again_minimal)).collect();
             assert_eq!(found, Vec::from_iter(told));
@@ -765,15 +756,7 @@ mod tests {
     fn what_shows_again_without_a_place_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(Scope::default(), Corpus::default());
-        let options = CampaignOptions {
-            seed: 1,
-            sessions: Some(30),
-            time: None,
-            workers: 1,
-            out: folder.path().to_owned(),
-            known: Known::default(),
-            replay: String::new(),
-        };
+        let options = options(folder.path(), Some(30));
         let target = Elusive { looks: AtomicU64::new(0) };
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
         let found: Vec<_> = summary.found.iter().map(|found| found.bucket.as_str()).collect();

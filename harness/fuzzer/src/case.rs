@@ -240,6 +240,9 @@ impl Case {
     /// The same with what was begun in one write and ended in a later one said in the later one as a whole. `None` if nothing is said in
     /// pieces, or it could not be played. Only of a case against a server.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
+        if self.tests() != UnderTest::Server {
+            return None;
+        }
         let mut whole = self.clone();
         let mut begun: BTreeMap<u32, usize> = BTreeMap::new();
         let mut joined = BTreeSet::new();
@@ -265,18 +268,15 @@ impl Case {
             *sent_mut(&mut whole.scenario.body[at], UnderTest::Server)? = all;
             joined.insert(first);
         }
-        let mut at = 0;
-        whole.scenario.body.retain(|_| {
-            at += 1;
-            !joined.contains(&(at - 1))
-        });
+        for first in joined.into_iter().rev() {
+            whole.scenario.body.remove(first);
+        }
         for line in
             whole.scenario.body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten()
         {
             line.pieces.retain(|piece| *piece != Piece::Cut);
         }
-        (self.tests() == UnderTest::Server && whole.scenario != self.scenario && whole.settle())
-            .then_some(whole)
+        (whole.scenario != self.scenario && whole.settle()).then_some(whole)
     }
 
     /// The lines that a step has us send, if it does.

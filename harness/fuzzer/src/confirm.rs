@@ -8,7 +8,7 @@ use pmi_judge::crash::untraced;
 use pmi_judge::event::{Event, What};
 
 use super::case::Case;
-use super::failure::{After, Failure, FailureKey};
+use super::failure::{After, Failure, FailureKey, Kind};
 use super::lawful::is_lawful;
 use super::schedule::Schedule;
 use super::shrink::{self, leave_out};
@@ -82,7 +82,7 @@ impl Shown {
     }
 
     /// How serious it is: the less, the more.
-    pub(crate) fn seriousness(&self) -> impl Ord {
+    pub(crate) fn seriousness(&self) -> (Kind, bool) {
         (self.key.kind(), !self.lawful)
     }
 }
@@ -239,7 +239,7 @@ impl Examiner<'_> {
         (root.key != failure.key).then_some((root, case))
     }
 
-    /// How long it may take to make a case smaller of which one run takes so long, while others wait to be looked into. In a short campaign
+    /// How long it may take to make a case smaller of which one run takes so long, while others wait for that. In a short campaign
     /// there are to be several findings, rather than a small one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
         let of_campaign = self.schedule.time().map_or(MOST_SHRINKING, |time| time / 6);

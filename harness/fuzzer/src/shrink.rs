@@ -61,10 +61,7 @@ impl Shrinker<'_> {
 
     /// Tries a candidate; takes it if it shows the same.
     fn try_one(&mut self, mut candidate: Case) -> bool {
-        let is_same = |other: &Case| {
-            other.scenario == self.best.scenario && other.earlier.is_some() == self.best.earlier.is_some()
-        };
-        if self.left == 0 || !candidate.settle() || is_same(&candidate) {
+        if self.left == 0 || !candidate.settle() || candidate.is_same(&self.best) {
             return false;
         }
         self.left -= 1;

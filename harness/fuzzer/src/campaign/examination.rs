@@ -114,12 +114,15 @@ impl Campaign<'_> {
     /// Tries a failure again; whether it shows. If so, its case is made smaller, now or when there is time for that.
     fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
-        self.lock().shown.insert(failure.key.to_string());
         let confirmed = Confirmed { shown, time: met.time };
+        let mut shared = self.lock();
+        shared.shown.insert(failure.key.to_string());
         if self.has_examiners {
-            self.lock().confirmed.push_back(confirmed);
+            shared.confirmed.push_back(confirmed);
+            drop(shared);
             self.more.notify_one();
         } else {
+            drop(shared);
             self.shrink(confirmed);
         }
         true

@@ -14,7 +14,6 @@ use queue::{Confirmed, Met};
 use crate::case::Case;
 use crate::confirm::Examiner;
 use crate::edges::{Edges, News};
-
 use crate::generate::{Generator, numbered};
 use crate::known::{Known, Steering};
 use crate::lawful::is_lawful;
@@ -524,27 +523,16 @@ mod tests {
     use crate::store;
     use crate::stored::Stored;
 
-    /// Looks at the first bytes of keys that are put one by one, as nobody can tell who only sees its answers.
-    struct Looks {
-        tells: bool,
-        deepest: AtomicU64,
-    }
+    /// An implementation that comes to this with a case.
+    struct Plays<F>(F);
 
-    impl Target for Looks {
-        fn play(&self, case: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
-            let same = |text: &str| b"q~7".iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
-            let text = case.text();
-            let lines = text.lines().filter(|line| line.contains("C: cmd=put "));
-            let keys = lines.filter_map(|line| line.split_once(" key=").map(|(_, key)| key));
-            let deepest = keys.map(same).max().map_or(0, |n| n as u32 + 1);
-            self.deepest.fetch_max(u64::from(deepest), Ordering::Relaxed);
-            let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
-            let seen = Observation { edges: self.tells.then_some(edges), ..Observation::default() };
-            Ok(Run { seen, failures: Vec::new() })
+    impl<F: Fn(&Case, Tracing) -> Run + Sync> Target for Plays<F> {
+        fn play(&self, case: &Case, _: Pace, tracing: Tracing) -> std::io::Result<Run> {
+            Ok((self.0)(case, tracing))
         }
 
         fn label(&self) -> String {
-            "looks".into()
+            "of a test".into()
         }
 
         fn command(&self) -> &[String] {
@@ -554,6 +542,10 @@ mod tests {
         fn version(&self) -> String {
             String::new()
         }
+    }
+
+    fn shows(failures: impl IntoIterator<Item = Failure>) -> Run {
+        Run { seen: Observation::default(), failures: failures.into_iter().collect() }
     }
 
     impl Reporter for () {
@@ -576,13 +568,26 @@ mod tests {
         }
     }
 
+    /// What a campaign comes to against one that looks at the first bytes of keys that are put one by one, as nobody can tell who only sees
+    /// its answers; and how many of them it had right, and one more.
     fn looked(tells: bool) -> (u64, Summary) {
         let folder = tempfile::tempdir().unwrap();
-        let target = Looks { tells, deepest: AtomicU64::new(0) };
+        let most = AtomicU64::new(0);
+        let target = Plays(|case: &Case, _| {
+            let same = |text: &str| b"q~7".iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
+            let text = case.text();
+            let lines = text.lines().filter(|line| line.contains("C: cmd=put "));
+            let keys = lines.filter_map(|line| line.split_once(" key=").map(|(_, key)| key));
+            let deepest = keys.map(same).max().map_or(0, |n| n as u32 + 1);
+            most.fetch_max(u64::from(deepest), Ordering::Relaxed);
+            let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
+            let seen = Observation { edges: tells.then_some(edges), ..Observation::default() };
+            Run { seen, failures: Vec::new() }
+        });
         let generator = Evolving::new(Scope::default(), Corpus::default());
         let options = options(folder.path(), Some(3000));
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
-        (target.deepest.into_inner(), summary)
+        (most.into_inner(), summary)
     }
 
     #[test]
@@ -604,40 +609,8 @@ mod tests {
         Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
-    /// Fails in the job after one that has aborted, as a campaign cannot know that plays each case alone.
-    struct Remembers {
-        aborted: AtomicBool,
-    }
-
-    impl Remembers {
-        fn job(&self, case: &Case) -> Vec<Failure> {
-            let text = case.text();
-            let fails = self.aborted.swap(text.contains("cmd=abort"), Ordering::Relaxed)
-                && text.contains("barrier_in");
-            fails.then(failure).into_iter().collect()
-        }
-    }
-
-    impl Target for Remembers {
-        fn play(&self, case: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
-            case.earlier.iter().for_each(|earlier| drop(self.job(earlier)));
-            Ok(Run { seen: Observation::default(), failures: self.job(case) })
-        }
-
-        fn label(&self) -> String {
-            "remembers".into()
-        }
-
-        fn command(&self) -> &[String] {
-            &[]
-        }
-
-        fn version(&self) -> String {
-            String::new()
-        }
-    }
-
-    /// What a campaign finds that plays jobs which say these things, and where.
+    /// What a campaign finds that plays jobs which say these things, and where. What it plays them to fails in the job after one that has
+    /// aborted, as a campaign cannot know that plays each case alone.
     fn remembered(jobs: &[&[&str]]) -> (Vec<Found>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -648,7 +621,17 @@ mod tests {
         }
         let generator = Stored::read(&files, UnderTest::Server).unwrap();
         let options = options(&folder.path().join("out"), Some(jobs.len() as u64));
-        let target = Remembers { aborted: AtomicBool::new(false) };
+        let aborted = AtomicBool::new(false);
+        let fails = |case: &Case| {
+            let text = case.text();
+            aborted.swap(text.contains("cmd=abort"), Ordering::Relaxed) && text.contains("barrier_in")
+        };
+        let target = Plays(|case: &Case, _| {
+            if let Some(earlier) = &case.earlier {
+                fails(earlier);
+            }
+            shows(fails(case).then(failure))
+        });
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
         (summary.found, folder)
     }
@@ -674,42 +657,20 @@ mod tests {
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
-    /// Always fails, and is interrupted the next time after so many plays.
-    struct Interrupts {
-        plays: AtomicU64,
-        after: u64,
-        interrupted: AtomicBool,
-    }
-
-    impl Target for &Interrupts {
-        fn play(&self, _: &Case, _: Pace, _: Tracing) -> std::io::Result<Run> {
-            let played = self.plays.fetch_add(1, Ordering::Relaxed);
-            self.interrupted.store(played >= self.after, Ordering::Relaxed);
-            Ok(Run { seen: Observation::default(), failures: vec![failure()] })
-        }
-
-        fn label(&self) -> String {
-            "interrupts".into()
-        }
-
-        fn command(&self) -> &[String] {
-            &[]
-        }
-
-        fn version(&self) -> String {
-            String::new()
-        }
-    }
-
     #[test]
     fn what_has_shown_again_is_stored_although_the_campaign_ends() {
         // Once when it is met, and five times more.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
-            let target = Interrupts { plays: AtomicU64::new(0), after, interrupted: AtomicBool::new(false) };
+            let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
+            let target = Plays(|_: &Case, _| {
+                let played = plays.fetch_add(1, Ordering::Relaxed);
+                interrupted.store(played >= after, Ordering::Relaxed);
+                shows([failure()])
+            });
             let generator = Evolving::new(Scope::default(), Corpus::default());
             let options = options(folder.path(), None);
-            let summary = run(&&target, &generator, &options, State::default(), &target.interrupted, &());
+            let summary = run(&target, &generator, &options, State::default(), &interrupted, &());
             let found: Vec<_> = summary.found.iter().map(|f| (f.again, f.again_minimal)).collect();
             assert_eq!(found, Vec::from_iter(told));
             if let [found] = &summary.found[..] {
@@ -719,45 +680,24 @@ mod tests {
         }
     }
 
-    /// Dies, where a debugger has seen it once and sees nothing any more.
-    struct Elusive {
-        looks: AtomicU64,
-    }
-
-    impl Target for Elusive {
-        fn play(&self, _: &Case, _: Pace, tracing: Tracing) -> std::io::Result<Run> {
-            let place = Place::Function("f".into());
-            let site = match tracing {
-                Tracing::Off => Some(CrashSite::Unseen { call: None, after: None }),
-                Tracing::On => match self.looks.fetch_add(1, Ordering::Relaxed) {
-                    0..10 => Some(CrashSite::Place(place)),
-                    _ => None,
-                },
-            };
-            let died = |site| FailureKey::Crash { who: "pm".into(), cause: CrashCause::Signal(13), site };
-            let failures = site.map(|site| Failure { key: died(site), ..failure() }).into_iter().collect();
-            Ok(Run { seen: Observation::default(), failures })
-        }
-
-        fn label(&self) -> String {
-            "elusive".into()
-        }
-
-        fn command(&self) -> &[String] {
-            &[]
-        }
-
-        fn version(&self) -> String {
-            String::new()
-        }
-    }
-
     #[test]
     fn what_shows_again_without_a_place_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(Scope::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
-        let target = Elusive { looks: AtomicU64::new(0) };
+        // A debugger sees where it dies for some time, and then nothing any more.
+        let looks = AtomicU64::new(0);
+        let target = Plays(|_: &Case, tracing| {
+            let site = match tracing {
+                Tracing::Off => Some(CrashSite::Unseen { call: None, after: None }),
+                Tracing::On => match looks.fetch_add(1, Ordering::Relaxed) {
+                    0..10 => Some(CrashSite::Place(Place::Function("f".into()))),
+                    _ => None,
+                },
+            };
+            let died = |site| FailureKey::Crash { who: "pm".into(), cause: CrashCause::Signal(13), site };
+            shows(site.map(|site| Failure { key: died(site), ..failure() }))
+        });
         let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
         let found: Vec<_> = summary.found.iter().map(|found| found.bucket.as_str()).collect();
         assert_eq!(found, ["crash--pm--SIGPIPE--in-f", "crash--pm--SIGPIPE"]);

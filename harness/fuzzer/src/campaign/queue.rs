@@ -29,14 +29,18 @@ pub(super) struct Confirmed {
 /// Which of those that wait is tried next. What takes long must not keep the rest waiting until the campaign is over; of what takes equally
 /// long, the first that was met.
 pub(super) fn next_to_try(waiting: &mut VecDeque<Met>) -> Option<Met> {
-    let quickest = (0..waiting.len()).min_by_key(|at| waiting[*at].failure.key.patience());
-    quickest.and_then(|at| waiting.remove(at))
+    take_first_by(waiting, |met| met.failure.key.patience())
 }
 
 /// Which of those that have shown again is made smaller next: the most serious, and of these the first.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<Confirmed>) -> Option<Confirmed> {
-    let first = (0..confirmed.len()).min_by_key(|at| confirmed[*at].shown.seriousness());
-    first.and_then(|at| confirmed.remove(at))
+    take_first_by(confirmed, |confirmed| confirmed.shown.seriousness())
+}
+
+/// Takes the one of the least key, and of these the first.
+fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> Option<T> {
+    let first = (0..queue.len()).min_by_key(|at| key(&queue[*at]));
+    first.and_then(|at| queue.remove(at))
 }
 
 #[cfg(test)]

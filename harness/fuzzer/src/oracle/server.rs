@@ -99,13 +99,15 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
-    let kinds = kinds(&seen.events, seen.dialect);
-    // Whoever waits for others anyway has not brought it about.
-    let waits = |at: &usize| {
-        let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
-        matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
-    };
-    let first = lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at));
+    let first = end.and_then(|_| {
+        let kinds = kinds(&seen.events, seen.dialect);
+        // Whoever waits for others anyway has not brought it about.
+        let waits = |at: &usize| {
+            let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
+            matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
+        };
+        lost().filter_map(|f| waited(f)).min_by_key(|at| (waits(at), *at))
+    });
     let out_of_step = findings.iter().filter(|f| OUT_OF_STEP.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {

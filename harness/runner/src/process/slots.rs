@@ -150,8 +150,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.wait();
-        self.slots.taken().open -= 1;
+        let mut taken = self.slots.taken();
+        taken.working -= usize::from(self.works);
+        taken.open -= 1;
+        drop(taken);
         self.slots.less.notify_one();
     }
 }

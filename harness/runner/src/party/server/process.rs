@@ -933,7 +933,7 @@ impl Party for ServerParty {
                 }
             }
             let quiet = self.quiet_since.elapsed();
-            // From then on it is asked anyway.
+            // Who has been quiet for longer than `waits` makes room whatever it does.
             let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
             let proof = if left.is_zero() {

@@ -402,8 +402,9 @@ impl<'a> Parser<'a> {
                     self.sink.error(whole, "expected `PARAMETER=TEXT`").help(help);
                     continue;
                 };
-                let name = self.bare_name(Span { end: whole.start + equals, ..whole });
-                let value = Span { start: whole.start + equals + 1, ..whole };
+                let name = layout::trimmed(&self.of(whole)[..equals], 0);
+                let name = self.bare_name(Self::within(whole, name));
+                let value = Self::within(whole, layout::trimmed(self.of(whole), equals + 1));
                 let value = template::read(self.text, value, &mut self.sink);
                 with.extend(name.map(|name| (name, value)));
             }
@@ -999,10 +1000,10 @@ impl<'a> Parser<'a> {
                 self.sink.error(token, "expected `name=VALUE`").help("write `<sp>` for a blank in a value");
                 continue;
             };
-            let name = Span { start: token.start, end: token.start + equals };
-            let value = Span { start: name.end + 1, end: token.end };
+            let name = self.bare_name(Span { start: token.start, end: token.start + equals });
+            let value = Span { start: token.start + equals + 1, end: token.end };
             let value = template::read(self.text, value, &mut self.sink);
-            outs.push((Spanned { value: self.of(name).to_owned(), span: name }, value));
+            outs.extend(name.map(|name| (name, value)));
         }
     }
 

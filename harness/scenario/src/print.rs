@@ -398,7 +398,7 @@ enum QuotingContext {
     Word,
     /// Between quotation marks.
     Quotes,
-    /// Between parentheses and commas.
+    /// Between the first and the last parenthesis and commas, where blanks at either end do not count and a comment may follow.
     Argument,
 }
 
@@ -428,21 +428,23 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     }
     if matches!(
         place,
-        QuotingContext::Line | QuotingContext::More | QuotingContext::Text | QuotingContext::Let
+        QuotingContext::Line
+            | QuotingContext::More
+            | QuotingContext::Text
+            | QuotingContext::Let
+            | QuotingContext::Argument
     ) && out.starts_with(' ')
     {
         out.replace_range(..1, "<sp>");
     }
-    if !matches!(place, QuotingContext::Quotes | QuotingContext::Word | QuotingContext::Argument)
-        && out.ends_with(' ')
-    {
+    if !matches!(place, QuotingContext::Quotes | QuotingContext::Word) && out.ends_with(' ') {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
         // A line of nothing, and one that would be a comment.
         QuotingContext::Line | QuotingContext::More if out.is_empty() => "<empty>".into(),
         QuotingContext::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
-        QuotingContext::Let => out.replace(" #", " <0x23>"),
+        QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),
         _ => out,
     }
 }
@@ -474,7 +476,7 @@ fn literal(bytes: &[u8], place: QuotingContext) -> String {
             let special = match place {
                 QuotingContext::Word => c == ' ',
                 QuotingContext::Quotes => c == '"',
-                QuotingContext::Argument => matches!(c, ' ' | ',' | ')'),
+                QuotingContext::Argument => c == ',',
                 _ => false,
             };
             if special || matches!(c, '$' | '<') || c.is_control() {

@@ -351,6 +351,14 @@ fn a_fragment_is_told_what_it_takes() {
 }
 
 #[test]
+fn blanks_count_within_what_a_fragment_is_told_and_not_around_it() {
+    let told = |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
+    let laid = told("program=a (b), n=<sp>1");
+    assert_eq!(told("program = a (b) ,n= <sp>1 "), laid);
+    assert!(laid.ends_with("use spawn(program=a (b), n=<sp>1)\n"), "{laid}");
+}
+
+#[test]
 fn a_table_is_played_row_by_row() {
     let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 C: cmd=put value=$value\n";
     let table = parsed("kvs/t", text).unwrap();

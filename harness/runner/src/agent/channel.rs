@@ -19,8 +19,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::SOCKET;
-use crate::process::connection::{CHUNK, NonBlockingStream};
+use crate::process::connection::NonBlockingStream;
 
+/// Size of a read: nearly all messages are shorter.
+const PIECE: usize = 4096;
 /// Longest line of an agent or to it.
 const LINE_MAX: usize = 256 << 20;
 /// Longest first line, of whoever it is.
@@ -157,7 +159,7 @@ impl Channel {
             if taken >= most {
                 return true;
             }
-            let mut chunk = [0; CHUNK];
+            let mut chunk = [0; PIECE];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

@@ -22,13 +22,27 @@ pub(crate) const MESSAGE_COST: usize = 2048;
 
 /// What came from the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// So many bytes.
-    Bytes(usize),
+pub(crate) enum Received<B = usize> {
+    /// Bytes, or how many.
+    Bytes(B),
     /// Nothing for now.
     Nothing,
     /// Nothing ever again.
     End,
+}
+
+impl<B> Received<B> {
+    /// What a system call has given, with the number of bytes; `None` if it is to be made again.
+    fn of(received: Result<(B, usize), Errno>) -> Option<Self> {
+        match received {
+            Ok((_, 0)) => Some(Self::End),
+            Ok((bytes, _)) => Some(Self::Bytes(bytes)),
+            Err(Errno::INTR) => None,
+            Err(Errno::AGAIN) => Some(Self::Nothing),
+            // ECONNRESET: it closed its end without reading all we wrote, and nothing of its own is left.
+            Err(_) => Some(Self::End),
+        }
+    }
 }
 
 /// What was received of a connection, and is left in the system.
@@ -174,6 +188,23 @@ impl NonBlockingStream {
         self.receive_so(buffer, RecvFlags::DONTWAIT)
     }
 
+    /// Receives [`CHUNK`] bytes at most. To clear a buffer for them would take longer than most messages.
+    pub(crate) fn receive_chunk(&self) -> Received<Vec<u8>> {
+        let mut space = [MaybeUninit::uninit(); CHUNK];
+        loop {
+            let received = match recv(&self.fd, &mut space[..], RecvFlags::DONTWAIT) {
+                Ok(((bytes, _), n)) => Ok((bytes.to_vec(), n)),
+                Err(Errno::NOTSOCK) => {
+                    rustix::io::read(&self.fd, &mut space[..]).map(|(bytes, _)| (bytes.to_vec(), bytes.len()))
+                }
+                Err(error) => Err(error),
+            };
+            if let Some(received) = Received::of(received) {
+                return received;
+            }
+        }
+    }
+
     /// From here on, [`receive_or_look`](Self::receive_or_look) leaves short messages in the system. Where the system cannot say from
     /// where on they are new, it takes them all the same.
     pub(crate) fn leave_short(&mut self) {
@@ -254,17 +285,12 @@ impl NonBlockingStream {
     fn receive_so(&self, buffer: &mut [u8], flags: RecvFlags) -> Received {
         loop {
             let received = match recv(&self.fd, &mut *buffer, flags) {
-                Ok((n, _)) => Ok(n),
-                Err(Errno::NOTSOCK) => rustix::io::read(&self.fd, &mut *buffer),
+                Ok((n, _)) => Ok((n, n)),
+                Err(Errno::NOTSOCK) => rustix::io::read(&self.fd, &mut *buffer).map(|n| (n, n)),
                 Err(error) => Err(error),
             };
-            match received {
-                Ok(0) => return Received::End,
-                Ok(n) => return Received::Bytes(n),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Received::Nothing,
-                // ECONNRESET: it closed its end without reading all we wrote, and nothing of its own is left.
-                Err(_) => return Received::End,
+            if let Some(received) = Received::of(received) {
+                return received;
             }
         }
     }

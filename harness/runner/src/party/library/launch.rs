@@ -434,15 +434,15 @@ impl Process {
     }
 
     fn read_pmi(&mut self, proc: Proc, all: bool, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
-        let mut buffer = [0; CHUNK];
         while let Some((pmi, key)) = &self.pmi {
-            match pmi.receive(&mut buffer) {
+            match pmi.receive_chunk() {
                 Received::Nothing => return,
-                Received::Bytes(n) => {
-                    tell(What::ToServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
+                Received::Bytes(bytes) => {
+                    let n = bytes.len();
+                    tell(What::ToServer { proc, bytes: Bytes(bytes) });
                     // A library that floods must not keep us here.
                     if !all {
-                        return reactor.after_read(*key, n, buffer.len());
+                        return reactor.after_read(*key, n, CHUNK);
                     }
                 }
                 Received::End => {

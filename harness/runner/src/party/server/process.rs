@@ -618,18 +618,17 @@ impl ServerParty {
 
     fn read_pmi(&mut self, proc: Proc) {
         let Some(Pmi { connection, key: Some(key), .. }) = self.pmi(proc) else { return };
-        let (mut buffer, key) = ([0; CHUNK], *key);
-        let received = connection.receive(&mut buffer);
+        let (received, key) = (connection.receive_chunk(), *key);
         // The upstream reports before it answers, so that the cause of what was just read can be read by now.
         self.read_upstream();
         match received {
             Received::Nothing => {}
-            Received::Bytes(n) => {
-                self.reactor.after_read(key, n, buffer.len());
+            Received::Bytes(bytes) => {
+                self.reactor.after_read(key, bytes.len(), CHUNK);
                 if let Some((_, at)) = self.wrote {
                     self.slowest = self.slowest.max(at.elapsed());
                 }
-                self.queue.push_back(What::FromServer { proc, bytes: Bytes(buffer[..n].to_vec()) });
+                self.queue.push_back(What::FromServer { proc, bytes: Bytes(bytes) });
             }
             Received::End => {
                 self.reactor.remove(key);

@@ -498,14 +498,14 @@ fn the_reference_conforms_as_processes_and_two_runs_find_the_same() {
         }
         lines
     };
-    let mut all = found(&["-j2"]);
+    let mut all = found(&["-j4"]);
     let name = |line: &Value| line["scenario"].as_str().unwrap().to_owned();
     // How rows of a table are played differs in their values only: of each table, one is played again.
     let mut tables = BTreeSet::new();
     all.retain(|line| tables.insert(name(line).split('[').next().map(str::to_owned)));
     let filters: Vec<String> = all.iter().map(|line| format!("={}", name(line))).collect();
     let again = filters.iter().flat_map(|filter| ["--filter", filter]);
-    assert_eq!(found(&["-j1"].into_iter().chain(again).collect::<Vec<_>>()), all);
+    assert_eq!(found(&["-j2"].into_iter().chain(again).collect::<Vec<_>>()), all);
 }
 
 #[test]

@@ -653,8 +653,9 @@ fn bug_of_a_program_is_found_and_played_again(
 ) {
     let folder = tempfile::tempdir().unwrap();
     let client = program(fault);
-    let args = ["--client", &client, "-n", ranks, "--seed", seed, "--sessions", sessions];
-    let (status, text) = fuzz(folder.path(), &args);
+    let of_client = ["--client", &client, "-n", ranks, "--timeout", "0.5"];
+    let (status, text) =
+        fuzz(folder.path(), &[&of_client[..], &["--seed", seed, "--sessions", sessions]].concat());
     assert_eq!(status, 1, "{text}");
     let all = found(&folder.path().join("pmi-conform-fuzz"));
     let told = |finding: &Path| -> serde_json::Value {
@@ -696,7 +697,7 @@ fn processes_that_a_program_leaves_behind_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let client = faulty_program("leaves-a-process-when-it-fails");
     let (status, text) =
-        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "20"]);
+        fuzz(folder.path(), &["--client", &client, "-n", "2", "--seed", "1", "--sessions", "5"]);
     assert_eq!(status, 1, "{text}");
     let finding = folder.path().join("pmi-conform-fuzz/leak--sleep");
     let output = Command::new(finding.join("replay.sh")).stdin(Stdio::null()).output().unwrap();

@@ -6,7 +6,7 @@ use std::fmt;
 use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_scenario::signature;
-use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::pmi2::{self, Body, Semicolons};
 use pmi_wire::{Framing, MappingForm, Message, Proc, ValueReading, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -275,12 +275,34 @@ impl Pattern {
             }
             Framing::Frames => {
                 let body = Body::parse(text, Semicolons::Doubled).map_err(|e| Misfit(e.to_string()))?;
+                // Of an answer that says found=FALSE, nobody reads the value.
+                let missed = pmi2::Response::parse(text, Semicolons::Doubled)
+                    .is_ok_and(|response| response.is_found() == Some(false));
                 for (key, matcher) in &self.fields {
-                    matcher.fits(key, body.value(key).as_deref(), &mut captures)?;
+                    let unread = missed && *matcher == Matcher::Absent;
+                    let value = body.value(key).filter(|_| !unread);
+                    matcher.fits(key, value.as_deref(), &mut captures)?;
                 }
             }
         }
         Ok(captures)
+    }
+
+    /// Whether the bytes of a message can be read as one at all.
+    pub(crate) fn can_read(&self, text: &[u8], framing: Framing) -> bool {
+        match framing {
+            Framing::Lines => Message::parse(text, ValueReading::ToEndOfLine).is_ok(),
+            Framing::Frames => Body::parse(text, Semicolons::Doubled).is_ok(),
+        }
+    }
+
+    /// Whether it leaves open which answer comes, or wants a refusal.
+    pub(crate) fn accepts_any_answer(&self) -> bool {
+        self.fields.iter().any(|(key, matcher)| match matcher {
+            Matcher::Failure => key == "rc",
+            Matcher::Typed(Type::Any) => key == "cmd",
+            _ => false,
+        })
     }
 
     /// What a message captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and

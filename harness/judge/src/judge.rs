@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
-use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
+use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
+use crate::kvs::without_tuples;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
+use crate::seen::SeenKind;
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -416,8 +418,11 @@ impl Judge {
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Message(pattern) => match self.next(p) {
-                Next::Line(line) => match pattern.fits(&line.text, line.framing) {
-                    Ok(captures) => self.met(captures),
+                Next::Line(line) => match self.fits(p, pattern, &line) {
+                    Ok(captures) => {
+                        self.accept(p, &expectation.what, line.seq);
+                        self.met(captures);
+                    }
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // That nothing comes of a spawn which was refused is no second finding.
@@ -440,6 +445,7 @@ impl Judge {
                 Next::Line(line) => self.misfit(p, cites, END.into(), &line),
                 Next::End => {
                     self.conversation.link(p).over = true;
+                    self.accept(p, &expectation.what, self.seq);
                     self.met(Captures::new());
                 }
                 Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, silence(proof, waited)),
@@ -451,6 +457,7 @@ impl Judge {
                 } else if self.conversation.link(p).closed {
                     self.broken(Some(p), cites, "no message", END);
                 } else if self.nothing.is_some() {
+                    self.accept(p, &expectation.what, self.seq);
                     self.met(Captures::new());
                 }
             }
@@ -573,7 +580,7 @@ impl Judge {
         }
         for choice in choices {
             let fitting = match (&choice.what, &next) {
-                (Expected::Message(pattern), Next::Line(line)) => pattern.fits(&line.text, line.framing).ok(),
+                (Expected::Message(pattern), Next::Line(line)) => self.fits(p, pattern, line).ok(),
                 (Expected::Newline, Next::Line(line)) => line.text.is_empty().then(Captures::new),
                 (Expected::Close, Next::End) | (Expected::Silence, Next::Nothing(..)) => {
                     Some(Captures::new())
@@ -613,13 +620,48 @@ impl Judge {
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
         let at_most = match choice.grade {
-            Grade::Pass => return self.met(captures),
             Grade::Fail => return self.broken_at(seq, Some(p), cites, lawful(choices), seen),
-            Grade::Warn => Severity::Warn,
-            Grade::Note => Severity::Note,
+            Grade::Pass => None,
+            Grade::Warn => Some(Severity::Warn),
+            Grade::Note => Some(Severity::Note),
         };
-        self.find(seq, Some(p), cites, Some(at_most), lawful(choices), seen);
+        self.accept(p, &choice.what, seq);
+        if at_most.is_some() {
+            self.find(seq, Some(p), cites, at_most, usual(choices, choice), seen);
+        }
         self.met(captures);
+    }
+
+    /// Whether a message is the expected one. A message whose form the monitor has reported is read leniently, because the form
+    /// is no second finding.
+    fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Misfit> {
+        let fits = pattern.fits(&line.text, line.framing);
+        match fits {
+            Err(_)
+                if self.monitor.has_unreadable_answer(p) && !pattern.can_read(&line.text, line.framing) =>
+            {
+                pattern.reads(&line.text, line.framing).map_or(fits, Ok)
+            }
+            Err(_) if self.monitor.has_tuples_after_values() && line.framing == Framing::Lines => {
+                pattern.fits(without_tuples(&line.text), line.framing).or(fits)
+            }
+            fits => fits,
+        }
+    }
+
+    /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so
+    /// its verdict on an end of the connection, on silence and on a refusal takes precedence.
+    fn accept(&mut self, p: Proc, outcome: &Expected, seq: u64) {
+        let party = self.party;
+        let against = |f: &Finding| match outcome {
+            Expected::Message(pattern) => {
+                f.seq == seq && pattern.accepts_any_answer() && !is_advisory(&f.requirement) && !is_of_form(f)
+            }
+            Expected::Close => f.kind == Some(SeenKind::ConnectionEnd),
+            Expected::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
+            _ => false,
+        };
+        self.watched.retain(|f| f.party != party || f.proc != Some(p) || !against(f));
     }
 
     /// What there is for a step at a process's connection.
@@ -663,10 +705,15 @@ impl Judge {
     }
 
     /// Makes a finding unless the monitor has already said what is wrong with the same event. What is only advice says nothing
-    /// about a duty: a response that lacks a thrid and is a refusal too breaks both.
+    /// about a duty: a response that lacks a thrid and is a refusal too breaks both. A missing answer is one behavior, and the
+    /// monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.standing = Standing::Broken;
-        let says = |f: &Finding| is_advisory(cites) || !is_advisory(&f.requirement);
+        let says = |f: &Finding| {
+            is_advisory(cites)
+                || !is_advisory(&f.requirement)
+                || f.kind.is_some_and(SeenKind::is_missing_answer)
+        };
         let known =
             self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
         if !known {
@@ -706,13 +753,31 @@ enum Next {
     Open,
 }
 
+/// Whether a finding is about how an answer is written, and not about what is answered.
+fn is_of_form(finding: &Finding) -> bool {
+    let id = &finding.requirement;
+    id == "rfc13.wire.tuples" || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
+}
+
 /// The outcomes that break nothing, for people.
 fn lawful(choices: &[Choice]) -> String {
+    shown_choices(choices, |choice| choice.grade != Grade::Fail)
+}
+
+/// The outcomes of which one would have been usual where `seen` came, for people: those that pass, or else the other lawful ones.
+fn usual(choices: &[Choice], seen: &Choice) -> String {
+    match choices.iter().any(|choice| choice.grade == Grade::Pass) {
+        true => shown_choices(choices, |choice| choice.grade == Grade::Pass),
+        false => shown_choices(choices, |choice| choice.grade != Grade::Fail && choice != seen),
+    }
+}
+
+fn shown_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
     let text = |choice: &Choice| match &choice.what {
         Expected::Message(pattern) => pattern.shown.clone(),
         Expected::Newline => "a bare newline".into(),
         Expected::Close => END.into(),
         _ => "silence".into(),
     };
-    choices.iter().filter(|c| c.grade != Grade::Fail).map(text).collect::<Vec<_>>().join("; or ")
+    choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
 }

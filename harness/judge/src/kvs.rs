@@ -140,3 +140,15 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
         || value.last().is_some_and(blank)
         || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
+
+/// A value, or a message that ends with one, without what looks like further tuples after it.
+pub(crate) fn without_tuples(value: &[u8]) -> &[u8] {
+    let mut rest = value;
+    while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {
+        if !rest[blank..].contains(&b'=') {
+            break;
+        }
+        rest = rest[..blank].trim_ascii_end();
+    }
+    rest
+}

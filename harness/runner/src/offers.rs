@@ -10,7 +10,10 @@ use crate::party::Limits;
 use crate::party::library::apis;
 use pmi_judge::event::{Event, What};
 use pmi_judge::{LINE_LIMIT, Outcome};
-use pmi_scenario::ast::{Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Step, Template};
+use pmi_scenario::ast::{
+    Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Step, Stmt, Template,
+};
+use pmi_scenario::scope::FIRST_ARGUMENT;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
@@ -28,6 +31,8 @@ pub(crate) struct Offers {
     unspoken: BTreeMap<Dialect, String>,
     /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
     wireless: Option<String>,
+    /// The server takes the arguments of a spawn only if they are numbered from one.
+    arguments_from_one: bool,
 }
 
 impl Offers {
@@ -50,6 +55,34 @@ impl Offers {
             _ => None,
         }
     }
+}
+
+impl Offers {
+    /// The scenario with the names bound that depend on the server.
+    pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
+        if !self.arguments_from_one || !names_first_argument(scenario) {
+            return Arc::clone(scenario);
+        }
+        let mut bound = Scenario::clone(scenario);
+        let first = Stmt::Let { name: FIRST_ARGUMENT.to_owned().into(), value: Template::value(b"1") };
+        bound.body.insert(0, first);
+        Arc::new(bound)
+    }
+}
+
+fn names_first_argument(scenario: &Scenario) -> bool {
+    scenario.source.text.contains(FIRST_ARGUMENT)
+}
+
+/// Whether a server starts a program with its arguments if they are numbered from one, and not if they are numbered from zero.
+fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
+    let takes = |text: &str| {
+        matches!(iut.probe(suite, text, limits), Some(Ok((outcome, _))) if outcome.findings.is_empty()
+            && outcome.unjudged.is_none()
+            && outcome.unreached == 0)
+    };
+    let from_zero = include_str!("probes/spawn-arguments.pmi");
+    !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -137,6 +170,10 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         };
         offers.needs.insert((dialect, need), offer);
     }
+    let spawns = matches!(offers.needs.get(&(Dialect::Pmi1, Need::Spawn)), Some((true, _)));
+    offers.arguments_from_one = spawns
+        && selected.iter().any(|scenario| names_first_argument(scenario))
+        && takes_arguments_from_one_only(suite, iut, limits);
     offers
 }
 

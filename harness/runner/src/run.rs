@@ -208,6 +208,7 @@ pub fn run(
                         if let Some(why) = offers.excuse(suite, scenario, iut) {
                             return Err((Verdict::NotApplicable, why));
                         }
+                        let scenario = &offers.bind(scenario);
                         let once = |sink: &mut dyn EventSink| {
                             iut.play(suite, scenario, options.limits, interrupted, sink)
                         };

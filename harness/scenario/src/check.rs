@@ -8,7 +8,9 @@ use pmi_wire::Proc;
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
-    expr, layout, signature,
+    expr, layout,
+    scope::FIRST_ARGUMENT,
+    signature,
     template::{self, Located},
     vocabulary::{self, Behaviours, NAME_COMMANDS},
 };
@@ -40,7 +42,7 @@ const MAX_STATEMENTS: u32 = 100_000;
 /// Stands for a number that is known only when the scenario runs.
 const UNKNOWN: u32 = 1_000;
 
-const PREDEFINED: &[&str] = &["rank", "size", "agent"];
+const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT];
 
 /// Against a client, `$kvs` is the name of the keyval space that its server gives it.
 fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {

@@ -7,6 +7,9 @@ use pmi_wire::pmi2::{SECRET, challenge_answer};
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
 
+/// The name for the number of the first argument of a spawn: 0, as RFC 13 has it, unless the server takes only 1.
+pub const FIRST_ARGUMENT: &str = "first_argument";
+
 /// Longest text that a template may stand for.
 const TEXT_LIMIT: i64 = 64 << 20;
 
@@ -145,6 +148,7 @@ impl Scope {
             _ => match self.names.get(name) {
                 Some(Value::Text(text)) => Ok(text.clone()),
                 Some(Value::Agent) => self.agent(),
+                None if name == FIRST_ARGUMENT => Ok(b"0".to_vec()),
                 None => Err(ScenarioError::Mistake(format!("${name} has no value here"))),
             },
         }

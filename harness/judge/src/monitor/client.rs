@@ -103,7 +103,7 @@ impl Monitor {
                 if !is_canonical(&request, line) {
                     // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
                     // it is the breach of a MUST.
-                    self.group(p.group).may_abort = true;
+                    self.group(p.group).irregular.insert(p.rank);
                 }
                 self.request(p, request, line);
             }
@@ -409,6 +409,11 @@ impl Monitor {
                 Framing::Frames => ("pmi2.common.frame", "so many bytes as the frame's length says"),
             };
             self.client_misuse(p, id, expected, seen);
+            match Request::parse(&partial, ValueReading::ToEndOfLine) {
+                Ok(Request::Put { key, .. }) => drop(self.group(p.group).unended_puts.insert(key.to_vec())),
+                Ok(Request::Barrier { .. }) => self.rank(p).unended_barrier = true,
+                _ => {}
+            }
         } else if !gone && !rank.closed && rank.spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
             self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);

@@ -22,9 +22,14 @@ const VALUE_MAX: usize = 1024;
 const COMMON_VALUE: &str = "pmi2.common.get.value";
 const NODE: &str = "pmi2.common.nodeattr";
 
+/// The draft does not say whether a value may be empty, and not all servers take one.
+const EMPTY: &str = "pmi2.draft.empty-value";
+
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
 fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
-    if value.contains(&b';') {
+    if value.is_empty() {
+        EMPTY
+    } else if value.contains(&b';') {
         "pmi2.draft.semicolons"
     } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
         "pmi2.draft.lengths-served"
@@ -142,11 +147,12 @@ impl Monitor {
         }
         let needs = if contains(body, b";;") {
             Some("pmi2.draft.semicolons")
+        } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
+            Some("pmi2.draft.any-byte")
         } else {
-            body.iter().any(|b| !(b' '..=b'~').contains(b)).then_some("pmi2.draft.any-byte")
+            contains(body, b"=;").then_some(EMPTY)
         };
-        let ordinary = needs.is_none() && !contains(body, b"=;");
-        let asked = Asked { command, thrid, needs, ordinary };
+        let asked = Asked { command, thrid, needs };
         if self.in_series(p, &asked, &request, body) {
             return;
         }
@@ -300,8 +306,8 @@ impl Monitor {
     }
 
     fn await_answer(&mut self, p: Proc, asked: Asked, what: Detail) {
-        let Asked { command, thrid, needs, ordinary } = asked;
-        self.pmi2(p).pending.push(Pending { command, thrid, needs, ordinary, what });
+        let Asked { command, thrid, needs } = asked;
+        self.pmi2(p).pending.push(Pending { command, thrid, needs, what });
     }
 
     /// Notes what a spawn asks for.
@@ -1074,10 +1080,14 @@ impl Monitor {
         let split = self.rank(p).split_write || self.rank(p).joined_write;
         let refused = self.pmi2(p).refused;
         let pending = &self.pmi2(p).pending[late];
-        let requirement = pending.needs.unwrap_or(match (&pending.what, pending.command) {
-            // How a message is cut into writes means nothing. What is special about an empty value is that.
-            _ if split && pending.ordinary => "pmi2.common.any-fragmentation",
-            _ if refused && pending.ordinary => "pmi2.common.usable-after-error",
+        let needs = match pending.what {
+            // An empty jobid has a rule of its own.
+            Detail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
+            _ => pending.needs,
+        };
+        let requirement = needs.unwrap_or(match (&pending.what, pending.command) {
+            _ if split => "pmi2.common.any-fragmentation",
+            _ if refused => "pmi2.common.usable-after-error",
             _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
             (Detail::Fence(1), _) => "pmi2.common.fence",
             (Detail::Fence(_), _) => "pmi2.common.fence.again",

@@ -12,10 +12,8 @@ pub(super) const PREPUT: u32 = u32::MAX;
 pub(super) struct Pending {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
-    /// What of the draft a value of it needs that not all known servers keep: semicolons, or bytes of any kind.
+    /// What of the draft a value of it needs that not all known servers keep: semicolons, bytes of any kind, or an empty value.
     pub(super) needs: Option<&'static str>,
-    /// It has no such value, and no empty one, which many a server takes for the end.
-    pub(super) ordinary: bool,
     pub(super) what: Detail,
 }
 
@@ -26,8 +24,6 @@ pub(super) struct Asked {
     pub(super) thrid: Option<Vec<u8>>,
     /// See [`Pending::needs`].
     pub(super) needs: Option<&'static str>,
-    /// See [`Pending::ordinary`].
-    pub(super) ordinary: bool,
 }
 
 /// What of a request matters for its answer.

@@ -107,6 +107,8 @@ pub(super) struct Rank {
     pub(super) closed: bool,
     /// The process has closed the connection, or has ended.
     pub(super) gone: bool,
+    /// It did so after a barrier_in without its newline.
+    pub(super) unended_barrier: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
     /// The number of barriers that it has left.
@@ -154,6 +156,7 @@ impl Default for Rank {
             finalize_refused: false,
             closed: false,
             gone: false,
+            unended_barrier: false,
             entered: 0,
             left: 0,
             granted: Version::V1_1,
@@ -201,6 +204,11 @@ pub(super) struct Group {
     pub(super) full_keys: HashSet<Vec<u8>>,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
+    /// Ranks whose pending request is written in a form that parsers should accept and need not. Until it is answered with
+    /// success, the server may abort the program.
+    pub(super) irregular: HashSet<u32>,
+    /// Keys of puts that lacked their newline when their connection ended.
+    pub(super) unended_puts: HashSet<Vec<u8>>,
     /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
     /// a server makes of that: it may count for a barrier, or have put a value.
     pub(super) state_unknown: bool,
@@ -259,6 +267,10 @@ impl Group {
 pub struct Monitor {
     /// Something was done on a connection that is no process's.
     pub(super) strayed: bool,
+    /// The server writes tuples after values that run to the end of the line. That has been reported.
+    pub(super) adds_tuples: bool,
+    /// The server has taken arguments of a spawn that are numbered from one.
+    pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The first version that was too high.
@@ -345,6 +357,16 @@ impl Monitor {
         ranks.any(|rank| rank.connection.negotiated() == Some(framing))
     }
 
+    /// Whether the server has sent this process something that could not be read. That has been reported.
+    pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.unreadable)
+    }
+
+    /// Whether the server writes tuples after values that run to the end of the line. That has been reported.
+    pub(crate) fn has_tuples_after_values(&self) -> bool {
+        self.adds_tuples
+    }
+
     /// Whether a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
         self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)
@@ -360,7 +382,19 @@ impl Monitor {
 
     /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).is_some_and(|g| g.may_abort)
+        self.groups.get(&p.group).is_some_and(|g| g.may_abort || !g.irregular.is_empty())
+    }
+
+    /// Whether the pending request of this process is written in a form that parsers should accept and need not.
+    pub(super) fn is_irregular(&mut self, p: Proc) -> bool {
+        self.group(p.group).irregular.contains(&p.rank)
+    }
+
+    /// Notes that such a request has been answered. One that is refused, or understood in another way, leaves the server in an
+    /// unknown state.
+    pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
+        let group = self.group(p.group);
+        group.may_abort |= group.irregular.remove(&p.rank) && !taken;
     }
 
     /// From here on, a server may take what this process has sent in more than one way.

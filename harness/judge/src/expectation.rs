@@ -459,6 +459,19 @@ mod tests {
     use super::*;
 
     #[rstest]
+    #[case("cmd=kvs-get-response;rc=0;found=FALSE;value=;", true)]
+    #[case("cmd=kvs-get-response;rc=0;flag=false;value=x;", true)]
+    #[case("cmd=kvs-get-response;rc=0;found=FALSE;", true)]
+    #[case("cmd=kvs-get-response;rc=0;found=TRUE;value=;", false)]
+    #[case("cmd=kvs-get-response;rc=0;value=;", false)]
+    fn value_of_a_miss_is_not_read(#[case] body: &str, #[case] fits: bool) {
+        let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
+        let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
+        let pattern = Pattern { shown: String::new(), fields };
+        assert_eq!(pattern.fits(body.as_bytes(), Framing::Frames).is_ok(), fits);
+    }
+
+    #[rstest]
     // A letter beyond ASCII, a tuple behind the value, a wrong number: what follows can be judged.
     #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
     #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]

@@ -13,7 +13,7 @@ use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
-use crate::kvs::without_tuples;
+use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
@@ -643,7 +643,7 @@ impl Judge {
                 pattern.reads(&line.text, line.framing).map_or(fits, Ok)
             }
             Err(_) if self.monitor.has_tuples_after_values() && line.framing == Framing::Lines => {
-                pattern.fits(without_tuples(&line.text), line.framing).or(fits)
+                pattern.fits(with_value_alone(&line.text), line.framing).or(fits)
             }
             fits => fits,
         }
@@ -780,4 +780,156 @@ fn shown_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String 
         _ => "silence".into(),
     };
     choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+    use crate::expectation::{Matcher, Type};
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    fn said(server: bool, line: &[u8]) -> What {
+        let bytes = Bytes([line, b"\n"].concat());
+        if server { What::FromServer { proc: P, bytes } } else { What::ToServer { proc: P, bytes } }
+    }
+
+    /// An answer whose fields are these; `rc=fail` stands for any failure, and `<any>` for anything.
+    fn answer(shown: &str) -> Expected {
+        let fields = shown.split(' ').map(|word| {
+            let (key, value) = word.split_once('=').expect("a tuple");
+            let matcher = match value {
+                "fail" => Matcher::Failure,
+                "<any>" => Matcher::Typed(Type::Any),
+                text => Matcher::Text(Bytes(text.into())),
+            };
+            (key.to_owned(), matcher)
+        });
+        Expected::Message(Pattern { shown: shown.to_owned(), fields: fields.collect() })
+    }
+
+    fn expected(choices: &[(Grade, Expected)]) -> What {
+        let choice = |(grade, what): &(Grade, Expected)| {
+            let cites = Some("rfc13.error.close".to_owned());
+            Choice { grade: *grade, cites, what: what.clone() }
+        };
+        let what = match choices {
+            [(Grade::Pass, what)] => what.clone(),
+            _ => Expected::OneOf(choices.iter().map(choice).collect()),
+        };
+        What::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), what }))
+    }
+
+    /// What a server breaks that has answered init, and to which this happens then.
+    fn judged(rest: Vec<What>) -> Vec<Finding> {
+        let begin = [
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
+        ];
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        for (what, seq) in begin.into_iter().chain(rest).zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        judge.finish(Vec::new()).findings
+    }
+
+    const LOOKUP: &[u8] = b"cmd=lookup_name service=s";
+
+    #[rstest]
+    #[case::close(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Close)], &[])]
+    #[case::close_only(&[(Grade::Pass, Expected::Close)], &[])]
+    #[case::noted(&[(Grade::Pass, answer("cmd=lookup_result")), (Grade::Note, Expected::Close)], &["rfc13.error.close"])]
+    #[case::not_accepted(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Silence)], &["rfc13.abnf.c-lookup"])]
+    fn scenario_decides_on_a_close(#[case] choices: &[(Grade, Expected)], #[case] broken: &[&str]) {
+        for closed_first in [false, true] {
+            let mut rest = vec![said(false, LOOKUP), expected(choices), What::ClosedByServer { proc: P }];
+            if closed_first {
+                rest.swap(1, 2);
+            }
+            let found = judged(rest);
+            assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), broken);
+        }
+    }
+
+    #[test]
+    fn scenario_decides_on_a_refusal() {
+        let refused = |choices: &[(Grade, Expected)], line: &[u8]| {
+            let found = judged(vec![said(false, b"cmd=get_my_kvsname"), said(true, line), expected(choices)]);
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let may_fail =
+            [(Grade::Pass, answer("cmd=<any> rc=fail")), (Grade::Pass, answer("cmd=my_kvsname kvsname=k"))];
+        assert!(refused(&may_fail, b"cmd=my_kvsname rc=-1").is_empty());
+        assert!(refused(&may_fail, b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty());
+        let must_not = [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, Expected::Close)];
+        assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
+        // How the accepted answer is written is another matter.
+        assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
+    }
+
+    #[test]
+    fn note_expects_what_is_usual() {
+        let nothing = What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
+        let choices = [
+            (Grade::Pass, Expected::Close),
+            (Grade::Note, Expected::Silence),
+            (Grade::Note, answer("cmd=get_result")),
+            (Grade::Fail, answer("cmd=maxes")),
+        ];
+        let found = judged(vec![said(false, b"junk"), expected(&choices), nothing]);
+        let noted: Vec<_> = found.iter().map(|f| (f.at_most, f.expected.as_str())).collect();
+        assert_eq!(noted, [(Some(Severity::Note), END)]);
+    }
+
+    #[test]
+    fn unreadable_answers_are_reported_once() {
+        let get = |line: &[u8]| {
+            [
+                said(false, b"cmd=get kvsname=k key=a"),
+                said(true, line),
+                expected(&[(Grade::Pass, answer("cmd=get_result rc=fail"))]),
+            ]
+        };
+        let found =
+            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=-1 msg=\xfe")].concat());
+        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
+        // Another outcome than the expected one is a finding of its own.
+        let found =
+            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=0 value=\xfe")].concat());
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn tuples_after_values_are_one_cause() {
+        let get = |key: &str, value: &str, expects: &str| {
+            let ask = format!("cmd=get kvsname=k key={key}");
+            let told = format!("cmd=get_result rc=0 value={value} found=TRUE");
+            let choices = [(Grade::Pass, answer(expects)), (Grade::Fail, answer("cmd=<any>"))];
+            [said(false, ask.as_bytes()), said(true, told.as_bytes()), expected(&choices)]
+        };
+        let name = [said(false, b"cmd=get_my_kvsname"), said(true, b"cmd=my_kvsname kvsname=k")];
+        let name = [&name[..], &[expected(&[(Grade::Pass, answer("cmd=my_kvsname"))])]].concat();
+        let mapping = "(vector,(0,1,1))";
+        let found = judged(
+            [&name[..], &get("PMI_process_mapping", mapping, "cmd=get_result rc=0 value=(vector,(0,1,1))")]
+                .concat(),
+        );
+        let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
+        assert_eq!(ids, ["rfc13.get.value"]);
+        let put = [said(false, b"cmd=put kvsname=k key=a value=v"), said(true, b"cmd=put_result rc=0")];
+        let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
+        // The second get is none of a keyval space that is known, so that only the scenario judges it.
+        let odd = [said(false, b"cmd=get key=a"), said(true, b"cmd=get_result rc=0 value=v found=TRUE")];
+        let choices =
+            [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
+        let odd = [&odd[..], &[expected(&choices)]].concat();
+        let found = judged([&name[..], &put, &get("a", "v", "cmd=get_result rc=0 value=v"), &odd].concat());
+        let ids: Vec<_> = found.iter().map(|f| (f.requirement.as_str(), f.at_most)).collect();
+        assert_eq!(ids, [("rfc13.get.value", None), ("rfc13.error.close", Some(Severity::Note))]);
+    }
 }

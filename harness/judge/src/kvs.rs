@@ -141,7 +141,16 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
         || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
 
-/// A value, or a message that ends with one, without what looks like further tuples after it.
+/// A response that ends with a value, without what looks like further tuples after it.
+pub(crate) fn with_value_alone(line: &[u8]) -> &[u8] {
+    const VALUE: &[u8] = b" value=";
+    match line.windows(VALUE.len()).position(|part| part == VALUE) {
+        Some(at) => &line[..at + VALUE.len() + without_tuples(&line[at + VALUE.len()..]).len()],
+        None => line,
+    }
+}
+
+/// A value without what looks like further tuples after it.
 pub(crate) fn without_tuples(value: &[u8]) -> &[u8] {
     let mut rest = value;
     while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {

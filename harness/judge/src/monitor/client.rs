@@ -200,7 +200,7 @@ impl Monitor {
             self.client_error(p, id, "init first", Seen::message(line));
         } else if op == Operation::Init && joined {
             self.client_error(p, "rfc13.init.first", "init once", Seen::message(line));
-        } else if waits {
+        } else if waits && !self.rank(p).got_unasked {
             self.client_error(
                 p,
                 "rfc13.wire.lock-step",
@@ -211,7 +211,7 @@ impl Monitor {
     }
 
     /// An abort without an exit code is one of something that failed. The operating system keeps the low eight bits of a code.
-    fn abort_asked(&mut self, p: Proc, exitcode: Option<i64>) {
+    pub(super) fn abort_asked(&mut self, p: Proc, exitcode: Option<i64>) {
         let rank = self.rank(p);
         if p.group != 0 || rank.finalized || rank.closed {
             return;
@@ -251,7 +251,14 @@ impl Monitor {
         }
         self.note_contest(p, &request);
         let pending = match request {
-            Request::Init(offered) => Pending::Init(offered),
+            Request::Init(offered) => {
+                // RFC 13 sets no bound, and numbers that do not fit the int of the API are not used to judge.
+                if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err())
+                {
+                    self.group(p.group).irregular.insert(p.rank);
+                }
+                Pending::Init(offered)
+            }
             Request::Put { kvsname, key, value } => {
                 let lawful = self.put_sent(p, kvsname, key, value);
                 Pending::Put { key: key.to_vec(), value: value.to_vec(), lawful }

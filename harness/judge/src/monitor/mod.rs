@@ -144,6 +144,153 @@ mod tests {
     }
 
     #[test]
+    fn odd_forms_excuse_only_their_own_answers() {
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let odd = (0, false, "cmd=get_maxes  extra=1");
+        let (limits, refused) = (
+            (0, true, "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64"),
+            (0, true, "cmd=maxes rc=-1"),
+        );
+        let (name, none) = ((0, false, "cmd=get_my_kvsname"), (0, true, "cmd=my_kvsname rc=-1"));
+        assert_eq!(found(&[odd, refused, name, none]), Vec::<String>::new());
+        assert_eq!(found(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
+        // What a server makes of an odd put or lookup is a SHOULD.
+        let put = [(0, false, "cmd=put key=a kvsname=k value=v"), (0, true, "cmd=put_result rc=0")];
+        let get = [(0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=w")];
+        assert_eq!(found(&[put[0], put[1], get[0], get[1]]), Vec::<String>::new());
+        let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
+        assert_eq!(found(&lookup), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lost_half_request_is_the_cause() {
+        let proc = Proc { group: 0, rank: 0 };
+        let lines = JOINED.map(|(_, server, line)| {
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+        let answer = Bytes(b"cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64\n".to_vec());
+        let silence = What::NoAnswer { proc, proof: SilenceProof::Idle };
+        let rest = [
+            said("cmd=get_maxes  extra=1\n"),
+            What::FromServer { proc, bytes: answer },
+            said("cmd=get_my_"),
+            said("kvsname\n"),
+            silence,
+        ];
+        let found = judged(lines.into_iter().chain(rest));
+        assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), ["rfc13.wire.newline"]);
+    }
+
+    #[test]
+    fn unended_messages_take_no_effect() {
+        let proc = |rank| Proc { group: 0, rank };
+        let said = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let told = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let found = |unended: &str, rest: [What; 2]| {
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                [
+                    said(rank, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+                    told(rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+                    said(rank, "cmd=get_my_kvsname\n"),
+                    told(rank, "cmd=my_kvsname rc=0 kvsname=k\n"),
+                ]
+            });
+            let end = [said(0, unended), What::ClosedByClient { proc: proc(0) }];
+            let found = judged([launched].into_iter().chain(joined).chain(end).chain(rest));
+            let found = found.into_iter().filter(|f| f.party == Side::Server);
+            found.map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let barrier = || [said(1, "cmd=barrier_in\n"), told(1, "cmd=barrier_out rc=0\n")];
+        assert_eq!(found("cmd=barrier_in", barrier()), ["rfc13.wire.newline"]);
+        assert_eq!(found("cmd=barrier", barrier()), ["rfc13.barrier.all-in-before-any-out"]);
+        let get = || [said(1, "cmd=get kvsname=k key=a\n"), told(1, "cmd=get_result rc=0 value=v\n")];
+        assert_eq!(found("cmd=put kvsname=k key=a value=v", get()), ["rfc13.wire.newline"]);
+        assert_eq!(found("cmd=put kvsname=k key=b value=v", get()), ["rfc13.error.rc-nonzero"]);
+    }
+
+    #[test]
+    fn taking_an_unasked_answer_is_no_breach_of_lock_step() {
+        let found = |lines: &[(bool, &str)]| {
+            let proc = Proc { group: 0, rank: 0 };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let events = lines.iter().map(|(server, line)| {
+                let bytes = Bytes(format!("{line}\n").into_bytes());
+                if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+            });
+            let found = judged([launched].into_iter().chain(events)).into_iter();
+            found.map(|f| (f.party, f.requirement)).collect::<Vec<_>>()
+        };
+        let (init, taken) = (JOINED[0].2, JOINED[1].2);
+        let (ask, limits) = ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128");
+        let lock_step = "rfc13.wire.lock-step".to_owned();
+        let said = [(false, init), (true, taken), (true, limits), (false, ask), (false, "cmd=get_appnum")];
+        assert_eq!(found(&said), [(Side::Server, lock_step.clone())]);
+        let ahead = [(false, init), (true, taken), (false, ask), (false, "cmd=get_appnum")];
+        assert_eq!(found(&ahead), [(Side::Client, lock_step)]);
+    }
+
+    #[test]
+    fn missing_answers_to_an_offer_cite_its_version() {
+        let found = |subversion: &str, closes: bool| {
+            let proc = Proc { group: 0, rank: 0 };
+            let line = format!("cmd=init pmi_version=1 pmi_subversion={subversion}\n");
+            let end = match closes {
+                true => What::ClosedByServer { proc },
+                false => What::NoAnswer { proc, proof: SilenceProof::Idle },
+            };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let found = judged([launched, What::ToServer { proc, bytes: Bytes(line.into()) }, end]);
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        for closes in [false, true] {
+            assert_eq!(found("1", closes), ["rfc13.abnf.c-init"]);
+            assert_eq!(found("3", closes), ["rfc13.init.highest-mutual"]);
+            // Beyond the int of the API.
+            assert_eq!(found("2147483648", closes), Vec::<String>::new());
+            assert_eq!(found("0", true), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn server_need_not_take_arguments_from_one() {
+        let spawn = |first: u32| {
+            format!(
+                "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\narg{first}=a\nargcnt=1\n\
+                 preput_num=0\ninfo_num=0\nendcmd\n"
+            )
+        };
+        let found = |numbers: &[u32]| {
+            let proc = Proc { group: 0, rank: 0 };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+            let told = |text: &str| What::FromServer { proc, bytes: Bytes(text.into()) };
+            let mut events = vec![
+                launched,
+                said("cmd=init pmi_version=1 pmi_subversion=1\n"),
+                told("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+            ];
+            for (number, place) in numbers.iter().zip(1..) {
+                events.push(said(&spawn(*number)));
+                let taken = place < numbers.len();
+                events.push(if taken {
+                    told("cmd=spawn_result rc=0\n")
+                } else {
+                    What::ClosedByServer { proc }
+                });
+            }
+            let found = judged(events).into_iter().filter(|f| f.party == Side::Server);
+            found.map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[1]), Vec::<String>::new());
+        assert_eq!(found(&[0]), ["rfc13.spawn.arg-indices"]);
+        // It has taken them before.
+        assert_eq!(found(&[1, 1]), ["rfc13.spawn.arg-indices"]);
+    }
+
+    #[test]
     fn a_line_without_end_may_end_the_program() {
         let found = |length: usize| {
             let proc = |rank| Proc { group: 0, rank };

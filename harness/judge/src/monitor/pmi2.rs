@@ -207,8 +207,12 @@ impl Monitor {
                 self.group(p.group).may_abort |= misled || unagreed;
                 Detail::Fullinit { bare, misled, proof: None }
             }
-            Request::Abort { .. } => {
+            Request::Abort { isworld, .. } => {
                 self.group(p.group).may_abort = true;
+                // The draft does not say what isworld=FALSE ends.
+                if *isworld != Some(false) {
+                    self.abort_asked(p, None);
+                }
                 return;
             }
             Request::Finalize => {
@@ -431,9 +435,11 @@ impl Monitor {
         } else if command != Command::Fullinit && command != Command::Abort && !joined {
             self.client_error(p, "pmi2.common.fullinit-first", "fullinit first", shown(body));
         } else if waits {
-            let expected =
-                "no request before the last one is answered, unless both have a thrid of their own";
-            self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+            if !self.rank(p).got_unasked {
+                let expected =
+                    "no request before the last one is answered, unless both have a thrid of their own";
+                self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+            }
             self.lose_correlation(p);
         }
     }
@@ -530,6 +536,7 @@ impl Monitor {
         }
         let Some(place) = place else {
             let asked = pending.first().map(|pending| pending.command);
+            self.rank(p).got_unasked |= asked.is_none();
             let rank = self.pmi2(p);
             let spawns = rank.series.iter().any(|(_, series)| series.is_spawn());
             let (requirement, expected) = match asked {

@@ -182,6 +182,7 @@ impl Monitor {
         let op = response.operation();
         self.put_first(p, op);
         let asked = self.rank(p).pending.front().map(Pending::op);
+        self.rank(p).got_unasked |= asked.is_none();
         if self.rank(p).uncorrelated {
             return self.uncorrelated_answer(p, response, line);
         }
@@ -240,6 +241,7 @@ impl Monitor {
         let cmd = message.as_ref().ok().and_then(|m| m.cmd());
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
+        self.rank(p).got_unasked |= unasked;
         let (id, expected) = match error {
             // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {

@@ -126,6 +126,8 @@ pub(super) struct Rank {
     pub(super) maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read. It is reported once.
     pub(super) unreadable: bool,
+    /// The server has sent it a message that it had not asked for, which it may take for the answer to a later request.
+    pub(super) got_unasked: bool,
     /// The last request came in several writes.
     pub(super) split_write: bool,
     /// The last request came with others in one write.
@@ -166,6 +168,7 @@ impl Default for Rank {
             knows: Known::default(),
             maxes: None,
             unreadable: false,
+            got_unasked: false,
             split_write: false,
             joined_write: false,
             spawns: false,

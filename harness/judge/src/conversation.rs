@@ -131,8 +131,13 @@ impl Conversation {
                 .is_ok_and(|r| r.command == pmi2::Command::Spawn && !r.is_success()),
         };
         if refuses {
-            self.refused.insert(self.groups);
+            self.refuse_spawn();
         }
+    }
+
+    /// The spawn that was asked for last is refused, so nothing will come of its group.
+    pub(crate) fn refuse_spawn(&mut self) {
+        self.refused.insert(self.groups);
     }
 
     pub(crate) fn observe(&mut self, event: &Event) {

@@ -164,6 +164,15 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// Whether it is an answer to a spawn.
+    pub(crate) fn answers_spawn(&self) -> bool {
+        let is_name = |text: &Bytes| matches!(text.0.as_slice(), b"spawn_result" | b"spawn-response");
+        let names = |(key, matcher): &(String, Matcher)| {
+            key == "cmd" && matches!(matcher, Matcher::Text(text) if is_name(text))
+        };
+        matches!(&self.what, Expected::Message(pattern) if pattern.fields.iter().any(names))
+    }
+
     /// Whether it is that nothing comes, and that is no failure.
     pub(crate) fn is_lawful_silence(&self) -> bool {
         self.what == Expected::Silence && self.grade != Grade::Fail

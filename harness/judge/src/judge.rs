@@ -609,6 +609,10 @@ impl Judge {
     ) {
         if choice.what == Expected::Close {
             self.conversation.link(p).over = true;
+            // The server has refused the spawn by it.
+            if choices.iter().any(Choice::answers_spawn) {
+                self.conversation.refuse_spawn();
+            }
         }
         let (seq, seen) = match next {
             Next::Line(line) => {
@@ -854,6 +858,20 @@ mod tests {
             let found = judged(rest);
             assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), broken);
         }
+    }
+
+    #[test]
+    fn accepted_close_refuses_the_spawn() {
+        let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
+        let choices = [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, Expected::Close)];
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let events = [launched, said(false, spawn), expected(&choices), What::ClosedByServer { proc: P }];
+        for (what, seq) in events.into_iter().zip(0..) {
+            assert!(!judge.is_refused(1));
+            judge.observe(&Event::new(seq, what));
+        }
+        assert!(judge.is_refused(1));
     }
 
     #[test]

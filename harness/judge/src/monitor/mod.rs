@@ -154,10 +154,14 @@ mod tests {
         let (name, none) = ((0, false, "cmd=get_my_kvsname"), (0, true, "cmd=my_kvsname rc=-1"));
         assert_eq!(found(&[odd, refused, name, none]), Vec::<String>::new());
         assert_eq!(found(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
-        // What a server makes of an odd put or lookup is a SHOULD.
+        // What a server makes of an odd put or lookup is a SHOULD, and a wrong value is not.
         let put = [(0, false, "cmd=put key=a kvsname=k value=v"), (0, true, "cmd=put_result rc=0")];
-        let get = [(0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=w")];
-        assert_eq!(found(&[put[0], put[1], get[0], get[1]]), Vec::<String>::new());
+        let barrier = [0, 1].map(|rank| (rank, false, "cmd=barrier_in"));
+        let out = [0, 1].map(|rank| (rank, true, "cmd=barrier_out"));
+        let get = (0, false, "cmd=get kvsname=k key=a");
+        let got = |answer| found(&[&put[..], &barrier, &out, &[get, (0, true, answer)]].concat());
+        assert_eq!(got("cmd=get_result rc=-1"), Vec::<String>::new());
+        assert_eq!(got("cmd=get_result rc=0 value=w"), ["rfc13.get.value"]);
         let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
         assert_eq!(found(&lookup), Vec::<String>::new());
     }

@@ -300,14 +300,12 @@ impl Monitor {
     fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
         let ok = response.is_success();
         match (pending, &response.body) {
-            // How such a request is understood is a SHOULD, which only the scenario can judge.
-            (Pending::Put { key, .. }, _) if self.is_irregular(p) => {
-                self.group(p.group).unjudged_keys.insert(key);
-            }
+            // How such a request is understood is a SHOULD, which only the scenario can judge. The pair may be there or not.
+            (Pending::Put { .. }, _) if ok && self.is_irregular(p) => {}
             (Pending::Publish { service, .. } | Pending::Unpublish(service), _) if self.is_irregular(p) => {
                 self.contested_names.insert(service);
             }
-            (Pending::Get { .. } | Pending::Lookup(_), _) if self.is_irregular(p) => {}
+            (Pending::Lookup(_), _) if self.is_irregular(p) => {}
             (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
             (Pending::Put { key, value, lawful }, _) => {
                 let round = self.rank(p).entered;

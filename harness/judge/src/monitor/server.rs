@@ -300,8 +300,7 @@ impl Monitor {
     fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
         let ok = response.is_success();
         match (pending, &response.body) {
-            // How such a request is understood is a SHOULD, which only the scenario can judge. The pair may be there or not.
-            (Pending::Put { .. }, _) if ok && self.is_irregular(p) => {}
+            // How such a request is understood is a SHOULD, which only the scenario can judge.
             (Pending::Publish { service, .. } | Pending::Unpublish(service), _) if self.is_irregular(p) => {
                 self.contested_names.insert(service);
             }
@@ -316,7 +315,10 @@ impl Monitor {
                         self.group(p.group).puts_full = true;
                         self.group(p.group).full_keys.insert(key.clone());
                     }
-                    self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
+                    // An irregular put may have been understood in another way, so that the pair need not be there.
+                    if !self.is_irregular(p) {
+                        self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
+                    }
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.may_abort(p) {
@@ -715,12 +717,15 @@ impl Monitor {
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }
-        let id = if self.rank(p).split_write {
+        let full =
+            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
+        // Silence shows that the pieces were not put together. A connection that ends was ended by something else if there is more.
+        let id = if self.rank(p).split_write && !(closed && full) {
             IN_PIECES.to_owned()
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys are what is special about the barrier: it is by then that a manager passes them on.
             "rfc13.abnf.word".to_owned()
-        } else if matches!(op, Operation::Put | Operation::Barrier) && self.puts_full(p) {
+        } else if full {
             FULL.to_owned()
         } else if closed && duty == self::duty(op) {
             // The server did not take it for a request.
@@ -737,16 +742,20 @@ impl Monitor {
         self.find(Side::Server, p, &id, at_most, expected, how.into());
     }
 
-    /// Whether the put that a process waits for is as long as the limits allow, or, where it waits for a barrier, one of its group
-    /// since the last: a server that has not read it whole takes the rest for the beginning of the next request.
-    fn puts_full(&mut self, p: Proc) -> bool {
-        let asked = match self.rank(p).pending.front() {
-            Some(Pending::Put { key, value, .. }) => Some((key.clone(), value.clone())),
-            _ => None,
-        };
-        match asked {
-            Some((key, value)) => self.is_full(p, &key, &value),
-            None => self.group(p.group).puts_full,
+    /// Whether the put or the get that a process waits for is of a pair as long as the limits allow, or, where it waits for a
+    /// barrier, a put of its group since the last: a server that has not read it whole takes the rest for the beginning of the
+    /// next request.
+    fn is_about_full(&mut self, p: Proc) -> bool {
+        match self.rank(p).pending.front() {
+            Some(Pending::Put { key, value, .. }) => {
+                let (key, value) = (key.clone(), value.clone());
+                self.is_full(p, &key, &value)
+            }
+            Some(Pending::Get { key, .. }) => {
+                let key = key.clone();
+                self.group(p.group).full_keys.contains(&key)
+            }
+            _ => self.group(p.group).puts_full,
         }
     }
 

@@ -1378,6 +1378,15 @@ pub(super) const VARIATIONS: &[Variation] = &[
         }),
     ),
     vary(
+        "miss-with-empty-value",
+        "answers a miss with found=FALSE and an empty value",
+        every(|d| {
+            if d.get("found").is_some_and(|found| found == b"FALSE") && d.get("value").is_none() {
+                d.add("value", "");
+            }
+        }),
+    ),
+    vary(
         "port-for-value",
         "answers a lookup with port, as Hydra",
         ok(C::NameLookup, |d| d.rename("value", "port")),

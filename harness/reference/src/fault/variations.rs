@@ -358,4 +358,13 @@ pub(super) const VARIATIONS: &[Variation] = &[
     ),
     vary("spawn-refused", "spawn is refused", Effect::Spawn(SpawnEffect::Refused)),
     vary("names-refused", "the name service is refused", Effect::Names(NamesEffect::Refused)),
+    vary(
+        "closes-what-it-lacks",
+        "a request to spawn or about a name ends the connection",
+        Effect::Reject(|line| {
+            let lacked: [&[u8]; 4] =
+                [b"mcmd=spawn", b"cmd=publish_name", b"cmd=lookup_name", b"cmd=unpublish_name"];
+            lacked.iter().any(|request| line.starts_with(request))
+        }),
+    ),
 ];

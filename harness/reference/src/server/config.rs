@@ -56,7 +56,7 @@ impl Default for Config {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
             way_in: WayIn::Fd,
-            line_max: 64 * 1024,
+            line_max: 256 * 1024,
             universe_size: None,
             nodes: 1,
             spawn_max: 4096,

@@ -658,14 +658,13 @@ impl Judge {
     fn accept(&mut self, p: Proc, outcome: &Expected, seq: u64) {
         let party = self.party;
         let against = |f: &Finding| match outcome {
-            Expected::Message(pattern) => {
-                f.seq == seq && pattern.accepts_any_answer() && !is_advisory(&f.requirement) && !is_of_form(f)
-            }
+            Expected::Message(pattern) => f.seq == seq && pattern.accepts_any_answer() && !is_of_form(f),
             Expected::Close => f.kind == Some(SeenKind::ConnectionEnd),
             Expected::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
             _ => false,
         };
-        self.watched.retain(|f| f.party != party || f.proc != Some(p) || !against(f));
+        self.watched
+            .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
     /// What there is for a step at a process's connection.

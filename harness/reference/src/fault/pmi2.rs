@@ -655,6 +655,13 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     fault(
+        "empty-value-closes",
+        &["pmi2.draft.empty-value"],
+        "an attribute with an empty value ends the job",
+        Effect::Reject(|body| body.starts_with(b"cmd=info-putnodeattr;") && body.ends_with(b"value=;")),
+        When::Always,
+    ),
+    fault(
         "kvs-get-not-with-empty-jobid",
         &["pmi2.common.get.no-jobid"],
         "refuses a get with an empty jobid",

@@ -92,6 +92,7 @@ const FAULTS: &[Fault] = &[
     ("put-never-fails", &["rfc13.api.kvs-put.errors"]),
     ("commit-code", &["rfc13.api.kvs-commit.errors"]),
     ("commit-fails", &["rfc13.api.kvs-commit"]),
+    ("commit-is-a-barrier", &["rfc13.api.kvs-commit.local"]),
     ("get-null", &["rfc13.api.kvs-get.errors"]),
     ("get-short", &["rfc13.api.kvs-get.errors"]),
     ("get-overrun", &["rfc13.api.kvs-get"]),

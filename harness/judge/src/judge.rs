@@ -360,7 +360,7 @@ impl Judge {
             under_test: self.party,
             hung: self.hung || self.library.hung,
             lifeless: self.unstarted
-                || self.library.unjudged.is_some()
+                || matches!(self.library.unjudged, Some(Unjudged::Unloadable(_)))
                 || (self.hung && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
             left: Vec::new(),

@@ -92,10 +92,13 @@ pub fn of_scenario(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that dies before it starts anything is no mystery.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
+        // What a library broke before it turned out to lack a function holds all the same.
+        Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
         Some(why) => why.verdict(),
         None => found,
     };
-    result.unreached = outcome.unreached;
+    // Of what does not apply, no step was to be reached.
+    result.unreached = if result.verdict == Verdict::NotApplicable { 0 } else { outcome.unreached };
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {

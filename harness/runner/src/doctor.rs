@@ -12,9 +12,9 @@ use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::asked_for;
+use crate::offers::{ELSEWHERE, asked_for, failed_initialization};
 use crate::party::Limits;
-use crate::party::library::{Library, apis, exports};
+use crate::party::library::{apis, exports};
 use crate::party::program::Program;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
@@ -433,8 +433,9 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
 }
 
 /// Looks at a library, whose calls we make.
-pub fn of_library(suite: &Suite, library: &Library, iut: &Iut, limits: Limits) -> Examination {
+pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
+    let Iut::Library(library, ..) = iut else { return all };
     let found = apis(&library.path);
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
     let functions = exports(&library.path).len();
@@ -462,18 +463,35 @@ pub fn of_library(suite: &Suite, library: &Library, iut: &Iut, limits: Limits) -
             continue;
         }
         let version = offer_of(&outcome.events);
+        let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
-        all.steps.push(match (version, returned) {
-            (Some(version), true) => {
+        let failed = failed_initialization(&outcome.events);
+        if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
+            let why = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
+            all.steps.push(DoctorStep::new(what, State::Fails, why + &printed));
+            continue;
+        }
+        all.steps.push(match (version, failed, &library.server) {
+            (_, Some(failed), Some(server)) => {
+                DoctorStep::new(what, State::Fails, format!("it fails under {}: {failed}{printed}", server.label))
+            }
+            (None, Some(failed), None) => {
+                let seen = format!("it fails without a word on PMI_FD: {failed}{printed}");
+                DoctorStep::new(what, State::Fails, seen).with(ELSEWHERE)
+            }
+            (Some(version), Some(failed), None) => {
+                DoctorStep::new(what, State::Odd, format!("it offers {version}, and fails: {failed}{printed}"))
+                    .with("it can be judged, and that will be told")
+            }
+            (_, None, Some(server)) => {
+                DoctorStep::new(what, State::Works, format!("it succeeds under {}", server.label))
+            }
+            (Some(version), None, None) => {
                 DoctorStep::new(what, State::Works, format!("it offers {version}, and returns"))
             }
-            (None, true) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD").with(
-                "its calls are judged; where it talks to a process manager of its own, name that by --server",
+            (None, None, None) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD").with(
+                "its calls are judged; if it speaks to another process manager, name that with --server",
             ),
-            (_, false) => {
-                let crash = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
-                DoctorStep::new(what, State::Fails, crash)
-            }
         });
     }
     all

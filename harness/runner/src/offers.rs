@@ -7,10 +7,12 @@ use pmi_reference::Config;
 
 use crate::iut::Iut;
 use crate::party::Limits;
-use crate::party::library::apis;
 use pmi_judge::event::{Event, What};
+use pmi_judge::verdict::Verdict;
 use pmi_judge::{LINE_LIMIT, Outcome};
-use pmi_scenario::ast::{Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Step, Template};
+use pmi_scenario::ast::{
+    Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, Template,
+};
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
@@ -27,28 +29,31 @@ pub(crate) struct Offers {
     /// Why what is said in a dialect does not apply.
     unspoken: BTreeMap<Dialect, String>,
     /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
-    wireless: Option<String>,
+    wireless: BTreeMap<Dialect, String>,
+    /// Why a library cannot be judged once it has to be initialized: it says nothing on PMI_FD, and its initialization fails.
+    uninitialized: BTreeMap<Dialect, String>,
 }
 
 impl Offers {
-    /// Why a scenario does not apply to what is under test, if it does not.
-    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<String> {
-        if let Some(why) = self.unspoken.get(&scenario.dialect) {
-            return Some(why.clone());
+    /// Why a scenario is not played against what is under test, if it is not, and what it comes to then.
+    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<(Verdict, String)> {
+        if let Some(why) = self.uninitialized.get(&scenario.dialect)
+            && needs_initialization(suite, scenario)
+        {
+            return Some((Verdict::Unjudged, why.clone()));
         }
-        for need in &scenario.needs {
-            if let Some((false, why)) = self.needs.get(&(scenario.dialect, need.value)) {
-                return Some(why.clone());
-            }
-        }
-        match (&self.wireless, iut) {
-            (Some(why), Iut::Library(library, ..))
-                if wants_wire(suite, scenario, library.server.is_some()) =>
-            {
-                Some(why.clone())
+        let unneeded = |need: &Spanned<Need>| match self.needs.get(&(scenario.dialect, need.value)) {
+            Some((false, why)) => Some(why),
+            _ => None,
+        };
+        let unspoken = self.unspoken.get(&scenario.dialect);
+        let why = unspoken.or_else(|| scenario.needs.iter().find_map(unneeded)).or_else(|| match iut {
+            Iut::Library(library, ..) if wants_wire(suite, scenario, library.server.is_some()) => {
+                self.wireless.get(&scenario.dialect)
             }
             _ => None,
-        }
+        });
+        why.map(|why| (Verdict::NotApplicable, why.clone()))
     }
 }
 
@@ -85,15 +90,18 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         && let Some(server) = &library.server
     {
         let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
-        offers.wireless = Some(why);
-    } else if let Iut::Library(library, ..) = iut
-        && is_wireless(suite, apis(&library.path).first().copied().unwrap_or_default(), iut, limits)
-    {
-        offers.wireless = Some(
-            "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
-             there is no process manager for it here"
-                .to_owned(),
-        );
+        offers.wireless = Dialect::NAMES.map(|(_, dialect)| (dialect, why.clone())).into();
+    } else if let Iut::Library(..) = iut {
+        for api in dialects(selected) {
+            match without_wire(suite, api, iut, limits) {
+                None => {}
+                Some(None) => drop(offers.wireless.insert(api, WIRELESS.to_owned())),
+                Some(Some(failed)) => drop(offers.uninitialized.insert(
+                    api,
+                    format!("it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"),
+                )),
+            }
+        }
     }
     let both = dialects(selected).len() > 1;
     if both
@@ -330,23 +338,45 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
         What::Returned { function, returned, .. } => Some((function, returned.result)),
         _ => None,
     });
-    let (function, result) = returned.filter(|(_, result)| *result != 0)?;
-    let code = signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
-    Some(format!("{code} from {function}"))
+    returned.and_then(|(function, result)| failure(function, result))
 }
 
-/// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
-fn is_wireless(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> bool {
+/// The error that a call returned, if it did.
+fn failure(function: &str, result: i32) -> Option<String> {
+    let code = || signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
+    (result != 0).then(|| format!("{} from {function}", code()))
+}
+
+/// Asks a library to initialize itself: nothing where it says something on its PMI_FD, crashes or hangs; else, how its
+/// initialization failed, if it did.
+fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
     let probe = match api {
         Dialect::Pmi1 => include_str!("probes/library-wire.pmi"),
         Dialect::Pmi2 => include_str!("probes/library-pmi2-wire.pmi"),
     };
-    let done = iut.probe(suite, probe, limits);
-    matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
-        && outcome.unjudged.is_none()
-        && outcome.findings.is_empty()
-        && !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. })))
+    let (outcome, _) = iut.probe(suite, probe, limits)?.ok()?;
+    let is_silent = !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }));
+    let is_judged = outcome.unjudged.is_none_or(|why| why.verdict() != Verdict::Unjudged);
+    (is_silent && is_judged && outcome.crashed.is_none() && !outcome.hung)
+        .then(|| failed_initialization(&outcome.events))
 }
+
+/// How the first call of a library failed, if it did.
+pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
+    events.iter().find_map(|event| match &event.what {
+        What::Returned { function, returned, .. } => Some(failure(function, returned.result)),
+        What::Exited { exit, .. } => Some(Some(format!("the process ended, {exit}"))),
+        _ => None,
+    })?
+}
+
+/// Why a library cannot be judged by what we say to it.
+const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
+     there is no process manager for it here";
+
+/// What to do about a library that cannot be initialized.
+pub(crate) const ELSEWHERE: &str =
+    "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
 /// What the scenarios test that are about whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
@@ -361,8 +391,26 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
         matches!(step.role, Role::Client | Role::Server)
             || matches!(&step.action, Action::Process(ProcessAction::Env(_, value)) if !removed(value))
     };
-    let tested = !served && scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()));
+    let tested = !served && tests_wire(scenario);
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
+}
+
+/// Whether a scenario tests whether a library speaks the wire protocol.
+fn tests_wire(scenario: &Scenario) -> bool {
+    scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()))
+}
+
+/// Whether nothing can be said by a scenario of a library that cannot be initialized. That it says nothing is for the scenario to
+/// find that tests for it.
+fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
+    let initializes = |step: &Step| match &step.action {
+        Action::Call(call) => {
+            let begins = call.function.as_ref().is_some_and(|function| function.value.ends_with("_Init"));
+            begins && call.result.as_ref().is_none_or(|result| result.value != "any")
+        }
+        _ => false,
+    };
+    !tests_wire(scenario) && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 
 /// Whether the reference server, as it is set up, lacks an optional operation.

@@ -206,7 +206,7 @@ pub fn run(
                     let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
                         if let Some(why) = offers.excuse(suite, scenario, iut) {
-                            return Err((Verdict::NotApplicable, why));
+                            return Err(why);
                         }
                         let once = |sink: &mut dyn EventSink| {
                             iut.play(suite, scenario, options.limits, interrupted, sink)
@@ -290,8 +290,9 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // What could not be launched counts, what does not apply says nothing.
-                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged);
+                        // What could not be launched counts, what was not to be launched says nothing.
+                        let excused = offers.excuse(suite, &selected[index], iut).is_some();
+                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
                 };

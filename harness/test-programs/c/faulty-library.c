@@ -305,6 +305,8 @@ int PMI_KVS_Commit(const char kvsname[])
         return PMI_ERR_NOMEM;
     if (is("commit-fails"))
         return PMI_FAIL;
+    if (is("commit-is-a-barrier"))
+        GOOD(PMI_Barrier)();
     while (waiting_count > 0) {
         waiting_count--;
         int result = GOOD(PMI_KVS_Put)(kvsname, waiting[waiting_count].key, waiting[waiting_count].value);

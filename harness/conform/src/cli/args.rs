@@ -365,8 +365,8 @@ pub(super) struct Doctor {
     /// A program that speaks PMI
     #[arg(long, value_name = "CMD", conflicts_with = "server")]
     pub(super) client: Option<String>,
-    /// A PMI library
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "client"])]
+    /// A PMI library, under the process manager that --server names, if it does
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server_nodes", "family", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Number of processes of a program
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096))]

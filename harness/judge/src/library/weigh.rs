@@ -40,6 +40,11 @@ impl LibraryJudge {
         nothing: Nothing,
         captures: &mut Captures,
     ) -> Standing {
+        if let Some(why) = &self.process(p).missing {
+            // RFC 13: all functions should be there. The scenarios about the library's file report those that are missing.
+            self.unjudged = Some(Unjudged::NoSuchFunction(why.clone()));
+            return Standing::Broken;
+        }
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Started => self.weigh_start(p, cites, nothing),
@@ -211,14 +216,6 @@ impl LibraryJudge {
         let process = self.process(p);
         let Some(function) = process.function() else { return Standing::Met };
         let name = function.name;
-        if let Some(why) = process.missing.take() {
-            process.call = None;
-            return match code {
-                // RFC 13: not even those that it calls optional should be missing, which its own scenario says.
-                ReturnCode::Any | ReturnCode::Failure => Standing::Met,
-                _ => self.broken(p, cites, format!("{name} is called"), why),
-            };
-        }
         let Some(returned) = process.returned.take() else {
             return match (process.exit, nothing) {
                 (Some(_), _) => self.ended(p, cites),

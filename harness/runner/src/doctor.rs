@@ -472,26 +472,31 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
-            (_, Some(failed), Some(server)) => {
-                DoctorStep::new(what, State::Fails, format!("it fails under {}: {failed}{printed}", server.label))
-            }
+            (_, Some(failed), Some(server)) => DoctorStep::new(
+                what,
+                State::Fails,
+                format!("it fails under {}: {failed}{printed}", server.label),
+            ),
             (None, Some(failed), None) => {
                 let seen = format!("it fails without a word on PMI_FD: {failed}{printed}");
                 DoctorStep::new(what, State::Fails, seen).with(ELSEWHERE)
             }
-            (Some(version), Some(failed), None) => {
-                DoctorStep::new(what, State::Odd, format!("it offers {version}, and fails: {failed}{printed}"))
-                    .with("it can be judged, and that will be told")
-            }
+            (Some(version), Some(failed), None) => DoctorStep::new(
+                what,
+                State::Odd,
+                format!("it offers {version}, and fails: {failed}{printed}"),
+            )
+            .with("it can be judged, and that will be told"),
             (_, None, Some(server)) => {
                 DoctorStep::new(what, State::Works, format!("it succeeds under {}", server.label))
             }
             (Some(version), None, None) => {
                 DoctorStep::new(what, State::Works, format!("it offers {version}, and returns"))
             }
-            (None, None, None) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD").with(
-                "its calls are judged; if it speaks to another process manager, name that with --server",
-            ),
+            (None, None, None) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD")
+                .with(
+                    "its calls are judged; if it speaks to another process manager, name that with --server",
+                ),
         });
     }
     all

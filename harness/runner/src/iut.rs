@@ -141,6 +141,7 @@ impl Iut {
             }
             Self::Library(library, _, interrupted) => {
                 play_library(scenario, &fragment, library, limits, interrupted, sink)
+                    .map_err(|why| (Verdict::NotApplicable, why))?
             }
         };
         Ok((outcome, start.elapsed()))

@@ -98,7 +98,9 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
                 Some(None) => drop(offers.wireless.insert(api, WIRELESS.to_owned())),
                 Some(Some(failed)) => drop(offers.uninitialized.insert(
                     api,
-                    format!("it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"),
+                    format!(
+                        "it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"
+                    ),
                 )),
             }
         }
@@ -375,8 +377,7 @@ const WIRELESS: &str = "it does not speak the wire protocol: it initializes itse
      there is no process manager for it here";
 
 /// What to do about a library that cannot be initialized.
-pub(crate) const ELSEWHERE: &str =
-    "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
+pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
 /// What the scenarios test that are about whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
@@ -410,7 +411,8 @@ fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
         }
         _ => false,
     };
-    !tests_wire(scenario) && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
+    !tests_wire(scenario)
+        && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 
 /// Whether the reference server, as it is set up, lacks an optional operation.

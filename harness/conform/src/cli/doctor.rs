@@ -60,7 +60,8 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         return Ok(Patient { label, examination, profile: None, next });
     }
     if let Some(path) = &args.library {
-        let server = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
+        let server =
+            args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
         server.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
         let start = limits.start.or(server.as_ref().and_then(|server| server.start_timeout));
         let limits = Limits { start, ..limits };

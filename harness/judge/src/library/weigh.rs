@@ -108,11 +108,11 @@ impl LibraryJudge {
         let process = self.process(p);
         let Some(function) = process.function() else { return "there is no call".to_owned() };
         let name = function.name;
-        match (&process.returned, process.exit) {
+        match (&process.returned, process.end()) {
             (Some(returned), _) => {
                 format!("{name} returned {} without it", function.result_name(returned.result))
             }
-            (None, Some(exit)) => format!("the process ended in {name}, {exit}"),
+            (None, Some(end)) => format!("the process ended in {name}, {end}"),
             (None, None) => format!("{name} asks for nothing and waits"),
         }
     }
@@ -263,7 +263,7 @@ impl LibraryJudge {
     /// The process has ended, which leaves nothing to go on with. What it did to it is found once.
     fn ended(&mut self, p: Proc, cites: &str) -> Standing {
         let process = self.process(p);
-        let Some(exit) = process.exit else { return Standing::Open };
+        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return Standing::Open };
         process.over = true;
         let function = process.call.take().map(|call| call.function);
         if std::mem::replace(&mut process.done, true)
@@ -272,11 +272,7 @@ impl LibraryJudge {
         {
             return Standing::Met;
         }
-        if let Exit::Signal(_) = exit {
-            // The crash has been noted.
-            return Standing::Broken;
-        }
-        let seen = format!("the process ended in {}, {exit}", function.map_or("between calls", |f| f.name));
+        let seen = format!("the process ended in {}, {end}", function.map_or("between calls", |f| f.name));
         self.broken(p, cites, "the call returns", seen)
     }
 
@@ -292,7 +288,11 @@ impl LibraryJudge {
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> Standing {
-        self.find(Some(p), cites, None, expected, seen);
+        // What comes of a crash is no finding of its own.
+        let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
+        if !crashes {
+            self.find(Some(p), cites, None, expected, seen);
+        }
         Standing::Broken
     }
 }

@@ -394,7 +394,8 @@ impl<'a> Interpreter<'a> {
 
     /// Tells the reference server that a process has ended of its own.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        if self.manager.is_none() || self.dismissed.contains(&p) {
+        // Another process manager has seen by itself how a process ended that it has started.
+        if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }
         let status = match exit {

@@ -604,21 +604,56 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let under_serve =
         |scenarios: &[Arc<Scenario>], path: &Path, fault: &str| under_serve(&suite, scenarios, path, fault);
-    for (dialect, least) in [(Dialect::Pmi1, 50), (Dialect::Pmi2, 10)] {
+    for (dialect, least) in [(Dialect::Pmi1, 65), (Dialect::Pmi2, 20)] {
         let results = under_serve(&one_of_each(&all(&suite, dialect)), own(dialect), "");
         let passed = results.iter().filter(|r| r.verdict == Verdict::Pass).count();
         let apply = results.iter().filter(|r| r.verdict != Verdict::NotApplicable).count();
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Two that only show between ranks, and one that only shows in what is left of a process.
-    for (fault, id) in [
-        ("barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
-        ("put-second-lost", "rfc13.put.visible-after-barrier"),
-        ("abort-mute", "rfc13.abort.stderr"),
+    // Faults that show between ranks, in what is left of a process, and without any answer being arranged.
+    for (library, fault, id) in [
+        (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
+        (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
+        (FAULTY_LIBRARY, "abort-mute", "rfc13.abort.stderr"),
+        (FAULTY_LIBRARY, "abort-code-one", "rfc13.abort.exit-code"),
+        (FAULTY_LIBRARY, "commit-is-a-barrier", "rfc13.api.kvs-commit.local"),
+        (FAULTY_LIBRARY, "get-short", "rfc13.api.kvs-get.errors"),
+        (FAULTY_LIBRARY, "get-up-to-equals-sign", "rfc13.get.value"),
+        (FAULTY_LIBRARY, "get-wears-out", "rfc13.api.kvs-get"),
+        (FAULTY_LIBRARY, "my-name-cut", "rfc13.api.kvs-get-my-name.errors"),
+        (FAULTY_LIBRARY, "lookup-up-to-equals-sign", "rfc13.lookup.port"),
+        (FAULTY_PMI2_LIBRARY, "get-length-positive", "pmi2.common.api.kvs-get.length"),
+        (FAULTY_PMI2_LIBRARY, "get-up-to-256", "pmi2.common.api.kvs-get"),
+        (FAULTY_PMI2_LIBRARY, "get-misses-are-empty", "pmi2.common.api.kvs-get.miss"),
+        (FAULTY_PMI2_LIBRARY, "buffers-ignored", "pmi2.common.api.buffers"),
+        (FAULTY_PMI2_LIBRARY, "node-always-found", "pmi2.common.api.nodeattr.miss"),
+        (FAULTY_PMI2_LIBRARY, "job-always-found", "pmi2.common.api.jobattr.miss"),
+        (FAULTY_PMI2_LIBRARY, "abort-returns", "pmi2.common.api.abort"),
     ] {
-        let results = under_serve(&testing(&suite, &[id]), FAULTY_LIBRARY.as_ref(), fault);
+        let results = under_serve(&testing(&suite, &[id]), library.as_ref(), fault);
         assert!(results.iter().flat_map(|r| &r.findings).any(|f| f.finding.requirement == id), "{fault}");
+    }
+}
+
+/// A scenario that expects all ranks on one node says nothing where a launcher spreads them.
+#[test]
+fn ranks_on_other_nodes_are_no_clique() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let binary = env!("CARGO_BIN_EXE_pmi-conform");
+    let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;
+    let server = format!("{binary} serve -n {{ranks}} {spread} {{agent}}");
+    let names = ["library/clique/one-node", "library/clique/alone", "library/exchange/all-to-all"];
+    let selected: Vec<_> =
+        suite.testing(UnderTest::Library).filter(|s| names.contains(&&*s.name)).cloned().collect();
+    let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
+    let results = judge_under(&suite, &selected, own(Dialect::Pmi1), "", server);
+    let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
+    assert_eq!(of("library/clique/one-node").verdict, Verdict::NotApplicable);
+    let why = of("library/clique/one-node").reason.as_deref();
+    assert_eq!(why, Some("its process manager has placed 3 processes on 2 nodes (node-0, node-1)"));
+    for name in ["library/clique/alone", "library/exchange/all-to-all"] {
+        assert_eq!(of(name).verdict, Verdict::Pass, "{}", red(of(name)));
     }
 }
 

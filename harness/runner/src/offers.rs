@@ -89,7 +89,10 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
     if let Iut::Library(library, ..) = iut
         && let Some(server) = &library.server
     {
-        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
+        let why = format!(
+            "what the process manager says is not ours to arrange: it is {}; without --server, it is",
+            server.label
+        );
         offers.wireless = Dialect::NAMES.map(|(_, dialect)| (dialect, why.clone())).into();
     } else if let Iut::Library(..) = iut {
         for api in dialects(selected) {
@@ -411,7 +414,9 @@ fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
         }
         _ => false,
     };
-    !tests_wire(scenario)
+    let alone = scenario.needs.iter().any(|need| need.value == Need::Alone);
+    !alone
+        && !tests_wire(scenario)
         && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 

@@ -450,7 +450,7 @@ fn what_is_alone_is_judged_where_a_library_can_be(
     }
 }
 
-/// RFC 13: a library SHOULD provide all functions. What calls one that it lacks does not apply.
+/// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
 #[rstest]
 #[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions", "library/object/optional-functions"])]
 #[case(Dialect::Pmi2, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, "PMI2_Job_Disconnect", &["pmi2/library/object/functions"])]
@@ -471,7 +471,7 @@ fn missing_functions_are_reported_once(
     clean(&applies.cloned().collect::<Vec<_>>());
 }
 
-/// RFC 13: a library SHOULD speak the wire protocol. Of one that speaks another and finds no manager, little can be said.
+/// RFC 13: a library SHOULD implement the wire protocol. A library with another protocol cannot be initialized without its manager.
 #[test]
 fn library_without_its_manager_is_not_judged() {
     let suite = pmi_runner::suite::embedded().unwrap();

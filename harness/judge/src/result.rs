@@ -92,7 +92,7 @@ pub fn of_scenario(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that dies before it starts anything is no mystery.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
-        // What a library broke before it turned out to lack a function holds all the same.
+        // Findings from before the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
         Some(why) => why.verdict(),
         None => found,

@@ -35,7 +35,7 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    /// Why a scenario is not played against what is under test, if it is not, and what it comes to then.
+    /// Returns the verdict and the reason of a scenario that is not played against this implementation.
     pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<(Verdict, String)> {
         if let Some(why) = self.uninitialized.get(&scenario.dialect)
             && needs_initialization(suite, scenario)
@@ -366,7 +366,7 @@ fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Optio
         .then(|| failed_initialization(&outcome.events))
 }
 
-/// How the first call of a library failed, if it did.
+/// Returns the failure of a library's first call, if it failed.
 pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     events.iter().find_map(|event| match &event.what {
         What::Returned { function, returned, .. } => Some(failure(function, returned.result)),
@@ -379,7 +379,7 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
 const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
      there is no process manager for it here";
 
-/// What to do about a library that cannot be initialized.
+/// The remedy for a library that cannot be initialized.
 pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
 /// What the scenarios test that are about whether a library speaks the wire protocol.
@@ -399,13 +399,12 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
 }
 
-/// Whether a scenario tests whether a library speaks the wire protocol.
+/// Returns true if a scenario tests that a library supports the wire protocol.
 fn tests_wire(scenario: &Scenario) -> bool {
     scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()))
 }
 
-/// Whether nothing can be said by a scenario of a library that cannot be initialized. That it says nothing is for the scenario to
-/// find that tests for it.
+/// Returns true if a scenario needs an initialized library. Scenarios about the wire protocol itself report its absence instead.
 fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
     let initializes = |step: &Step| match &step.action {
         Action::Call(call) => {

@@ -290,7 +290,7 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // What could not be launched counts, what was not to be launched says nothing.
+                        // A launch that failed counts, a scenario that was excused does not.
                         let excused = offers.excuse(suite, &selected[index], iut).is_some();
                         lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)

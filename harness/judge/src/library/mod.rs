@@ -78,7 +78,7 @@ struct Process {
     hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
-    /// How it has ended is not known, so that its exit stands for any.
+    /// Its exit status or signal is unknown, and `exit` is a placeholder.
     end_unseen: bool,
     /// It has been told to exit.
     exiting: bool,
@@ -98,10 +98,10 @@ impl Process {
         self.call.as_ref().map(|call| call.function)
     }
 
-    /// How it has ended, in words, if it has.
+    /// Returns its exit status or signal in words, if it has ended.
     fn end(&self) -> Option<String> {
         let seen =
-            |exit: Exit| if self.end_unseen { "nobody knows how".to_owned() } else { exit.to_string() };
+            |exit: Exit| if self.end_unseen { "exit status unknown".to_owned() } else { exit.to_string() };
         self.exit.map(seen)
     }
 

@@ -288,7 +288,7 @@ impl LibraryJudge {
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> Standing {
-        // What comes of a crash is no finding of its own.
+        // The consequences of a crash are part of its finding.
         let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
         if !crashes {
             self.find(Some(p), cites, None, expected, seen);

@@ -49,7 +49,7 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
     Some(&before[start..start + end])
 }
 
-/// Whether a parser can take a line for a response that passes over a CR before the newline and minds no bytes.
+/// Returns true if the line is a response to a parser that ignores a CR before the newline and accepts all bytes.
 fn is_readable_leniently(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };

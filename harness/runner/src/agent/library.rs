@@ -58,7 +58,7 @@ pub(crate) fn stderr_name(pid: u32) -> String {
 /// Variables by which process managers tell ranks, the protocol's first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
-/// Variables by which process managers tell nodes that share a host.
+/// Variables that identify the node where several nodes share a host.
 const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
 /// Whether a launcher has started the program to load a library.

@@ -30,7 +30,7 @@ use crate::party::{Limits, Party, Silence};
 ///
 /// # Errors
 ///
-/// The scenario is about how many processes share a node, and a process manager has placed them on others; in words.
+/// Fails if the scenario is about the placement of the processes, and a process manager has used other nodes.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -64,7 +64,7 @@ pub fn play(
     Ok(judge.finish(events))
 }
 
-/// Whether a scenario calls a function that tells or depends on which processes share a node.
+/// Returns true if a scenario calls a function whose result depends on the placement of the processes.
 fn asks_for_nodes(scenario: &Scenario) -> bool {
     let asks = |name: &str| {
         name.starts_with("PMI_Get_clique") || name.contains("NodeAttr") || name == "PMI2_Info_GetSize"

@@ -76,7 +76,7 @@ struct Process {
     output: Output,
     /// Where a launcher has started it: the file that is its standard error, read when it is gone.
     stderr: Option<File>,
-    /// The same process, of whose end the launcher does not tell.
+    /// The same process, to detect its exit status or signal.
     foreign: Option<Foreign>,
     /// The function that was called last.
     function: String,
@@ -531,9 +531,9 @@ impl Job {
     }
 }
 
-/// How a process ended that a launcher has started, unless the launcher may have ended it.
+/// Returns the exit of a process that a launcher has started, unless the launcher may have ended it.
 fn exit_of_its_own(process: &Foreign) -> Option<Exit> {
-    // Its connection to us is closed before its end is known.
+    // The kernel closes its connection to us before its exit is known.
     process.ends_within(ENDING);
     process.exit().filter(|exit| match exit {
         Exit::Code(_) => true,

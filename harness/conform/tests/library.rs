@@ -486,6 +486,12 @@ fn library_without_its_manager_is_not_judged() {
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
     assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
+    // Nor under a manager that is not its own.
+    let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
+    assert!(results.iter().all(|r| r.findings.is_empty()));
+    let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
+    assert!(results.iter().filter(fails).all(|r| r.verdict == Verdict::Unjudged));
+    assert!(results.iter().any(|r| fails(&r)));
 }
 
 /// A scenario, its verdict, and what its findings cite.
@@ -627,8 +633,6 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
         (FAULTY_PMI2_LIBRARY, "get-up-to-256", "pmi2.common.api.kvs-get"),
         (FAULTY_PMI2_LIBRARY, "get-misses-are-empty", "pmi2.common.api.kvs-get.miss"),
         (FAULTY_PMI2_LIBRARY, "buffers-ignored", "pmi2.common.api.buffers"),
-        (FAULTY_PMI2_LIBRARY, "node-always-found", "pmi2.common.api.nodeattr.miss"),
-        (FAULTY_PMI2_LIBRARY, "job-always-found", "pmi2.common.api.jobattr.miss"),
         (FAULTY_PMI2_LIBRARY, "abort-returns", "pmi2.common.api.abort"),
     ] {
         let results = under_serve(&testing(&suite, &[id]), library.as_ref(), fault);

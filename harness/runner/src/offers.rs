@@ -86,26 +86,31 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         Iut::Processes(implementation, _) => &implementation.claims,
         Iut::Library(_, claims, _) => claims,
     };
-    if let Iut::Library(library, ..) = iut
-        && let Some(server) = &library.server
-    {
-        let why = format!(
-            "what the process manager says is not ours to arrange: it is {}; without --server, it is",
-            server.label
-        );
-        offers.wireless = Dialect::NAMES.map(|(_, dialect)| (dialect, why.clone())).into();
-    } else if let Iut::Library(..) = iut {
+    if let Iut::Library(library, ..) = iut {
         for api in dialects(selected) {
-            match without_wire(suite, api, iut, limits) {
-                None => {}
-                Some(None) => drop(offers.wireless.insert(api, WIRELESS.to_owned())),
-                Some(Some(failed)) => drop(offers.uninitialized.insert(
-                    api,
-                    format!(
-                        "it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"
-                    ),
-                )),
-            }
+            let initialized = without_wire(suite, api, iut, limits);
+            let failed = initialized.as_ref().and_then(Option::as_ref);
+            let (wireless, uninitialized) = match &library.server {
+                Some(server) => (
+                    Some(format!(
+                        "what the process manager says is not ours to arrange: it is {}; without --server, it is",
+                        server.label
+                    )),
+                    failed.map(|failed| {
+                        format!("its initialization fails under {} ({failed}): {OTHERS}", server.label)
+                    }),
+                ),
+                None => (
+                    matches!(initialized, Some(None)).then(|| WIRELESS.to_owned()),
+                    failed.map(|failed| {
+                        format!(
+                            "it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"
+                        )
+                    }),
+                ),
+            };
+            offers.wireless.extend(wireless.map(|why| (api, why)));
+            offers.uninitialized.extend(uninitialized.map(|why| (api, why)));
         }
     }
     let both = dialects(selected).len() > 1;
@@ -352,7 +357,7 @@ fn failure(function: &str, result: i32) -> Option<String> {
     (result != 0).then(|| format!("{} from {function}", code()))
 }
 
-/// Asks a library to initialize itself: nothing where it says something on its PMI_FD, crashes or hangs; else, how its
+/// Asks a library to initialize itself. Returns nothing if it writes to our end of its PMI_FD, crashes or hangs; else, how its
 /// initialization failed, if it did.
 fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
     let probe = match api {
@@ -378,6 +383,9 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
 /// Why a library cannot be judged by what we say to it.
 const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
      there is no process manager for it here";
+
+/// The remedy for a library that cannot be initialized under a process manager.
+pub(crate) const OTHERS: &str = "doctor --library with --server shows what its process prints";
 
 /// The remedy for a library that cannot be initialized.
 pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";

@@ -622,7 +622,6 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
         (FAULTY_LIBRARY, "abort-mute", "rfc13.abort.stderr"),
-        (FAULTY_LIBRARY, "abort-code-one", "rfc13.abort.exit-code"),
         (FAULTY_LIBRARY, "commit-is-a-barrier", "rfc13.api.kvs-commit.local"),
         (FAULTY_LIBRARY, "get-short", "rfc13.api.kvs-get.errors"),
         (FAULTY_LIBRARY, "get-up-to-equals-sign", "rfc13.get.value"),

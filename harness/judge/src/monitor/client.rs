@@ -160,10 +160,10 @@ impl Monitor {
     }
 
     /// RFC 13, Error Handling: a client that receives bytes that are no message closes the connection and aborts. Any further
-    /// request other than an abort shows that it does neither.
+    /// request other than an abort shows that it does neither. A client whose lenient parser takes them detects no error.
     fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
-        if rank.unreadable
+        if rank.no_message
             && !line.starts_with(b"cmd=abort")
             && !std::mem::replace(&mut rank.continued_after_error, true)
         {

@@ -94,6 +94,8 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
     use super::*;
     use crate::Severity;
@@ -256,6 +258,32 @@ mod tests {
         assert_eq!(found(&[(0, false, &*well), answer]), Vec::<String>::new());
         let unended = ends("info=");
         assert_eq!(found(&[(0, false, &*unended), answer]), ["rfc13.wire.lock-step"]);
+    }
+
+    /// RFC 13 has the side that detects a protocol error close the connection and abort.
+    #[rstest]
+    #[case::no_tuples(&["complete nonsense"], true)]
+    #[case::empty_line(&[""], true)]
+    #[case::bytes_without_command(&["\u{e4}=1"], true)]
+    #[case::control_byte_in_value(&["cmd=get_result rc=0 value=a\u{7}b"], false)]
+    #[case::other_letters_in_value(&["cmd=get_result rc=0 value=n\u{e4}me"], false)]
+    #[case::other_letters_in_message(&["cmd=get_result rc=-1 msg=n\u{e4}"], false)]
+    #[case::carriage_return(&["cmd=get_result rc=0 value=v\r"], false)]
+    #[case::carriage_return_after_number(&["cmd=get_result rc=0\r"], false)]
+    #[case::nonsense_after_control_byte(&["cmd=get_result rc=0 value=a\u{7}b", "nonsense"], true)]
+    fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] detects: bool) {
+        let proc = Proc { group: 0, rank: 0 };
+        let line = |(_, server, line): &(u32, bool, &str)| {
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        };
+        let get = (0, false, "cmd=get kvsname=k key=a");
+        let asked = answers.iter().flat_map(|answer| [get, (0, true, *answer)]);
+        let said: Vec<_> = JOINED.into_iter().chain(asked).chain([(0, false, "cmd=get_appnum")]).collect();
+        let found = judged(said.iter().map(line)).into_iter().filter(|f| f.party == Side::Client);
+        let found: Vec<String> = found.map(|f| f.requirement).collect();
+        let both: &[&str] = if detects { &["rfc13.error.close", "rfc13.error.abort"] } else { &[] };
+        assert_eq!(found, both);
     }
 
     #[test]

@@ -49,6 +49,14 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
     Some(&before[start..start + end])
 }
 
+/// Whether a parser can take a line for a response that passes over a CR before the newline and minds no bytes.
+fn is_readable_leniently(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
+    let line: Vec<u8> = line.iter().map(visible).collect();
+    Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
+}
+
 /// Whether a key is a word that messages of the protocol have in front of their values.
 fn is_protocol_word(key: &[u8]) -> bool {
     const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
@@ -133,6 +141,7 @@ impl Monitor {
                 },
                 Err(FramingError::Line(_)) => {
                     let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                    self.rank(p).no_message = true;
                     self.unreadable(p, "rfc13.wire.newline", "messages end with a newline", seen);
                 }
                 Err(error) => self.framing_error(p, Side::Server, error),
@@ -266,6 +275,7 @@ impl Monitor {
                 self.rank(p).pending.pop_front();
                 return;
             }
+            self.rank(p).no_message |= !is_readable_leniently(line);
             return self.unreadable(p, &id, &expected, Seen::message(line));
         }
         let rank = self.rank(p);

@@ -124,6 +124,8 @@ pub(super) struct Rank {
     pub(super) maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read. It is reported once.
     pub(super) unreadable: bool,
+    /// The server has sent something on this connection that not even a lenient parser takes for a message.
+    pub(super) no_message: bool,
     /// The last request came in several writes.
     pub(super) split_write: bool,
     /// The last request came with others in one write.
@@ -163,6 +165,7 @@ impl Default for Rank {
             knows: Known::default(),
             maxes: None,
             unreadable: false,
+            no_message: false,
             split_write: false,
             joined_write: false,
             spawns: false,

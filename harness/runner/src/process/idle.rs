@@ -196,7 +196,8 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
 }
 
 /// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
-/// POSIX timer or alarm, of which only the handler can be seen, and no connection to a daemon or another host.
+/// POSIX timer or alarm, of which only the handler can be seen, no connection to a daemon or another host, and no bytes that are
+/// under way by TCP, which the kernel delivers later.
 fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -243,7 +244,9 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let among: HashSet<&Ends> = internet.values().collect();
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
-        among.contains(&other) || friends.connections.contains(&other)
+        let known = among.contains(&other) || friends.connections.contains(&other);
+        // Each end is asked for from the other, so that both directions are looked at.
+        known && [(*here, *there), other].into_iter().filter_map(tcp::other_end).all(|end| end.under_way == 0)
     })
 }
 

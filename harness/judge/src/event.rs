@@ -328,6 +328,11 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// A program's process closed its connection, or ended, before it had read everything that the server wrote.
+    LeftUnread {
+        /// Which.
+        proc: Proc,
+    },
     /// These processes of a program, or of a recorded session whose time is up, do not end, so that they are ended now.
     StillRunning {
         /// All that have not ended.
@@ -422,18 +427,36 @@ pub enum Ending {
     },
 }
 
+/// A requirement that a program breaks also where nothing is unusual.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Flaw {
+    /// The id of the requirement.
+    pub requirement: String,
+    /// The expectation of the finding.
+    pub expected: String,
+}
+
 /// What a program came to where nothing is unusual.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlainRun {
     /// All of its processes ended with status 0.
     EndedWell,
+    /// All of its processes ended with status 0, with these flaws. The scenarios where nothing is unusual report them, no other does.
+    Flawed(Vec<Flaw>),
     /// A process did not.
     EndedBadly(ProcessEnd),
     /// No process wrote anything to its connection; what became of the first.
     Silent(Option<ProcessEnd>),
     /// It could not be run.
     Failed(String),
+}
+
+impl PlainRun {
+    /// Returns true if other runs can be compared with this one.
+    pub fn is_measure(&self) -> bool {
+        matches!(self, Self::EndedWell | Self::Flawed(_))
+    }
 }
 
 /// What became of a process of a program.

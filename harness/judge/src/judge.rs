@@ -10,7 +10,7 @@ use pmi_wire::Proc;
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
+use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
 use crate::library::{self, LibraryJudge};
@@ -341,7 +341,21 @@ impl Judge {
 
     /// What a plain run of a program came to.
     pub fn plain_run(&self) -> PlainRun {
-        self.program.plain_run()
+        let run = self.program.plain_run();
+        if run != PlainRun::EndedWell {
+            return run;
+        }
+        let flaw = |f: Finding| Flaw { requirement: f.requirement, expected: f.expected };
+        let mut flaws: Vec<Flaw> = self.program_findings(0).into_iter().map(flaw).collect();
+        flaws.sort_unstable_by(|a, b| (&a.requirement, &a.expected).cmp(&(&b.requirement, &b.expected)));
+        flaws.dedup();
+        if flaws.is_empty() { run } else { PlainRun::Flawed(flaws) }
+    }
+
+    /// Returns the findings of the monitor and of [`ProgramState::weigh`], whose `seq` is given, against a program.
+    fn program_findings(&self, seq: u64) -> Vec<Finding> {
+        let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
+        watched.cloned().chain(self.program.weigh(&self.conversation, seq)).collect()
     }
 
     /// What it all came to.
@@ -371,11 +385,10 @@ impl Judge {
     }
 
     fn finish_program(self, events: Vec<Event>) -> Outcome {
-        let Self { program, conversation, watched, party, .. } = self;
-        let unjudged = self.unjudged.or_else(|| program.unjudged());
+        let unjudged = self.unjudged.clone().or_else(|| self.program.unjudged());
         let (mut findings, mut crashed, mut hung) = (Vec::new(), None, false);
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
-            crashed = program.crashed();
+            crashed = self.program.crashed();
         }
         // Of what says nothing it is not known that it speaks PMI: that it does not end is told with that, and is no finding.
         let judged =
@@ -383,20 +396,20 @@ impl Judge {
         // What a crash was looked into for came after the play.
         let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
-        findings.extend(program.alone(end));
+        findings.extend(self.program.alone(end));
         if unjudged.as_ref().is_none_or(judged) {
-            findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
-            findings.extend(program.weigh(&conversation, end));
-            hung = program.is_hung();
+            let found = self.program_findings(end).into_iter();
+            findings.extend(found.filter(|f| !self.program.is_flaw(f)));
+            hung = self.program.is_hung();
         }
         Outcome {
             events,
             findings,
-            under_test: party,
+            under_test: self.party,
             hung,
-            lifeless: program.is_silent(),
+            lifeless: self.program.is_silent(),
             crashed,
-            left: program.left,
+            left: self.program.left,
             unjudged,
             scenario_error: self.mistake,
             unreached: self.unreached,

@@ -149,6 +149,9 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         What::Reached { proc } => {
             told(Some(proc), Way::Stays, format!("(line {} of the scenario)", event.line))
         }
+        What::LeftUnread { proc } => {
+            told(Some(proc), Way::Stays, "closes its connection without reading all".to_owned())
+        }
         What::Aborted { by, reason } => {
             told(Some(by), Way::Stays, format!("makes the server end its group: {}", text::clean(reason)))
         }

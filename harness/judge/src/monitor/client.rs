@@ -7,6 +7,7 @@ use pmi_wire::{
 };
 
 use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
+use crate::Severity;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, SeenKind, show};
@@ -180,6 +181,16 @@ impl Monitor {
     fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
         let rank = self.rank(p);
         let joined = rank.joined;
+        let goes_on = !matches!(op, Operation::Init | Operation::Abort | Operation::Finalize);
+        if let Some(offered) = rank.unoffered.take_if(|_| goes_on) {
+            // RFC 13 does not say what a client does then.
+            let expected = format!(
+                "no request but finalize or abort in a version above {offered}, which the client offered"
+            );
+            let id = "rfc13.init.highest-mutual";
+            self.find(Side::Client, p, id, Some(Severity::Note), expected, Seen::message(line));
+        }
+        let rank = self.rank(p);
         // A client that cannot finalize may abort.
         let finalized =
             rank.finalized && !(op == Operation::Abort && (rank.finalize_refused || rank.unreadable));
@@ -396,20 +407,23 @@ impl Monitor {
         rank.pending.push_back(Pending::Spawn(request));
     }
 
-    pub(super) fn client_gone(&mut self, p: Proc) {
+    /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
+    /// message if the client closes its connection with unread bytes.
+    pub(super) fn client_gone(&mut self, p: Proc, by_itself: bool) {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
         let partial = rank.connection.partial(Direction::ToServer).to_vec();
         let framing = rank.connection.framing();
-        if !gone && !rank.closed && !partial.is_empty() {
+        let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
+        if breaks_off && !partial.is_empty() {
             let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
             let (id, expected) = match framing {
                 Framing::Lines => ("rfc13.wire.newline", "a message that ends with a newline"),
                 Framing::Frames => ("pmi2.common.frame", "so many bytes as the frame's length says"),
             };
             self.client_misuse(p, id, expected, seen);
-        } else if !gone && !rank.closed && rank.spawn.is_some() {
+        } else if breaks_off && rank.spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
             self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);
         }
@@ -431,8 +445,37 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use crate::Monitor;
-    use crate::event::{Bytes, Event, What};
+    use crate::event::{Bytes, Event, HangProof, What};
     use pmi_wire::Proc;
+    use rstest::rstest;
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    /// A partial message proves something only if the process closes its connection by itself and TCP does not lose the rest.
+    #[rstest]
+    #[case::by_itself(&[What::ClosedByClient { proc: P }], true)]
+    #[case::killed(&[What::Ended { proc: P, ours: true }], false)]
+    #[case::does_not_end(&[What::StillRunning { procs: vec![P], proof: HangProof::Idle }, What::ClosedByClient { proc: P }], false)]
+    #[case::reset(&[What::LeftUnread { proc: P }, What::ClosedByClient { proc: P }], false)]
+    fn partial_message_is_held_against_client(#[case] end: &[What], #[case] broken: bool) {
+        for (partial, requirement) in
+            [("cmd=get_ma", "rfc13.wire.newline"), ("mcmd=spawn\nnprocs=1\n", "rfc13.abnf.c-spawn")]
+        {
+            let init = b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec();
+            let joined = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+            let said = [
+                What::ToServer { proc: P, bytes: Bytes(init) },
+                What::FromServer { proc: P, bytes: Bytes(joined) },
+                What::ToServer { proc: P, bytes: Bytes(partial.into()) },
+            ];
+            let mut monitor = Monitor::new();
+            for what in said.iter().chain(end) {
+                monitor.observe(&Event::new(0, what.clone()));
+            }
+            let found = monitor.take_findings().iter().any(|f| f.requirement == requirement);
+            assert_eq!(found, broken, "{partial}");
+        }
+    }
 
     #[test]
     fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {

@@ -50,14 +50,17 @@ impl Monitor {
             What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
             What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
-            What::ClosedByClient { proc } => self.client_gone(*proc),
+            What::ClosedByClient { proc } => self.client_gone(*proc, true),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
-            What::Ended { proc, ours: true } => self.client_gone(*proc),
+            What::Ended { proc, ours: true } => self.client_gone(*proc, false),
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
             What::NoAnswer { proc, .. } => self.no_answer(*proc),
             What::JobExited { exit } => self.job_exited(*exit),
+            What::LeftUnread { proc } => self.rank(*proc).left_unread = true,
+            // They are ended now, which is not their doing.
+            What::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
             What::ClosedByUpstream { .. } => self.scripted = true,
@@ -81,7 +84,6 @@ impl Monitor {
             | What::PlainRun(_)
             | What::Reached { .. }
             | What::Aborted { .. }
-            | What::StillRunning { .. }
             | What::Outlived { .. }
             | What::BrokenMemory { .. }
             | What::OutputCompared { .. }

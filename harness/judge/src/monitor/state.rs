@@ -107,6 +107,8 @@ pub(super) struct Rank {
     pub(super) closed: bool,
     /// The process has closed the connection, or has ended.
     pub(super) gone: bool,
+    /// It has not read all before that.
+    pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
     /// The number of barriers that it has left.
@@ -115,6 +117,8 @@ pub(super) struct Rank {
     pub(super) granted: Version,
     /// The version that is spoken. Where more was answered than offered, that is 1.1 until the client makes use of it.
     pub(super) version: Version,
+    /// The version that it offered, where the server has answered a higher one.
+    pub(super) unoffered: Option<Version>,
     /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
     pub(super) world_written: Option<Vec<u8>>,
     /// The barriers of parts of its group that it is in.
@@ -156,10 +160,12 @@ impl Default for Rank {
             finalize_refused: false,
             closed: false,
             gone: false,
+            left_unread: false,
             entered: 0,
             left: 0,
             granted: Version::V1_1,
             version: Version::V1_1,
+            unoffered: None,
             world_written: None,
             open: Vec::new(),
             knows: Known::default(),

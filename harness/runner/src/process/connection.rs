@@ -147,7 +147,7 @@ impl NonBlockingStream {
         self.unread
     }
 
-    /// Whether the other side is known to have closed its end without reading all we wrote.
+    /// Returns true if the other side closed its end with bytes of ours unread, as far as the system has reported it.
     pub(crate) fn left_unread(&self) -> bool {
         self.unread || self.reset.get()
     }

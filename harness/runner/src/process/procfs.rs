@@ -129,8 +129,8 @@ impl Stat {
         self.behind_name().next_back()?.parse().ok()
     }
 
-    /// Whether the process has ended and nobody has waited for it. The state is that of the first thread, which may have ended
-    /// long before the others; while a process with several threads exits, that is the rule.
+    /// Returns true if the process has ended and its parent has not waited for it. The state is that of the first thread, which
+    /// may end long before the others, and often does while a process exits.
     pub(crate) fn is_dead(&self) -> bool {
         let others = self.number::<u32>(20).is_some_and(|threads| threads > 1);
         matches!(self.field(3), Some("Z" | "X")) && !others

@@ -257,6 +257,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("takes-junk-for-success", "replies/appnum-wrong[garbage]", "rfc13.error.abort")]
 #[case("takes-any-answer", "replies/universe-wrong[request-back]", "rfc13.error.abort")]
 #[case("passes-over-other-answers", "replies/get-more[twice]", "rfc13.error.abort")]
+#[case("offers-less-than-it-speaks", "replies/init-values[higher]", "rfc13.init.highest")]
 #[case("groups-odd-form", "plain/ends-well", "mpich-1.2.client.group-form")]
 #[case("groups-without-itself", "plain/three-ranks", "mpich-1.2.client.member")]
 #[case("groups-tag-twice", "plain/ends-well", "mpich-1.2.client.tag-once")]

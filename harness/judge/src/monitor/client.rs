@@ -86,6 +86,10 @@ impl Monitor {
         self.after_error(p, line);
         match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
+                if let Some((offered, _)) = self.rank(p).unoffered.take() {
+                    let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
+                    self.client_misuse(p, "rfc13.init.highest", expected, Seen::message(line));
+                }
                 if !is_canonical(&Request::Barrier { group: Some(group) }, line) {
                     self.group(p.group).may_abort = true;
                 }
@@ -182,10 +186,12 @@ impl Monitor {
         let rank = self.rank(p);
         let joined = rank.joined;
         let goes_on = !matches!(op, Operation::Init | Operation::Abort | Operation::Finalize);
-        if let Some(offered) = rank.unoffered.take_if(|_| goes_on) {
+        if let Some((offered, _)) =
+            rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
+        {
             // RFC 13 does not say what a client does then.
             let expected = format!(
-                "no request but finalize or abort in a version above {offered}, which the client offered"
+                "finalize or abort in a version above {offered}, the highest that the client offered"
             );
             let id = "rfc13.init.highest-mutual";
             self.find(Side::Client, p, id, Some(Severity::Note), expected, Seen::message(line));

@@ -357,7 +357,7 @@ impl Monitor {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
                 self.rank(p).granted = used;
-                self.rank(p).unoffered = Some(offered);
+                self.rank(p).unoffered = Some((offered, used));
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, Seen::message(line));
                 }

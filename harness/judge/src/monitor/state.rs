@@ -117,8 +117,8 @@ pub(super) struct Rank {
     pub(super) granted: Version,
     /// The version that is spoken. Where more was answered than offered, that is 1.1 until the client makes use of it.
     pub(super) version: Version,
-    /// The version that it offered, where the server has answered a higher one.
-    pub(super) unoffered: Option<Version>,
+    /// The version that it offered and the higher one that the server answered.
+    pub(super) unoffered: Option<(Version, Version)>,
     /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
     pub(super) world_written: Option<Vec<u8>>,
     /// The barriers of parts of its group that it is in.

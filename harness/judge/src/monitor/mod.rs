@@ -265,7 +265,7 @@ mod tests {
     /// RFC 13 has the side that detects a protocol error close the connection and abort.
     #[rstest]
     #[case::no_tuples(&["complete nonsense"], true)]
-    #[case::empty_line(&[""], true)]
+    #[case::blanks_only(&["  "], true)]
     #[case::bytes_without_command(&["\u{e4}=1"], true)]
     #[case::control_byte_in_value(&["cmd=get_result rc=0 value=a\u{7}b"], false)]
     #[case::other_letters_in_value(&["cmd=get_result rc=0 value=n\u{e4}me"], false)]

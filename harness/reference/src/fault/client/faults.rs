@@ -431,14 +431,14 @@ pub(super) const FAULTS: &[ClientFault] = &[
         "client-goes-on-after-junk",
         &["rfc13.error.close"],
         "goes on after an answer that is no message",
-        |s| s.against("value-gains-nul"),
+        |s| s.against("words-not-tuples"),
     ),
     LINES.fault(
         "client-stays-after-junk",
         &["rfc13.error.abort"],
         "finalizes after an answer that is no message",
         |s| {
-            s.against("value-gains-nul");
+            s.against("words-not-tuples");
             let at = s.at(Op::Get) + 1;
             s.steps.truncate(at);
             s.steps.push(write(0, 0, None, "cmd=finalize\n"));

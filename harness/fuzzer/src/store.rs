@@ -37,9 +37,9 @@ pub struct Found {
     /// What kind of failure it is. Folders of earlier versions do not say.
     #[serde(default)]
     pub kind: Kind,
-    /// It was met in a session in which all that we say is lawful, so that sessions of anybody may meet it.
+    /// Only valid input leads to it in the session as it is stored, so that any client may meet it.
     #[serde(default)]
-    pub lawful: bool,
+    pub valid: bool,
     /// It only shows in the job after another, which the folder has as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
@@ -71,7 +71,7 @@ pub struct Found {
 /// the finding alone. The most serious come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
-    odd: bool,
+    needs_invalid_input: bool,
     kind: Kind,
     what: Common,
 }
@@ -84,9 +84,9 @@ enum Common {
 }
 
 impl Root {
-    /// Only sessions meet it in which we say something that is not lawful.
-    pub fn is_odd(&self) -> bool {
-        self.odd
+    /// Whether no session with only valid input has met it.
+    pub fn needs_invalid_input(&self) -> bool {
+        self.needs_invalid_input
     }
 }
 
@@ -109,7 +109,7 @@ impl Found {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
         let requirement = || self.requirement.clone().map(Common::Requirement);
         let what = place.or_else(requirement).unwrap_or_else(|| Common::Bucket(self.bucket.clone()));
-        Root { odd: !self.lawful, kind: self.kind, what }
+        Root { needs_invalid_input: !self.valid, kind: self.kind, what }
     }
 
     /// Whether a failure is a crash of the same process by the same signal, wherever that was seen.
@@ -192,17 +192,8 @@ pub fn store(
     )?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
     // Last, so that a folder that has it is whole.
-    tell(out, found)?;
+    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
     Ok(folder)
-}
-
-/// Writes what is told of a finding into its folder below `out`.
-///
-/// # Errors
-///
-/// Whatever writing files brings.
-pub fn tell(out: &Path, found: &Found) -> io::Result<()> {
-    fs::write(out.join(&found.bucket).join(FINDING), format!("{:#}\n", serde_json::to_value(found)?))
 }
 
 /// Something cannot be written down.

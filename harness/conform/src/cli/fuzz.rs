@@ -145,6 +145,7 @@ fn campaign(
         sessions,
         time,
         workers: side_by_side(args.workers),
+        valid: args.valid,
         out: args.out.clone(),
         known: known.unwrap_or_default(),
         replay: command_line(args),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
+use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
@@ -30,7 +30,7 @@ use super::args::{Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::read::read_deviations;
 use super::select::{are_scenario_files, select, suite_for};
-use super::tell::say;
+use super::tell::{say, write_report};
 
 pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -406,6 +406,8 @@ struct Reports {
     log_name: String,
     /// The first error of writing, and of what; the run goes on without.
     error: Option<(String, io::Error)>,
+    /// The events of scenarios in which something was found, and of those that are played; `None` if no report needs them.
+    events: Option<BTreeMap<String, Vec<Event>>>,
 }
 
 impl Reports {
@@ -440,8 +442,8 @@ impl Reports {
             }
         };
         // Found out before anything is played, and not when all is done.
-        let others =
-            args.report.iter().filter(|r| r.format != Format::Ndjson).filter_map(|r| r.file.as_ref());
+        let is_file = |r: &&ReportSpec| !matches!(r.format, Format::Ndjson | Format::Python);
+        let others = args.report.iter().filter(is_file).filter_map(|r| r.file.as_ref());
         for path in others.chain(&args.draft_deviations) {
             File::options()
                 .append(true)
@@ -452,7 +454,8 @@ impl Reports {
         let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
         let log_name =
             log_file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
-        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None })
+        let events = args.report.iter().any(|r| r.format.needs_events()).then(BTreeMap::new);
+        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None, events })
     }
 
     fn keep(&mut self, what: &str, done: io::Result<()>) {
@@ -473,19 +476,15 @@ impl Reports {
         }
     }
 
-    fn finish(mut self, run: Run, args: &Play) -> anyhow::Result<()> {
+    fn finish(mut self, mut run: Run, args: &Play) -> anyhow::Result<()> {
+        run.events = self.events.take().unwrap_or_default();
         if let Some(end) = &run.end {
             self.log(|log| log.write(&LogLine::End(end.clone())));
         }
         let done = self.terminal.finish(&run);
         self.keep(TERMINAL, done);
         for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
-            let mut text = Vec::new();
-            render(&run, spec.format, &mut text)?;
-            match &spec.file {
-                Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string())?,
-                None => say(&String::from_utf8_lossy(&text))?,
-            }
+            write_report(&run, spec.format, spec.file.as_deref())?;
         }
         match self.error {
             Some((what, error)) => Err(error).with_context(|| format!("{what} was not written to its end")),
@@ -503,10 +502,21 @@ impl Observer for Reports {
 
     fn event(&mut self, scenario: &str, event: &Event) {
         self.log(|log| log.event(scenario, event));
+        if let Some(events) = &mut self.events {
+            let events = events.entry(scenario.to_owned()).or_default();
+            // It is played once more.
+            if event.seq == 0 {
+                events.clear();
+            }
+            events.push(event.clone());
+        }
     }
 
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|log| log.write(&LogLine::Result(result.clone())));
+        if let Some(events) = self.events.as_mut().filter(|_| result.findings.is_empty()) {
+            events.remove(&result.scenario);
+        }
         let done = self.terminal.scenario_done(result);
         self.keep(TERMINAL, done);
     }

@@ -248,10 +248,9 @@ impl Monitor {
 
     /// A group is named where PMI-1.2 was not negotiated.
     pub(super) fn group_not_negotiated(&mut self, p: Proc, used: Version, line: &[u8]) {
-        // To a server of 1.1 it is a key that RFC 13 does not have.
-        self.group(p.group).may_abort = true;
+        // To a server of 1.1 it is a key that RFC 13 does not have, and the barrier is one of all.
         let expected = format!("no group in version {used}");
-        self.client_misuse(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
+        self.client_error(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
     }
 
     /// Reports a value that a process must know, as it left a barrier of a group with who put it.

@@ -63,17 +63,21 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && !key.starts_with(RESERVED)
 }
 
-/// Whether a request has each of its keys once and no others.
+/// Whether a request has no keys but its own. In a spawn, numbered keys have to agree with their counts as well.
 fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
     let mut canonical = Vec::new();
     request.write_to(body.raw("thrid"), &mut canonical);
     let keys = |body: &Body<'_>| {
-        let of = |key: &[u8]| if key == b"message" { b"msg".to_vec() } else { key.to_vec() };
-        let mut keys: Vec<_> = body.tuples().map(|tuple| of(tuple.key)).collect();
+        let mut keys: Vec<_> = body.tuples().map(|tuple| tuple.key.to_vec()).collect();
         keys.sort_unstable();
         keys
     };
-    Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body))
+    let is_canonical =
+        Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body));
+    let known = request.command().request_keys();
+    let is_known = |key: &[u8]| known.iter().chain(&["cmd", "thrid"]).any(|known| known.as_bytes() == key);
+    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
+    is_canonical || !is_spawn && body.tuples().all(|tuple| is_known(tuple.key))
 }
 
 impl Monitor {

@@ -1,0 +1,297 @@
+//! The session of a reproducer: what each process sends and is told, in one order over all of them.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::LINE_LIMIT;
+use pmi_judge::event::{Bytes, Event, Exit, What};
+use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, frame_length};
+
+use super::symptom::{NotReproducible, Symptom};
+
+/// What one process does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Send(Vec<u8>, Framing),
+    /// `None` is silence, and nothing at all the end of the connection.
+    Receive(Option<Vec<u8>>, Framing),
+    Close,
+    Exit(i32),
+    Kill(i32),
+}
+
+/// What is looked for once all steps are done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The last step receives what it did.
+    LastStep,
+    /// A process is started with these arguments.
+    Arguments(Proc, Vec<Bytes>),
+    /// A process is started with these variables.
+    Environment(Proc, BTreeMap<String, String>),
+    /// A process dies; whether it is the launcher, and of what.
+    Death { launcher: bool, signal: i32 },
+    /// The launcher ends so.
+    JobExits(Exit),
+    /// The job does not end.
+    JobStays,
+}
+
+/// The session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The launcher, with `{agent}` for our program.
+    pub(super) command: Vec<String>,
+    /// Process groups, with those that are spawned.
+    pub(super) groups: u32,
+    pub(super) steps: Vec<(Proc, Step)>,
+    pub(super) look: Look,
+}
+
+/// A program of ours in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
+const AGENT: &[u8] = b"/pmi-conform-agent";
+
+/// What differs from run to run.
+#[derive(Default)]
+struct Names {
+    /// The folder of our programs.
+    folder: Vec<u8>,
+    /// Names that the server has told, with what stands in their place.
+    told: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Names {
+    fn replace(&self, text: &[u8]) -> Vec<u8> {
+        let mut text = text.to_vec();
+        if !self.folder.is_empty() {
+            text = replaced(&text, &self.folder, b"{here}");
+            // The folder of a group is a script there.
+            text = replaced(&text, AGENT, b"");
+        }
+        self.told.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
+    }
+
+    /// Learns the name of a keyval space or job from a message to a process of this group.
+    fn learn(&mut self, message: &[u8], group: u32) {
+        for key in ["kvsname", "jobid"] {
+            let start = format!("{key}=");
+            let Some(at) = memchr::memmem::find(message, start.as_bytes()) else { continue };
+            let rest = &message[at + start.len()..];
+            let end = rest.iter().position(|b| b.is_ascii_whitespace() || *b == b';').unwrap_or(rest.len());
+            let token = format!("{{{key}{group}}}").into_bytes();
+            if end > 3 && !self.told.iter().any(|(_, known)| *known == token) {
+                self.told.push((rest[..end].to_vec(), token));
+            }
+        }
+    }
+}
+
+fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, old) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(new);
+        rest = &rest[at + old.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// The last number in the line of a step such as `<exit 3>`, after this word.
+fn number_after(line: &str, word: &str) -> Option<i32> {
+    let (_, rest) = line.split_once(word)?;
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+impl Session {
+    pub(super) fn read(
+        events: &[Event],
+        symptom: &Symptom,
+        quote: &dyn Fn(usize) -> String,
+    ) -> Result<Self, NotReproducible> {
+        let launched = events.iter().find_map(|event| match &event.what {
+            What::Launched { command, .. } if !command.is_empty() => Some(command),
+            _ => None,
+        });
+        let launched = launched.ok_or(NotReproducible::NotLaunched)?;
+        if events.iter().any(|event| matches!(event.what, What::FromProxy { .. } | What::ToProxy { .. })) {
+            return Err(NotReproducible::Upstream);
+        }
+        if events.iter().any(|event| matches!(event.what, What::Greeted { .. } | What::Singinit { .. })) {
+            return Err(NotReproducible::NoDescriptor);
+        }
+        let agent = launched.iter().find_map(|word| {
+            let at = memchr::memmem::find(word.as_bytes(), b"/g0/pmi-conform-agent")?;
+            let start = word[..at].rfind(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '='));
+            Some(word[start.map_or(0, |start| start + 1)..at].to_owned())
+        });
+        let folder = agent.ok_or(NotReproducible::NotLaunched)?;
+        let program = format!("{folder}/g0/pmi-conform-agent");
+        let command = launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
+        let names = Names { folder: folder.into_bytes(), told: Vec::new() };
+        let mut reader = Reader {
+            names,
+            symptom,
+            quote,
+            connections: BTreeMap::new(),
+            steps: Vec::new(),
+            look: None,
+            expected: None,
+        };
+        let last = reader.last_step(events);
+        for event in &events[..last] {
+            reader.take(event);
+            if reader.look.is_some() {
+                break;
+            }
+        }
+        let look = match (reader.look.take(), symptom) {
+            (Some(look), _) => look,
+            (None, Symptom::Death { name, signal }) => {
+                Look::Death { launcher: name.starts_with("the launcher"), signal: *signal }
+            }
+            (None, Symptom::JobStays) => Look::JobStays,
+            (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
+        };
+        let groups = reader.steps.iter().map(|(proc, _)| proc.group).chain([0]).max().unwrap_or(0) + 1;
+        let spawned = events.iter().filter_map(|event| match event.what {
+            What::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
+            _ => None,
+        });
+        let groups = spawned.chain([groups]).max().unwrap_or(1);
+        Ok(Self { command, groups, steps: reader.steps, look })
+    }
+}
+
+struct Reader<'a> {
+    names: Names,
+    symptom: &'a Symptom,
+    quote: &'a dyn Fn(usize) -> String,
+    connections: BTreeMap<Proc, Connection>,
+    steps: Vec<(Proc, Step)>,
+    look: Option<Look>,
+    /// Of whom something was expected last; `None` for the job.
+    expected: Option<Proc>,
+}
+
+impl Reader<'_> {
+    /// The number of events that count. After a death, everything is let go.
+    fn last_step(&self, events: &[Event]) -> usize {
+        let dies = |event: &Event| matches!(event.what, What::Crashed { .. } | What::JobExited { .. });
+        match self.symptom {
+            Symptom::Death { .. } => events.iter().position(dies).unwrap_or(events.len()),
+            Symptom::Event { .. } | Symptom::JobStays => events.len(),
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let seen = match self.symptom {
+            Symptom::Event { seq, seen } if *seq == event.seq => Some(seen.as_str()),
+            _ => None,
+        };
+        match &event.what {
+            What::ToServer { proc, bytes } if proc.group < Proc::STRAYS => self.sent(*proc, &bytes.0),
+            What::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.received(*proc, &bytes.0, seen);
+            }
+            What::ClosedByServer { proc } | What::Ended { proc, ours: false }
+                if proc.group < Proc::STRAYS =>
+            {
+                let partial = self.partial(*proc);
+                self.step(*proc, Step::Receive(Some(partial.unwrap_or_default()), Framing::Lines));
+                self.look = seen.map(|_| Look::LastStep);
+            }
+            What::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
+            What::Expected(expected) => self.expected = expected.proc,
+            What::Nothing { .. } => match self.expected {
+                Some(proc) => self.silent(proc, seen),
+                None => self.look = seen.map(|_| Look::JobStays),
+            },
+            What::ClosedByClient { proc } => self.step(*proc, Step::Close),
+            What::Ended { proc, ours: true } => {
+                let line = (self.quote)(event.line);
+                let step = match number_after(&line, "<kill") {
+                    Some(signal) => Step::Kill(signal),
+                    None => Step::Exit(number_after(&line, "<exit").unwrap_or(0)),
+                };
+                self.step(*proc, step);
+            }
+            What::Started { proc, env, args, .. } if seen.is_some() => {
+                self.look = Some(match seen.is_some_and(|seen| seen.contains("PMI_")) {
+                    true => Look::Environment(*proc, env.clone()),
+                    false => Look::Arguments(*proc, args.clone()),
+                });
+            }
+            What::JobExited { exit } if seen.is_some() => self.look = Some(Look::JobExits(*exit)),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, proc: Proc, step: Step) {
+        let leaves = |step: &Step| matches!(step, Step::Close | Step::Exit(_) | Step::Kill(_));
+        if !self.steps.iter().any(|(of, earlier)| *of == proc && leaves(earlier)) {
+            self.steps.push((proc, step));
+        }
+    }
+
+    fn connection(&mut self, proc: Proc) -> &mut Connection {
+        self.connections.entry(proc).or_insert_with(|| Connection::new(LINE_LIMIT))
+    }
+
+    fn partial(&mut self, proc: Proc) -> Option<Vec<u8>> {
+        let partial = self.connection(proc).partial(Direction::FromServer).to_vec();
+        (!partial.is_empty()).then(|| self.names.replace(&partial))
+    }
+
+    fn silent(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc);
+        self.step(proc, Step::Receive(partial, Framing::Lines));
+        self.look = seen.map(|_| Look::LastStep);
+    }
+
+    fn sent(&mut self, proc: Proc, bytes: &[u8]) {
+        let connection = self.connection(proc);
+        connection.push(Direction::ToServer, bytes);
+        while connection.next(Direction::ToServer).is_some() {}
+        // A frame gets its length when it is sent, since names may be longer then.
+        let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
+        let text = self.names.replace(bytes);
+        let step = match frame {
+            Some(length) if bytes.len() == HEADER + length => {
+                Step::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
+            }
+            _ => Step::Send(text, Framing::Lines),
+        };
+        self.step(proc, step);
+    }
+
+    fn received(&mut self, proc: Proc, bytes: &[u8], seen: Option<&str>) {
+        let connection = self.connection(proc);
+        connection.push(Direction::FromServer, bytes);
+        let mut messages = Vec::new();
+        while let Some(message) = connection.next(Direction::FromServer) {
+            let Ok(message) = message else { break };
+            let mut text = message.text.to_vec();
+            if message.framing == Framing::Lines {
+                text.push(b'\n');
+            }
+            messages.push((text, message.framing));
+        }
+        while connection.next(Direction::ToServer).is_some() {}
+        let is_seen = |(text, _): &(Vec<u8>, Framing)| {
+            let text = text.trim_ascii_end().escape_ascii().to_string();
+            seen.is_some_and(|seen| !text.is_empty() && seen.contains(&text))
+        };
+        let place = messages.iter().position(is_seen);
+        for (number, (text, framing)) in messages.into_iter().enumerate() {
+            let step = Step::Receive(Some(self.names.replace(&text)), framing);
+            self.names.learn(&text, proc.group);
+            self.step(proc, step);
+            if place == Some(number) {
+                break;
+            }
+        }
+        self.look = seen.map(|_| Look::LastStep);
+    }
+}

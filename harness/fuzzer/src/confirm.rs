@@ -9,6 +9,7 @@ use pmi_judge::event::{Event, What};
 
 use super::case::Case;
 use super::failure::{After, Failure, FailureKey, Kind};
+use super::reproducer::Symptom;
 use super::schedule::Schedule;
 use super::shrink::{self, leave_out};
 use super::statement::{join, leave};
@@ -100,6 +101,8 @@ pub struct Smallest {
     pub case: Case,
     /// What happened in it.
     pub run: Run,
+    /// What shows it there.
+    pub symptom: Option<Symptom>,
 }
 
 /// What a case cites in which we are a proxy's upstream, where the judge knows no requirement.
@@ -334,6 +337,7 @@ impl Examiner<'_> {
         let told = run.failure(key)?.clone();
         // What made it invalid may have been left out.
         let valid = valid || self.is_valid(&best.case, &run, &told);
+        let symptom = Symptom::of_failure(&told, &run.seen.events);
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
             waits::tighten(
@@ -367,7 +371,7 @@ impl Examiner<'_> {
             &summary,
             found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
         );
-        Some(Smallest { found, case: best.case, run })
+        Some(Smallest { found, case: best.case, run, symptom })
     }
 
     /// A case after a job in which nothing is done, for servers.

@@ -31,7 +31,6 @@ mod oracle;
 mod pieces;
 mod plan;
 mod proxy_status;
-mod replay;
 pub mod reproducer;
 pub mod schedule;
 mod shrink;

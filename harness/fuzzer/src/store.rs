@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pmi_judge::backtrace::{Backtrace, Place};
@@ -12,9 +11,10 @@ use pmi_scenario::Diagnostic;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::command::{output_of, plain};
+use super::command::output_of;
 use super::failure::{Failure, Kind};
-use super::replay;
+use super::reproducer::{About, NotReproducible, Symptom, reproducer};
+use super::statement::ServerStep;
 
 /// The file that tells what a finding's folder holds.
 pub const FINDING: &str = "finding.json";
@@ -22,8 +22,8 @@ pub const FINDING: &str = "finding.json";
 pub const SCENARIO: &str = "scenario.pmi";
 /// The job before it, if the finding needs one.
 pub const EARLIER: &str = "earlier.pmi";
-/// What the script plays.
-const SESSION: &str = "session.json";
+/// The script that shows the finding without pmi-conform.
+pub const REPRODUCER: &str = "reproducer.py";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +151,7 @@ pub fn store(
     found: &Found,
     case: &Case,
     events: &[Event],
+    symptom: Option<&Symptom>,
     origin: &Origin<'_>,
 ) -> io::Result<PathBuf> {
     let folder = out.join(&found.bucket);
@@ -162,23 +163,10 @@ pub fn store(
     if let Some(earlier) = &case.earlier {
         write(EARLIER, &earlier.text())?;
     }
-    let script = match replay::session(case, &plain(origin.command), events) {
-        Ok(session) => {
-            write(SESSION, &format!("{session:#}\n"))?;
-            write("replay.py", replay::SCRIPT)?;
-            format!(
-                "# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-                 folder=$(dirname \"$0\")\nexec python3 \"$folder/replay.py\" \"$folder/{SESSION}\" \"$@\"\n"
-            )
-        }
-        Err(needs) => format!(
-            "# In this session {}, and only pmi-conform can do that: this script needs it.\nexec {}\n",
-            needs.what(),
-            replay.replace(&quoted, "\"$(dirname \"$0\")\"")
-        ),
-    };
-    write("replay.sh", &format!("#!/bin/sh\n# {}\n{script}", found.bucket))?;
-    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
+    match script(found, case, events, symptom) {
+        Ok(script) => write(REPRODUCER, &script)?,
+        Err(why) => write("no-reproducer.txt", &format!("{why}. With pmi-conform: {replay}\n"))?,
+    }
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
     for event in events {
         serde_json::to_writer(&mut transcript, event)?;
@@ -194,6 +182,31 @@ pub fn store(
     // Last, so that a folder that has it is whole.
     write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
     Ok(folder)
+}
+
+/// The script that shows a finding again.
+fn script(
+    found: &Found,
+    case: &Case,
+    events: &[Event],
+    symptom: Option<&Symptom>,
+) -> Result<String, NotReproducible> {
+    if case.earlier.is_some() {
+        return Err(NotReproducible::EarlierJob);
+    }
+    // Events of a case have the number of its statement in the place of a line.
+    let quote = |number: usize| {
+        let stmt = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
+        match stmt.and_then(ServerStep::of) {
+            Some(ServerStep::Exit { status, .. }) => format!("exit {status}"),
+            Some(ServerStep::Kill { signal, .. }) => format!("kill {signal}"),
+            _ => String::new(),
+        }
+    };
+    let symptom = symptom.ok_or(NotReproducible::Symptom)?;
+    let (expected, seen) = found.what.split_once("; seen: ").unwrap_or(("no such end", &found.what));
+    let about = About { title: &found.bucket, expected, seen };
+    reproducer(about, events, symptom, &quote)
 }
 
 /// Something cannot be written down.

@@ -107,6 +107,24 @@ enum UseSite {
     NoRank,
 }
 
+/// Whether any message passes, and silence and the end of the connection as well.
+fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
+    let any = |action: &Action| match action {
+        Action::Message { lines, .. } => matches!(
+            lines.as_slice(),
+            [Template { pieces, .. }]
+                if matches!(&pieces[..], [Piece::Literal { bytes, .. }, Piece::Typed(Kind::Any)] if bytes == b"cmd=")
+        ),
+        _ => false,
+    };
+    let passes = |is: &dyn Fn(&Action) -> bool| {
+        alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action))
+    };
+    passes(&any)
+        && passes(&|action| matches!(action, Action::Close))
+        && passes(&|action| matches!(action, Action::Silence))
+}
+
 impl Checker<'_> {
     fn file(&mut self) {
         let scenario = self.scenario;
@@ -668,6 +686,7 @@ impl Checker<'_> {
         let before = self.bound.clone();
         let mut after: Option<Vec<String>> = None;
         let positive = self.positive;
+        let negative_before = self.negative;
         for alternative in alternatives {
             if let Some(id) = &alternative.cites {
                 self.requirement(id);
@@ -694,8 +713,11 @@ impl Checker<'_> {
                 });
             }
         }
-        // An outcome that may also be another one is no control.
+        // An outcome that may also be another one is no control, and where every outcome passes, none is a refusal.
         self.positive = positive;
+        if accepts_every_outcome(alternatives) {
+            self.negative = negative_before;
+        }
         self.bound = after.unwrap_or(before);
     }
 

@@ -650,6 +650,10 @@ pub(super) struct Fuzz {
     /// Write the findings in DIR (--out) as scenarios into this folder
     #[arg(long, value_name = "DIR", help_heading = "Findings")]
     pub(super) export: Option<PathBuf>,
+    /// Write a file for --known with what the campaign found, an entry for each place in which something died and for each other bucket.
+    /// The reasons are left to you
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "export", "minimize_corpus"], help_heading = "Findings")]
+    pub(super) draft_known: Option<PathBuf>,
     /// Write a report: json, sarif, junit or html (a page, with what was found and reached over time)
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,

@@ -163,6 +163,15 @@ fn campaign(
         let text = format.report(target, &options, &campaign)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
+    if let Some(file) = &args.draft_known {
+        let entries = Known::draft(&campaign.found)?;
+        let head = format!(
+            "# Drafted from the campaign in {} with seed {}. Say of each entry why it is accepted, and where it is reported.\n",
+            args.out.display(),
+            options.seed
+        );
+        std::fs::write(file, format!("{head}\n{entries}")).with_context(|| file.display().to_string())?;
+    }
     say(&campaign_text(&campaign, &args.out))?;
     Ok(status)
 }

@@ -154,7 +154,7 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    fn store(&self, Smallest { found, case, run }: &Smallest, time: Duration) {
+    fn store(&self, Smallest { found, case, run, symptom }: &Smallest, time: Duration) {
         let version = self.target.version();
         let command = self.target.command();
         let origin = Origin { command, version: &version, replay: &self.options.replay };
@@ -171,7 +171,8 @@ impl Campaign<'_> {
                 None => false,
             }
         };
-        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, &origin) {
+        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, symptom.as_ref(), &origin)
+        {
             let file = self.options.out.join(&found.bucket);
             self.reporter.trouble(&WriteError { file, error }.into());
         }

@@ -1,5 +1,8 @@
 //! The script of a reproducer.
 
+use std::collections::BTreeMap;
+
+use pmi_judge::event::Exit;
 use pmi_wire::{Framing, Proc};
 
 use super::steps::{Look, Session, Step};
@@ -7,19 +10,27 @@ use super::{About, LINES};
 
 /// What every script has before its steps.
 const START: &str = include_str!("server.py");
+/// The same for a program under test.
+const START_OF_PROGRAM: &str = include_str!("client.py");
 
 /// Lets Hydra start its proxy through a script that notes how the proxy ended: its launcher does not tell.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
-os.symlink(real, here + \"/mpiexec.hydra\"), command.__setitem__(0, here + \"/mpiexec.hydra\")
+command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
 /// What every script ends with.
 const END: &str = "\
-for _, control, *_ in ranks.values(): control.close()
+[control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
 except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
-shutil.rmtree(here)
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+sys.exit(shutil.rmtree(here) or int(shown))
+";
+
+/// What every script for a program under test ends with.
+const END_OF_PROGRAM: &str = "\
+for _, process in ranks.values(): process.kill()
 print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
 sys.exit(int(shown))
 ";
@@ -48,20 +59,21 @@ struct Call<'a> {
 
 impl Script<'_> {
     pub(super) fn text(&self) -> String {
-        let Session { command, groups, look, .. } = self.session;
+        let Session { command, of_program, groups, look, .. } = self.session;
         let words: Vec<String> = command.iter().map(|word| string(word)).collect();
         let dies_elsewhere = matches!(look, Look::Death { launcher: false, .. });
-        let start = START
+        let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
+        let start = start
             .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
             .replace("@GROUPS@", &groups.to_string())
             .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
         let calls = self.calls();
         let calls: Vec<String> = match (look, calls.split_last()) {
             (Look::LastStep, Some((last, before))) => {
-                let last = format!("said, shown = {}", last.text());
-                before.iter().map(Call::text).chain([last]).collect()
+                let last = format!("said, shown = {}", last.text(*of_program));
+                before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
             }
-            _ => calls.iter().map(Call::text).collect(),
+            _ => calls.iter().map(|call| call.text(*of_program)).collect(),
         };
         let head = format!(
             "#!/usr/bin/env python3\n# {}\n# seen: {}\n",
@@ -73,7 +85,7 @@ impl Script<'_> {
         } else {
             String::new()
         };
-        let end = self.look() + &END.replace("@EXPECTED@", &string(&comment(self.about.expected)));
+        let end = self.look() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
         let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
         let steps = packed(&calls, LINES.saturating_sub(others).max(1));
         format!("{head}{start}{defined}{steps}{end}")
@@ -102,34 +114,47 @@ impl Script<'_> {
                 format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
             }
             Look::Environment(proc, env) => {
-                let same = |(name, _): &(&String, &String)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT");
-                let env: Vec<String> = env
-                    .iter()
-                    .filter(same)
-                    .map(|(name, value)| format!("{}: {}", string(name), string(value)))
-                    .collect();
+                let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
+                let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
                 format!(
                     "said = {{k: v for k, v in next(each({}))[4].items() if k not in (\"PMI_FD\", \"PMI_PORT\")}}\n\
-                     shown = said == {{{}}}\n",
+                     shown = said == {}\n",
                     ranks(&[*proc]),
-                    env.join(", ")
+                    dictionary(&env)
                 )
             }
-            Look::Death { launcher: true, signal } => format!(
-                "try: said = job.wait(5)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
-                 shown = said == {}  # it died of this signal\n",
-                -signal
-            ),
-            Look::Death { launcher: false, signal } => format!(
-                "said = time.sleep(2) or [ended.read_text().split() for ended in pathlib.Path(here).glob(\"ended\")]\n\
-                 shown = \"{}\" in sum(said, [])  # a proxy died of signal {signal}\n",
-                128 + signal
-            ),
-            Look::JobExits(exit) => {
-                let status = match exit {
-                    pmi_judge::event::Exit::Code(code) => *code,
-                    pmi_judge::event::Exit::Signal(signal) => -signal,
+            // A launcher may die when its processes end.
+            Look::Death { launcher, signal } => {
+                let (over, said, code) = match launcher {
+                    true => ("job.poll() is not None", "job.poll()", -signal),
+                    false => (
+                        "os.path.exists(here + \"/ended\")",
+                        "sum(int(status) == @ for status in open(here + \"/ended\")) if os.path.exists(here + \"/ended\") else 0",
+                        1,
+                    ),
                 };
+                let said = said.replace('@', &(128 + signal).to_string());
+                let release = if *launcher { 0 } else { 20 };
+                let compares = if *launcher { "==" } else { ">=" };
+                format!(
+                    "for n in range(60):\n    \
+                     if n == {release}: [control.close() for _, control, *_ in ranks.values()]  # it may die when the ranks end\n    \
+                     if not ({over}): time.sleep(0.1)\n\
+                     said = {said}\nshown = said {compares} {code}  # signal {signal}\n"
+                )
+            }
+            Look::Ends(proc, exit) => {
+                let status = exit.map_or("None".to_owned(), |exit| status(exit).to_string());
+                format!("said = ended({})\nshown = said == {status}\n", ranks(&[*proc]))
+            }
+            Look::Dies(signal) => {
+                format!(
+                    "said = [ended(who) for who in ranks]\nshown = {} in said  # minus the signal\n",
+                    -signal
+                )
+            }
+            Look::JobExits(exit) => {
+                let status = status(*exit);
                 format!(
                     "for _, control, *_ in ranks.values(): control.close()\n\
                      try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
@@ -145,7 +170,7 @@ impl Script<'_> {
 }
 
 impl Call<'_> {
-    fn text(&self) -> String {
+    fn text(&self, of_program: bool) -> String {
         let who = ranks(&self.who);
         let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
         match self.step {
@@ -154,6 +179,8 @@ impl Call<'_> {
                 let text = text.as_deref().map_or("None".to_owned(), bytes);
                 format!("recv({who}, {text}{})", framed(framing))
             }
+            Step::Start(env) => format!("start({who}, {})", dictionary(env)),
+            Step::Kill(_) if of_program => format!("[process.kill() for _, _, process in each({who})]"),
             Step::Close => format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]"),
             Step::Exit(status) => {
                 format!("[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({who})]")
@@ -162,6 +189,14 @@ impl Call<'_> {
                 format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({who})]")
             }
         }
+    }
+}
+
+/// An exit status as Python has it: minus the signal.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => -signal,
     }
 }
 
@@ -205,6 +240,13 @@ fn packed(statements: &[String], most: usize) -> String {
 /// One line of text, for a comment.
 fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A dictionary of Python.
+fn dictionary(all: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<String> =
+        all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
+    format!("{{{}}}", pairs.join(", "))
 }
 
 /// A string of Python.

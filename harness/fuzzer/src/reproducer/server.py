@@ -6,11 +6,10 @@ if sys.argv[1:2] == ["--rank"]:  # what the command starts: it hands its connect
     told = repr((f"{sys.argv[3]}.{env['PMI_RANK']}", os.getpid(), env, sys.argv[4:])).encode()
     socket.send_fds(control, [told], [int(env["PMI_FD"])]), os.close(int(env["PMI_FD"]))
     sys.exit(int(control.recv(9) or 0))
-here, ranks, listener = tempfile.mkdtemp(), {}, socket.socket(socket.AF_UNIX)
-names = {b"{here}": here.encode()}  # what differs from run to run, in braces below
+here, ranks, kept, names, listener = tempfile.mkdtemp(), {}, {}, {}, socket.socket(socket.AF_UNIX)
 def script(name, text): (file := pathlib.Path(here, name)).write_text("#!/bin/sh\n" + text), file.chmod(0o755)
 for g in range(@GROUPS@): script(f"g{g}", f'exec {sys.executable} {os.path.abspath(__file__)} --rank {here}/s {g} "$@"\n')
-listener.bind(here + "/s"), listener.listen(256), listener.settimeout(10)
+listener.bind(here + "/s"), listener.listen(256), listener.settimeout(10), names.update({b"{here}": here.encode()})
 command = [word.replace("{agent}", here + "/g0") for word in sys.argv[1:] or COMMAND]
 @PROXY@
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -21,7 +20,7 @@ def each(who):  # "0.0-3 1.0": ranks 0 to 3 of the first group, and rank 0 of th
                 told, fds, *_ = socket.recv_fds(control := listener.accept()[0], 65536, 1)
                 ranks[eval(told)[0]] = socket.socket(fileno=fds[0]), control, *eval(told)[1:]
             yield name, *ranks[name]
-def send(who, text, framed=False):
+def send(who, text, framed=False):  # names that differ from run to run stand in braces
     for name, pmi, *_ in each(who):
         for old, new in names.items(): text = text.replace(old, new)
         print(name, "->", text), pmi.settimeout(3)
@@ -31,11 +30,12 @@ def send(who, text, framed=False):
             if struct.unpack("i", fcntl.ioctl(pmi, termios.TIOCOUTQ, bytes(4)))[0]: time.sleep(0.001)
 def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is the end of the connection, None is silence
     for name, pmi, *_ in each(who):
-        said, _ = b"", pmi.settimeout(3)
+        said, _ = kept.pop(name, b""), pmi.settimeout(3)
         try:
-            while (len(said) < 6 or len(said) < 6 + int(said[:6])) if framed else said[-1:] != b"\n":
-                said += (byte := pmi.recv(1))
-                if not byte: break
+            while not (end := (len(said) > 5 and len(said) >= (size := 6 + int(said[:6])) and size) if framed else said.find(b"\n") + 1):
+                if not (more := pmi.recv(65536)): break
+                said += more
+            else: said, kept[name] = said[:end], said[end:]
         except (OSError, ValueError) as error: said = said or (None if isinstance(error, socket.timeout) else b"")
         print(name, "<-", said)
         for key, value in re.findall(rb"(kvsname|jobid)=([^\s;]+)", said or b""): names.setdefault(b"{%s%s}" % (key, name.split(".")[0].encode()), value)

@@ -14,6 +14,8 @@ pub(super) enum Step {
     Send(Vec<u8>, Framing),
     /// `None` is silence, and nothing at all the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
+    /// A program under test is started as this rank.
+    Start(BTreeMap<String, String>),
     Close,
     Exit(i32),
     Kill(i32),
@@ -30,6 +32,10 @@ pub(super) enum Look {
     Environment(Proc, BTreeMap<String, String>),
     /// A process dies; whether it is the launcher, and of what.
     Death { launcher: bool, signal: i32 },
+    /// A process of the program under test ends so; `None` if it goes on.
+    Ends(Proc, Option<Exit>),
+    /// One of its processes dies of this signal.
+    Dies(i32),
     /// The launcher ends so.
     JobExits(Exit),
     /// The job does not end.
@@ -39,8 +45,10 @@ pub(super) enum Look {
 /// The session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The launcher, with `{agent}` for our program.
+    /// The launcher, with `{agent}` for our program, or the program under test.
     pub(super) command: Vec<String>,
+    /// A program is under test, and what is sent is what its server answers.
+    pub(super) of_program: bool,
     /// Process groups, with those that are spawned.
     pub(super) groups: u32,
     pub(super) steps: Vec<(Proc, Step)>,
@@ -97,7 +105,17 @@ fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The last number in the line of a step such as `<exit 3>`, after this word.
+/// The number of groups, the first included, that are known once a request names the program of the last.
+fn asked_groups(text: &[u8]) -> u32 {
+    let program = b"{here}/g";
+    let groups = memchr::memmem::find_iter(text, program).map(|at| {
+        let digits = text[at + program.len()..].iter().take_while(|b| b.is_ascii_digit());
+        digits.fold(0u32, |n, digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
+    });
+    groups.max().map_or(1, |last| last.saturating_add(1))
+}
+
+/// The number in the line of a step such as `0 P: exit 3`, after this word.
 fn number_after(line: &str, word: &str) -> Option<i32> {
     let (_, rest) = line.split_once(word)?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
@@ -126,21 +144,28 @@ impl Session {
             let start = word[..at].rfind(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '='));
             Some(word[start.map_or(0, |start| start + 1)..at].to_owned())
         });
-        let folder = agent.ok_or(NotReproducible::NotLaunched)?;
+        if events.iter().any(|event| matches!(event.what, What::Called { .. })) {
+            return Err(NotReproducible::Calls);
+        }
+        let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
+        let of_program = agent.is_none();
+        if of_program && events.iter().any(is_spawned) {
+            return Err(NotReproducible::Spawned);
+        }
+        let folder = agent.unwrap_or_default();
         let program = format!("{folder}/g0/pmi-conform-agent");
         let command = launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
-        let names = Names { folder: folder.into_bytes(), told: Vec::new() };
         let mut reader = Reader {
-            names,
+            names: Names { folder: folder.into_bytes(), told: Vec::new() },
             symptom,
             quote,
+            of_program,
             connections: BTreeMap::new(),
             steps: Vec::new(),
             look: None,
             expected: None,
         };
-        let last = reader.last_step(events);
-        for event in &events[..last] {
+        for event in &events[..reader.last_step(events)] {
             reader.take(event);
             if reader.look.is_some() {
                 break;
@@ -148,19 +173,23 @@ impl Session {
         }
         let look = match (reader.look.take(), symptom) {
             (Some(look), _) => look,
+            (None, Symptom::Death { signal, .. }) if of_program => Look::Dies(*signal),
             (None, Symptom::Death { name, signal }) => {
                 Look::Death { launcher: name.starts_with("the launcher"), signal: *signal }
             }
             (None, Symptom::JobStays) => Look::JobStays,
             (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
         };
-        let groups = reader.steps.iter().map(|(proc, _)| proc.group).chain([0]).max().unwrap_or(0) + 1;
-        let spawned = events.iter().filter_map(|event| match event.what {
+        let started = events.iter().filter_map(|event| match event.what {
             What::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
             _ => None,
         });
-        let groups = spawned.chain([groups]).max().unwrap_or(1);
-        Ok(Self { command, groups, steps: reader.steps, look })
+        let asked = reader.steps.iter().filter_map(|(_, step)| match step {
+            Step::Send(text, _) => Some(asked_groups(text)),
+            _ => None,
+        });
+        let groups = started.chain(asked).max().unwrap_or(1);
+        Ok(Self { command, of_program, groups, steps: reader.steps, look })
     }
 }
 
@@ -168,6 +197,7 @@ struct Reader<'a> {
     names: Names,
     symptom: &'a Symptom,
     quote: &'a dyn Fn(usize) -> String,
+    of_program: bool,
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, Step)>,
     look: Option<Look>,
@@ -190,17 +220,39 @@ impl Reader<'_> {
             Symptom::Event { seq, seen } if *seq == event.seq => Some(seen.as_str()),
             _ => None,
         };
+        let of_program = self.of_program;
         match &event.what {
-            What::ToServer { proc, bytes } if proc.group < Proc::STRAYS => self.sent(*proc, &bytes.0),
+            What::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.carried(*proc, Direction::ToServer, &bytes.0, seen);
+            }
             What::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
-                self.received(*proc, &bytes.0, seen);
+                self.carried(*proc, Direction::FromServer, &bytes.0, seen);
+            }
+            What::Started { proc, env, args, .. } => {
+                if of_program {
+                    // A descriptor that is none is what the scenario is about.
+                    let told =
+                        env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
+                    let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
+                    self.step(*proc, Step::Start(told));
+                } else if let Some(seen) = seen {
+                    self.look = Some(match seen.contains("PMI_") {
+                        true => Look::Environment(*proc, env.clone()),
+                        false => Look::Arguments(*proc, args.clone()),
+                    });
+                }
+            }
+            What::ClosedByServer { proc } if of_program => self.step(*proc, Step::Close),
+            What::Ended { proc, ours: true } if of_program => self.step(*proc, Step::Kill(9)),
+            What::ClosedByClient { proc } if of_program => self.over(*proc, seen),
+            What::Exited { proc, exit } if seen.is_some() => self.look = Some(Look::Ends(*proc, Some(*exit))),
+            What::StillRunning { procs, .. } if seen.is_some() => {
+                self.look = procs.first().map(|proc| Look::Ends(*proc, None));
             }
             What::ClosedByServer { proc } | What::Ended { proc, ours: false }
                 if proc.group < Proc::STRAYS =>
             {
-                let partial = self.partial(*proc);
-                self.step(*proc, Step::Receive(Some(partial.unwrap_or_default()), Framing::Lines));
-                self.look = seen.map(|_| Look::LastStep);
+                self.over(*proc, seen);
             }
             What::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
             What::Expected(expected) => self.expected = expected.proc,
@@ -211,21 +263,26 @@ impl Reader<'_> {
             What::ClosedByClient { proc } => self.step(*proc, Step::Close),
             What::Ended { proc, ours: true } => {
                 let line = (self.quote)(event.line);
-                let step = match number_after(&line, "<kill") {
+                let step = match number_after(&line, "kill ") {
                     Some(signal) => Step::Kill(signal),
-                    None => Step::Exit(number_after(&line, "<exit").unwrap_or(0)),
+                    None => Step::Exit(number_after(&line, "exit ").unwrap_or(0)),
                 };
                 self.step(*proc, step);
-            }
-            What::Started { proc, env, args, .. } if seen.is_some() => {
-                self.look = Some(match seen.is_some_and(|seen| seen.contains("PMI_")) {
-                    true => Look::Environment(*proc, env.clone()),
-                    false => Look::Arguments(*proc, args.clone()),
-                });
             }
             What::JobExited { exit } if seen.is_some() => self.look = Some(Look::JobExits(*exit)),
             _ => {}
         }
+    }
+
+    /// The direction of what is received here.
+    fn received(&self) -> Direction {
+        if self.of_program { Direction::ToServer } else { Direction::FromServer }
+    }
+
+    fn over(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc).unwrap_or_default();
+        self.step(proc, Step::Receive(Some(partial), Framing::Lines));
+        self.look = seen.map(|_| Look::LastStep);
     }
 
     fn step(&mut self, proc: Proc, step: Step) {
@@ -240,7 +297,8 @@ impl Reader<'_> {
     }
 
     fn partial(&mut self, proc: Proc) -> Option<Vec<u8>> {
-        let partial = self.connection(proc).partial(Direction::FromServer).to_vec();
+        let received = self.received();
+        let partial = self.connection(proc).partial(received).to_vec();
         (!partial.is_empty()).then(|| self.names.replace(&partial))
     }
 
@@ -250,45 +308,55 @@ impl Reader<'_> {
         self.look = seen.map(|_| Look::LastStep);
     }
 
-    fn sent(&mut self, proc: Proc, bytes: &[u8]) {
+    fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
         let connection = self.connection(proc);
-        connection.push(Direction::ToServer, bytes);
-        while connection.next(Direction::ToServer).is_some() {}
+        connection.push(direction, bytes);
+        let mut messages = Vec::new();
+        // What a server says may tell how to read what it was asked.
+        for of in [Direction::FromServer, Direction::ToServer] {
+            while let Some(message) = connection.next(of) {
+                let Ok(message) = message else { break };
+                if of == direction {
+                    messages.push((message.text.to_vec(), message.framing));
+                }
+            }
+        }
+        if direction == self.received() {
+            self.receives(proc, messages, seen)
+        } else {
+            self.sends(proc, bytes)
+        }
+    }
+
+    fn sends(&mut self, proc: Proc, bytes: &[u8]) {
         // A frame gets its length when it is sent, since names may be longer then.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
-        let text = self.names.replace(bytes);
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {
                 Step::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
             }
-            _ => Step::Send(text, Framing::Lines),
+            _ => Step::Send(self.names.replace(bytes), Framing::Lines),
         };
         self.step(proc, step);
     }
 
-    fn received(&mut self, proc: Proc, bytes: &[u8], seen: Option<&str>) {
-        let connection = self.connection(proc);
-        connection.push(Direction::FromServer, bytes);
-        let mut messages = Vec::new();
-        while let Some(message) = connection.next(Direction::FromServer) {
-            let Ok(message) = message else { break };
-            let mut text = message.text.to_vec();
-            if message.framing == Framing::Lines {
-                text.push(b'\n');
-            }
-            messages.push((text, message.framing));
-        }
-        while connection.next(Direction::ToServer).is_some() {}
+    /// Of several messages, those after the one that was seen do not matter.
+    fn receives(&mut self, proc: Proc, messages: Vec<(Vec<u8>, Framing)>, seen: Option<&str>) {
         let is_seen = |(text, _): &(Vec<u8>, Framing)| {
-            let text = text.trim_ascii_end().escape_ascii().to_string();
+            let text = text.escape_ascii().to_string();
             seen.is_some_and(|seen| !text.is_empty() && seen.contains(&text))
         };
-        let place = messages.iter().position(is_seen);
-        for (number, (text, framing)) in messages.into_iter().enumerate() {
+        let last = messages.iter().position(is_seen);
+        for (number, (mut text, framing)) in messages.into_iter().enumerate() {
+            if framing == Framing::Lines {
+                text.push(b'\n');
+            }
             let step = Step::Receive(Some(self.names.replace(&text)), framing);
-            self.names.learn(&text, proc.group);
+            if !self.of_program {
+                self.names.learn(&text, proc.group);
+            }
             self.step(proc, step);
-            if place == Some(number) {
+            if last == Some(number) {
                 break;
             }
         }

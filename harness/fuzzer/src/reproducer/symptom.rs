@@ -1,7 +1,9 @@
 //! What a reproducer looks for.
 
-use pmi_judge::event::{Event, What};
-use pmi_judge::{Finding, own};
+use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::{Finding, Side, own};
+
+use crate::failure::{CrashCause, Failure, FailureKey};
 
 /// What shows that a finding is there again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +33,18 @@ pub enum NotReproducible {
     /// The upstream of a proxy is played.
     #[error("pmi-conform plays the upstream of the proxy")]
     Upstream,
+    /// The job before leaves something behind that the finding needs.
+    #[error("the finding needs an earlier job")]
+    EarlierJob,
     /// No launcher was started.
     #[error("nothing was launched")]
     NotLaunched,
+    /// Functions of a library are called.
+    #[error("functions of a library are called")]
+    Calls,
+    /// Processes of the program under test are spawned.
+    #[error("the program under test spawns processes")]
+    Spawned,
     /// Processes make their connections themselves.
     #[error("the processes have no PMI_FD")]
     NoDescriptor,
@@ -43,22 +54,52 @@ pub enum NotReproducible {
 }
 
 impl Symptom {
+    /// What shows a failure of a case.
+    pub(crate) fn of_failure(failure: &Failure, events: &[Event]) -> Option<Self> {
+        let died = |of: i32| {
+            events.iter().find_map(|event| match &event.what {
+                What::Crashed { name, signal } if *signal == of => Some(name.clone()),
+                _ => None,
+            })
+        };
+        match &failure.key {
+            FailureKey::Crash { who, cause: CrashCause::Signal(signal), .. } => {
+                Some(Self::Death { name: died(*signal).unwrap_or_else(|| who.clone()), signal: *signal })
+            }
+            FailureKey::JobStays(_) => Some(Self::JobStays),
+            _ => failure.seq.map(|seq| Self::Event { seq, seen: failure.what.clone() }),
+        }
+    }
+
     /// What shows a finding of the judge.
     pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
+        let of_server = finding.party == Side::Server;
         let dies = |event: &Event| match &event.what {
             What::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
                 Some(Self::Death { name: name.clone(), signal: *signal })
+            }
+            What::Exited { exit: Exit::Signal(signal), .. } if !of_server => {
+                Some(Self::Death { name: "the program".to_owned(), signal: *signal })
             }
             _ => None,
         };
         if finding.requirement == own::CRASH {
             return events.iter().find_map(dies);
         }
-        // A missing answer is found at the last event before it is known that none comes.
-        let shows = |event: &&Event| {
-            !matches!(event.what, What::ToServer { .. } | What::Expected(_) | What::Output { .. })
+        // A missing answer of a server is found at the last event before it is known that none comes, and what a program comes to in
+        // the end.
+        let shows = |event: &&Event| match &event.what {
+            What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,
+            What::ToServer { .. } => !of_server,
+            _ => true,
         };
-        let event = events.iter().skip_while(|event| event.seq < finding.seq).find(shows)?;
+        let ends = |event: &&Event| match &event.what {
+            What::StillRunning { procs, .. } => finding.proc.is_some_and(|proc| procs.contains(&proc)),
+            What::Exited { proc, .. } => Some(*proc) == finding.proc,
+            _ => false,
+        };
+        let at = events.iter().skip_while(|event| event.seq < finding.seq).find(shows);
+        let event = at.or_else(|| events.iter().find(ends))?;
         match event.what {
             What::JobStays { .. } => Some(Self::JobStays),
             _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),

@@ -81,7 +81,7 @@ impl Shown {
         &self.key
     }
 
-    /// Whether only valid input led to it in one of the runs.
+    /// Returns whether only valid input led to it in one of the runs.
     pub(crate) fn is_valid(&self) -> bool {
         self.valid
     }
@@ -157,7 +157,7 @@ impl Examiner<'_> {
         shows.then_some(run)
     }
 
-    /// Whether only valid input led to a failure of a case, also in the job before it.
+    /// Returns whether only valid input led to a failure of a case, also in the job before it.
     fn is_valid(&self, case: &Case, run: &Run, failure: &Failure) -> bool {
         let is_valid_alone = |earlier: &Case| {
             let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
@@ -208,7 +208,7 @@ impl Examiner<'_> {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: false }).is_some()
     }
 
-    /// Whether a case shows a failure once more, and only valid input leads to it.
+    /// Returns whether a case shows a failure once more, and only valid input leads to it.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: true }).is_some()
     }
@@ -290,7 +290,7 @@ impl Examiner<'_> {
         Some(Shown { key, case, number, again, one, valid, run })
     }
 
-    /// Makes the case of a failure smaller, while those of so many others wait for that. What valid input reaches stays so. `None` if it shows
+    /// Makes the case of a failure smaller, while those of so many others wait for that. A failure that valid input reaches stays one. `None` if it shows
     /// only now and then, and where it needs an earlier job also without.
     pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
         let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
@@ -335,7 +335,7 @@ impl Examiner<'_> {
             }
         };
         let told = run.failure(key)?.clone();
-        // What made it invalid may have been left out.
+        // Shrinking may have removed the invalid messages.
         let valid = valid || self.is_valid(&best.case, &run, &told);
         let symptom = Symptom::of_failure(&told, &run.seen.events);
         let steps = [case.len(), best.case.len()];

@@ -227,6 +227,23 @@ mod tests {
     }
 
     #[test]
+    fn a_draft_covers_what_was_found() {
+        let found = |bucket: &str| -> Found {
+            serde_json::from_value(serde_json::json!({
+                "bucket": bucket, "what": "", "requirement": null, "server": "", "seed": 1, "number": 2,
+                "ingredients": [], "again": 5, "again_minimal": 5, "steps": [1, 1], "shrinking": 0
+            }))
+            .unwrap()
+        };
+        let found = [found("hang--x"), found("rule--y"), found("hang--x")];
+        let text = Known::draft(&found).unwrap();
+        let drafted: Known = toml::from_str(&text).unwrap();
+        assert_eq!((drafted.known.len(), text.matches("TODO").count()), (2, 2), "{text}");
+        assert!(["hang--x", "rule--y"].iter().all(|bucket| drafted.name(bucket, None).is_some()));
+        assert!(drafted.name("hang--z", None).is_none());
+    }
+
+    #[test]
     fn what_only_shows_the_known_is_left_out_mostly() {
         let mut steering = Steering::default();
         for _ in 0..ENOUGH {

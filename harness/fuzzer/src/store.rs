@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::command::output_of;
 use super::failure::{Failure, Kind};
-use super::reproducer::{About, NotReproducible, Symptom, reproducer};
+use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use super::statement::ServerStep;
 
 /// The file that tells what a finding's folder holds.
@@ -22,8 +22,6 @@ pub const FINDING: &str = "finding.json";
 pub const SCENARIO: &str = "scenario.pmi";
 /// The job before it, if the finding needs one.
 pub const EARLIER: &str = "earlier.pmi";
-/// The script that shows the finding without pmi-conform.
-pub const REPRODUCER: &str = "reproducer.py";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +162,7 @@ pub fn store(
         write(EARLIER, &earlier.text())?;
     }
     match script(found, case, events, symptom) {
-        Ok(script) => write(REPRODUCER, &script)?,
+        Ok(program) => write(&format!("reproducer.{}", program.suffix), &program.text)?,
         Err(why) => write("no-reproducer.txt", &format!("{why}. With pmi-conform: {replay}\n"))?,
     }
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
@@ -184,13 +182,13 @@ pub fn store(
     Ok(folder)
 }
 
-/// The script that shows a finding again.
+/// Returns the program that shows a finding again.
 fn script(
     found: &Found,
     case: &Case,
     events: &[Event],
     symptom: Option<&Symptom>,
-) -> Result<String, NotReproducible> {
+) -> Result<Reproducer, NotReproducible> {
     if case.earlier.is_some() {
         return Err(NotReproducible::EarlierJob);
     }

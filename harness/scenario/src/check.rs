@@ -117,9 +117,8 @@ fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
         ),
         _ => false,
     };
-    let passes = |is: &dyn Fn(&Action) -> bool| {
-        alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action))
-    };
+    let passes =
+        |is: &dyn Fn(&Action) -> bool| alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action));
     passes(&any)
         && passes(&|action| matches!(action, Action::Close))
         && passes(&|action| matches!(action, Action::Silence))

@@ -333,7 +333,8 @@ pub(super) struct Play {
     pub(super) draft_deviations: Option<PathBuf>,
 
     /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, github (annotations), codequality (GitLab's), sarif,
-    /// terminal or sequence (charts of who said what), to standard output or `FORMAT=FILE`
+    /// terminal or sequence (charts of who said what), to standard output or `FORMAT=FILE`; python=DIR is a folder with a standalone
+    /// program for each red finding
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every scenario, and every finding in full
@@ -618,7 +619,7 @@ pub(super) struct Fuzz {
     /// Most ranks of a session
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
     pub(super) ranks: u32,
-    /// Make no mistakes: sessions are as RFC 13 or the draft of PMI-2 has them, if unusual
+    /// Make no mistakes: sessions are as RFC 13 or the draft of PMI-2 has them, if unusual, and only what valid input leads to counts
     #[arg(long, help_heading = "Campaign")]
     pub(super) valid: bool,
     /// Longest wait for an answer, in seconds
@@ -695,7 +696,7 @@ pub(super) struct Report {
     /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
     /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown, github (annotations), codequality (GitLab's),
-    /// sarif or terminal
+    /// sarif, terminal, or python (with -o, a folder of standalone programs)
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]

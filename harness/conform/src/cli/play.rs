@@ -514,7 +514,10 @@ impl Observer for Reports {
 
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|log| log.write(&LogLine::Result(result.clone())));
-        if let Some(events) = self.events.as_mut().filter(|_| result.findings.is_empty()) {
+        if let Some(events) = self.events.as_mut()
+            && (result.findings.is_empty() || result.replay.is_empty())
+        {
+            // A result whose input is sensitive has no command that plays it again.
             events.remove(&result.scenario);
         }
         let done = self.terminal.scenario_done(result);

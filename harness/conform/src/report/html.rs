@@ -9,7 +9,7 @@ use super::block::{self, Piece, differences, place, who};
 use super::chart::{Chart, Drawing};
 use super::run::{RELAYED, Run, protocol};
 use super::standing::{Standing, in_order, standings};
-use super::{page, tally, text};
+use super::{page, python, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded;
@@ -151,6 +151,8 @@ struct Shown {
     /// The same from the first event on, where the log is there and has more.
     whole: Option<Drawing>,
     output: Vec<String>,
+    /// The program that shows it without pmi-conform.
+    reproducer: String,
 }
 
 #[derive(Serialize)]
@@ -452,6 +454,13 @@ fn groups<'a>(
                 shown.whole = whole(run, result, &chart, &mut room);
             }
         }
+        if shown.kind == "fail"
+            && let Ok(program) = python::script(run, result, judged)
+            && program.text.len() < room / 4
+        {
+            room -= program.text.len();
+            shown.reproducer = program.text;
+        }
         for (other, _) in &cause.findings {
             places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
         }
@@ -569,5 +578,6 @@ fn shown(
         chart_left_out: "",
         whole: None,
         output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
+        reproducer: String::new(),
     }
 }

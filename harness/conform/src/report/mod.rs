@@ -108,7 +108,7 @@ impl Format {
         if self == Self::Python { Err(SpecError::Folder) } else { Ok(self) }
     }
 
-    /// Whether the report needs the events of the scenarios in which something was found.
+    /// Returns whether the report needs the events of the scenarios in which something was found.
     pub(crate) fn needs_events(self) -> bool {
         matches!(self, Self::Html | Self::Python)
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use pmi_fuzzer::reproducer::{About, NotReproducible, Symptom, reproducer};
+use pmi_fuzzer::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use pmi_judge::verdict::{Judged, ScenarioResult};
 use pmi_scenario::suite::embedded_files;
 
@@ -36,7 +36,11 @@ fn source(path: &str) -> String {
 /// # Errors
 ///
 /// See [`NotReproducible`].
-pub(super) fn script(run: &Run, result: &ScenarioResult, judged: &Judged) -> Result<String, NotReproducible> {
+pub(super) fn script(
+    run: &Run,
+    result: &ScenarioResult,
+    judged: &Judged,
+) -> Result<Reproducer, NotReproducible> {
     let events = run.events.get(&result.scenario).ok_or(NotReproducible::NotLaunched)?;
     if run.left_out.contains_key(&result.scenario) {
         return Err(NotReproducible::Symptom);
@@ -65,12 +69,13 @@ pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
         let stem: String =
             format!("{}--{}", result.scenario, judged.finding.requirement).chars().map(plain).collect();
         let earlier = names.iter().filter(|name| **name == stem).count();
-        let name = if earlier == 0 { format!("{stem}.py") } else { format!("{stem}--{}.py", earlier + 1) };
+        let name = if earlier == 0 { stem.clone() } else { format!("{stem}--{}", earlier + 1) };
         names.push(stem);
         let what = format!("{}: {}", text::clean(&result.scenario), text::clean(&judged.finding.requirement));
         match script(run, result, judged) {
-            Ok(script) => {
-                fs::write(folder.join(&name), script)?;
+            Ok(program) => {
+                let name = format!("{name}.{}", program.suffix);
+                fs::write(folder.join(&name), program.text)?;
                 index += &format!("{name}  {what}\n");
             }
             Err(why) => index += &format!("none: {why}  {what}\n"),

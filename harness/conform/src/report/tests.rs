@@ -592,6 +592,7 @@ fn specs_of_reports() {
         assert_eq!(name.parse(), Ok(format));
         assert!(SpecError::Format(String::new()).to_string().contains(name));
     }
+    assert_eq!("python".parse::<ReportSpec>(), Err(SpecError::Folder));
     assert_eq!("tap=".parse::<ReportSpec>(), Err(SpecError::File("tap".to_owned())));
     assert_eq!("xml=a".parse::<ReportSpec>(), Err(SpecError::Format("xml".to_owned())));
 }

@@ -188,7 +188,7 @@ struct Shared {
     taken: BTreeSet<String>,
     /// Those of which a failure has shown again.
     shown: BTreeSet<String>,
-    /// Those found with invalid input that were met without it as well, and are looked into once more for that.
+    /// Buckets that were found with invalid input and met with valid input later, for which they are examined again.
     valid: BTreeSet<String>,
     found: Vec<Found>,
     met: BTreeMap<String, Duration>,
@@ -206,7 +206,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether a bucket was found, and only with invalid input.
+    /// Returns whether a bucket was found, and only with invalid input.
     fn needs_invalid_input(&self, bucket: &str) -> bool {
         self.found.iter().any(|found| found.bucket == bucket && !found.valid)
     }
@@ -525,7 +525,9 @@ mod tests {
     use std::path::Path;
 
     use pmi_judge::backtrace::Place;
+    use pmi_judge::event::{Bytes, Event, What};
     use pmi_scenario::UnderTest;
+    use pmi_wire::Proc;
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
@@ -670,6 +672,50 @@ mod tests {
         assert_eq!(told, [(1, true)]);
         let (_, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
+    }
+
+    /// The findings of a campaign in which every session that says something fails, and each says one of these lines.
+    fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<Found>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Vec::new();
+        for (number, line) in lines.iter().enumerate() {
+            files.push(folder.path().join(format!("{number}.pmi")));
+            let said = vec![write(0, vec![text(*line)], false)];
+            std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
+        }
+        let generator = Stored::read(&files, UnderTest::Server).unwrap();
+        let options =
+            CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
+        let target = Plays(|case: &Case, _| {
+            let text = case.text();
+            let said = text.lines().filter_map(|line| line.split_once("C: cmd=").map(|(_, said)| said));
+            let proc = Proc { group: 0, rank: 0 };
+            let asks = said.map(|said| What::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });
+            let events: Vec<Event> = asks.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            let fails = !events.is_empty();
+            let seen = Observation { events, ..Observation::default() };
+            Run { seen, failures: fails.then(failure).into_iter().collect() }
+        });
+        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        (summary.found, folder)
+    }
+
+    const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1";
+
+    #[test]
+    fn a_valid_campaign_finds_nothing_by_invalid_input() {
+        let valid = |found: Vec<Found>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
+        assert_eq!(valid(judged_by_input(&["cmd=frob"], false).0), [false]);
+        assert_eq!(valid(judged_by_input(&["cmd=frob"], true).0), [false; 0]);
+        assert_eq!(valid(judged_by_input(&["cmd=frob", INIT], true).0), [true]);
+    }
+
+    #[test]
+    fn a_finding_is_stored_with_the_valid_session_that_meets_it() {
+        let (found, folder) = judged_by_input(&["cmd=frob", INIT], false);
+        assert_eq!(found.iter().map(|found| found.valid).collect::<Vec<_>>(), [true]);
+        let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        assert!(told.valid && case.text().contains(INIT) && !case.text().contains("frob"), "{}", case.text());
     }
 
     #[test]

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use pmi_judge::event::Exit;
 use pmi_wire::{Framing, Proc};
 
+use super::about::{About, LINES};
 use super::steps::{Look, Session, Step};
-use super::{About, LINES};
 
-/// What every script has before its steps.
+/// The part of every script before its steps.
 const START: &str = include_str!("server.py");
 /// The same for a program under test.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
-/// Lets Hydra start its proxy through a script that notes how the proxy ended: its launcher does not tell.
+/// Lets Hydra start its proxy through a script that notes the exit status of the proxy, which the launcher does not report.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
-/// What every script ends with.
+/// The end of every script.
 const END: &str = "\
 [control.close() for _, control, *_ in ranks.values()]
 try: job.wait(3)
@@ -28,7 +28,7 @@ print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", 
 sys.exit(shutil.rmtree(here) or int(shown))
 ";
 
-/// What every script for a program under test ends with.
+/// The end of every script for a program under test.
 const END_OF_PROGRAM: &str = "\
 for _, process in ranks.values(): process.kill()
 print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
@@ -91,7 +91,7 @@ impl Script<'_> {
         format!("{head}{start}{defined}{steps}{end}")
     }
 
-    /// The steps, those that several processes do one after the other as one.
+    /// The steps; the same step of several processes in a row is one call.
     fn calls(&self) -> Vec<Call<'_>> {
         let mut calls: Vec<Call<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
@@ -103,7 +103,7 @@ impl Script<'_> {
         calls
     }
 
-    /// Looks for the symptom, if the last step did not.
+    /// Returns the lines that look for the symptom, if the last step does not.
     fn look(&self) -> String {
         match &self.session.look {
             Look::LastStep => String::new(),
@@ -123,24 +123,24 @@ impl Script<'_> {
                     dictionary(&env)
                 )
             }
-            // A launcher may die when its processes end.
+            // A launcher may die when its processes end, and before or in the place of a proxy.
             Look::Death { launcher, signal } => {
-                let (over, said, code) = match launcher {
-                    true => ("job.poll() is not None", "job.poll()", -signal),
+                let of_launcher = format!("job.poll() == {}", -signal);
+                let ended = "os.path.exists(here + \"/ended\")";
+                let (over, said, shown) = match launcher {
+                    true => ("(job.poll() is not None)", "job.poll()".to_owned(), of_launcher),
                     false => (
-                        "os.path.exists(here + \"/ended\")",
-                        "sum(int(status) == @ for status in open(here + \"/ended\")) if os.path.exists(here + \"/ended\") else 0",
-                        1,
+                        ended,
+                        format!("open(here + \"/ended\").read().split() if {ended} else []"),
+                        format!("\"{}\" in said or {of_launcher}", 128 + signal),
                     ),
                 };
-                let said = said.replace('@', &(128 + signal).to_string());
                 let release = if *launcher { 0 } else { 20 };
-                let compares = if *launcher { "==" } else { ">=" };
                 format!(
                     "for n in range(60):\n    \
                      if n == {release}: [control.close() for _, control, *_ in ranks.values()]  # it may die when the ranks end\n    \
-                     if not ({over}): time.sleep(0.1)\n\
-                     said = {said}\nshown = said {compares} {code}  # signal {signal}\n"
+                     if not {over}: time.sleep(0.1)\n\
+                     said = {said}\nshown = {shown}  # signal {signal}\n"
                 )
             }
             Look::Ends(proc, exit) => {
@@ -216,7 +216,7 @@ fn ranks(who: &[Proc]) -> String {
     format!("\"{}\"", ranges.iter().map(range).collect::<Vec<_>>().join(" "))
 }
 
-/// Statements, several on a line if there are more than so many.
+/// Statements on at most this number of lines, several on a line if necessary.
 fn packed(statements: &[String], most: usize) -> String {
     let mut columns = COLUMNS;
     loop {

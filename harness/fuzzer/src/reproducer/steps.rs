@@ -1,4 +1,4 @@
-//! The session of a reproducer: what each process sends and is told, in one order over all of them.
+//! The session of a reproducer: the messages that each process sends and receives, in one order over all processes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, frame_length};
 
 use super::symptom::{NotReproducible, Symptom};
 
-/// What one process does next.
+/// One step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Send(Vec<u8>, Framing),
@@ -21,16 +21,16 @@ pub(super) enum Step {
     Kill(i32),
 }
 
-/// What is looked for once all steps are done.
+/// The check after all steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The last step receives what it did.
+    /// The last step receives the recorded message.
     LastStep,
     /// A process is started with these arguments.
     Arguments(Proc, Vec<Bytes>),
     /// A process is started with these variables.
     Environment(Proc, BTreeMap<String, String>),
-    /// A process dies; whether it is the launcher, and of what.
+    /// A process, or the launcher, dies of a signal.
     Death { launcher: bool, signal: i32 },
     /// A process of the program under test ends so; `None` if it goes on.
     Ends(Proc, Option<Exit>),
@@ -55,10 +55,10 @@ pub(super) struct Session {
     pub(super) look: Look,
 }
 
-/// A program of ours in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
+/// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
 const AGENT: &[u8] = b"/pmi-conform-agent";
 
-/// What differs from run to run.
+/// Texts that differ from run to run.
 #[derive(Default)]
 struct Names {
     /// The folder of our programs.
@@ -144,9 +144,6 @@ impl Session {
             let start = word[..at].rfind(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '='));
             Some(word[start.map_or(0, |start| start + 1)..at].to_owned())
         });
-        if events.iter().any(|event| matches!(event.what, What::Called { .. })) {
-            return Err(NotReproducible::Calls);
-        }
         let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
         let of_program = agent.is_none();
         if of_program && events.iter().any(is_spawned) {
@@ -201,7 +198,7 @@ struct Reader<'a> {
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, Step)>,
     look: Option<Look>,
-    /// Of whom something was expected last; `None` for the job.
+    /// The process of which something was expected last; `None` for the job.
     expected: Option<Proc>,
 }
 
@@ -230,7 +227,7 @@ impl Reader<'_> {
             }
             What::Started { proc, env, args, .. } => {
                 if of_program {
-                    // A descriptor that is none is what the scenario is about.
+                    // The scenario is about an invalid descriptor.
                     let told =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
                     let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -274,7 +271,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The direction of what is received here.
+    /// The direction in which the script receives.
     fn received(&self) -> Direction {
         if self.of_program { Direction::ToServer } else { Direction::FromServer }
     }
@@ -312,7 +309,7 @@ impl Reader<'_> {
         let connection = self.connection(proc);
         connection.push(direction, bytes);
         let mut messages = Vec::new();
-        // What a server says may tell how to read what it was asked.
+        // A response may determine how requests are framed.
         for of in [Direction::FromServer, Direction::ToServer] {
             while let Some(message) = connection.next(of) {
                 let Ok(message) = message else { break };
@@ -340,7 +337,7 @@ impl Reader<'_> {
         self.step(proc, step);
     }
 
-    /// Of several messages, those after the one that was seen do not matter.
+    /// Adds a step for each message, up to the one that the finding shows.
     fn receives(&mut self, proc: Proc, messages: Vec<(Vec<u8>, Framing)>, seen: Option<&str>) {
         let is_seen = |(text, _): &(Vec<u8>, Framing)| {
             let text = text.escape_ascii().to_string();

@@ -1,19 +1,20 @@
-//! What a reproducer looks for.
+//! The symptom that a reproducer looks for.
 
 use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::{Finding, Side, own};
+use pmi_wire::Proc;
 
 use crate::failure::{CrashCause, Failure, FailureKey};
 
-/// What shows that a finding is there again.
+/// The sign by which a finding is recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
     /// The event of this number, by which a finding is shown: a message, the end of a connection, silence, or how a process starts. Of
-    /// several messages in it, the one that is part of what was seen.
+    /// several messages in it, the one that `seen` contains.
     Event {
         /// Its number.
         seq: u64,
-        /// What was seen, in words.
+        /// The finding's text of what was seen.
         seen: String,
     },
     /// A process dies of this signal.
@@ -27,20 +28,20 @@ pub enum Symptom {
     JobStays,
 }
 
-/// Why there is no reproducer of a finding.
+/// The reason why a finding has no reproducer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotReproducible {
     /// The upstream of a proxy is played.
     #[error("pmi-conform plays the upstream of the proxy")]
     Upstream,
-    /// The job before leaves something behind that the finding needs.
+    /// An earlier job leaves something behind that the finding needs.
     #[error("the finding needs an earlier job")]
     EarlierJob,
     /// No launcher was started.
     #[error("nothing was launched")]
     NotLaunched,
-    /// Functions of a library are called.
-    #[error("functions of a library are called")]
+    /// Functions of a library are called with arrays.
+    #[error("functions of the library are called with arrays")]
     Calls,
     /// Processes of the program under test are spawned.
     #[error("the program under test spawns processes")]
@@ -53,8 +54,25 @@ pub enum NotReproducible {
     Symptom,
 }
 
+/// Returns the event that shows a finding of this number. The judge finds a missing answer of a server at the event before the one
+/// that proves it, and the exit status of a program at the end of all events: that of `proc`, or of any process.
+fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
+    let shows = |event: &&Event| match &event.what {
+        What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,
+        What::ToServer { .. } => !of_server,
+        _ => true,
+    };
+    let ends = |event: &&Event| match &event.what {
+        What::StillRunning { procs, .. } => proc.is_none_or(|proc| procs.contains(&proc)),
+        What::Exited { proc: of, .. } => proc.is_none_or(|proc| *of == proc),
+        _ => false,
+    };
+    let at = events.iter().skip_while(|event| event.seq < seq).find(shows);
+    at.or_else(|| events.iter().find(ends))
+}
+
 impl Symptom {
-    /// What shows a failure of a case.
+    /// Returns the symptom of a failure of a case.
     pub(crate) fn of_failure(failure: &Failure, events: &[Event]) -> Option<Self> {
         let died = |of: i32| {
             events.iter().find_map(|event| match &event.what {
@@ -67,11 +85,17 @@ impl Symptom {
                 Some(Self::Death { name: died(*signal).unwrap_or_else(|| who.clone()), signal: *signal })
             }
             FailureKey::JobStays(_) => Some(Self::JobStays),
-            _ => failure.seq.map(|seq| Self::Event { seq, seen: failure.what.clone() }),
+            key => {
+                let of_server =
+                    matches!(key, FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. });
+                let event =
+                    shown_by(events, failure.seq?, None, of_server || *key == FailureKey::HangBehindHalf)?;
+                Some(Self::Event { seq: event.seq, seen: failure.what.clone() })
+            }
         }
     }
 
-    /// What shows a finding of the judge.
+    /// Returns the symptom of a finding of the judge.
     pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
         let of_server = finding.party == Side::Server;
         let dies = |event: &Event| match &event.what {
@@ -86,20 +110,7 @@ impl Symptom {
         if finding.requirement == own::CRASH {
             return events.iter().find_map(dies);
         }
-        // A missing answer of a server is found at the last event before it is known that none comes, and what a program comes to in
-        // the end.
-        let shows = |event: &&Event| match &event.what {
-            What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,
-            What::ToServer { .. } => !of_server,
-            _ => true,
-        };
-        let ends = |event: &&Event| match &event.what {
-            What::StillRunning { procs, .. } => finding.proc.is_some_and(|proc| procs.contains(&proc)),
-            What::Exited { proc, .. } => Some(*proc) == finding.proc,
-            _ => false,
-        };
-        let at = events.iter().skip_while(|event| event.seq < finding.seq).find(shows);
-        let event = at.or_else(|| events.iter().find(ends))?;
+        let event = shown_by(events, finding.seq, finding.proc, of_server)?;
         match event.what {
             What::JobStays { .. } => Some(Self::JobStays),
             _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),

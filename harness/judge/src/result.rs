@@ -211,16 +211,12 @@ pub struct Ran {
 
 /// What a whole run came to.
 pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations, ran: Ran) -> RunEnd {
-    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
-    for result in results {
-        *counts.entry(result.verdict).or_default() += 1;
-    }
     let unfinished = ran.selected - results.len();
     // A run that was cut short has not looked everywhere.
     let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
     let end = RunEnd {
         deviations: 0,
-        counts,
+        counts: BTreeMap::new(),
         stale,
         unfinished,
         interrupted: ran.interrupted,
@@ -230,8 +226,18 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
     end_at(end, results, ran.strict)
 }
 
+/// Number of scenarios per verdict, without those that deviations cover.
+pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
+    let mut counts = BTreeMap::new();
+    for result in results.iter().filter(|result| !result.is_known()) {
+        *counts.entry(result.verdict).or_default() += 1;
+    }
+    counts
+}
+
 /// The same end by another strictness, by which these results are.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
+    end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
     let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(strict));
     end.exit_code = if end.interrupted {
@@ -247,7 +253,7 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
     } else {
         0
     };
-    end.deviations = results.iter().filter(|r| r.deviates_as_recorded).count();
+    end.deviations = results.iter().filter(|result| result.is_known()).count();
     end
 }
 

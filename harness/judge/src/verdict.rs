@@ -204,6 +204,11 @@ impl ScenarioResult {
         }
     }
 
+    /// Whether it would make the run red if deviations did not cover it.
+    pub fn is_known(&self) -> bool {
+        self.deviates_as_recorded && !matches!(self.verdict, Verdict::NotApplicable | Verdict::Unjudged)
+    }
+
     /// The same result by another strictness.
     pub fn at(mut self, strict: Strictness) -> Self {
         let mut red = self.findings.iter().filter(|judged| strict.counts(judged)).peekable();
@@ -269,9 +274,9 @@ impl RunHeader {
 /// Last line of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
-    /// Number of scenarios per verdict.
+    /// Number of scenarios per verdict, without those that deviations cover.
     pub counts: BTreeMap<Verdict, usize>,
-    /// Number of failures that deviations cover.
+    /// Number of scenarios that deviations cover.
     pub deviations: usize,
     /// Deviations that no longer happen or match nothing, with why.
     pub stale: Vec<String>,

@@ -40,7 +40,7 @@ impl Palette {
 
     pub(super) fn result(self, result: &ScenarioResult) -> Style {
         match result.verdict {
-            _ if tally::is_known(result) => self.of(AnsiColor::Magenta.on_default()),
+            _ if result.is_known() => self.of(AnsiColor::Magenta.on_default()),
             Verdict::Pass => self.of(AnsiColor::Green.on_default()),
             Verdict::NotApplicable => self.dim(),
             Verdict::Note => self.severity(Severity::Note),

@@ -350,7 +350,7 @@ fn facts(run: &Run) -> Vec<Fact> {
 
 fn kind_of_result(result: &ScenarioResult) -> &'static str {
     match result.verdict {
-        _ if tally::is_known(result) => "known",
+        _ if result.is_known() => "known",
         Verdict::Pass => "pass",
         Verdict::Note => "note",
         Verdict::Warn | Verdict::Flaky => "warn",

@@ -69,7 +69,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
             status
         }
         _ if !result.is_red(strict) => {
-            if tally::is_known(result) {
+            if result.is_known() {
                 output = Some(format!("deviates as recorded ({})\n{full}", result.verdict.label()));
             } else if !result.findings.is_empty() {
                 output = Some(full);

@@ -118,7 +118,9 @@ struct Row {
 struct Cell {
     standing: Standing,
     label: &'static str,
+    /// Scenarios that are about it, and how many of them show this standing.
     scenarios: usize,
+    shown_by: usize,
     reason: String,
     /// Where the findings are told, if there are any.
     link: String,
@@ -298,6 +300,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
                     standing: one.standing,
                     label: one.standing.label(),
                     scenarios: one.scenarios.len(),
+                    shown_by: one.shown_by,
                     reason: text::clip(&text::clean(reason(id, one)), 300),
                     link: if found {
                         format!("{RUNS}/{file}.html#{}", requirement_place(id))
@@ -342,13 +345,14 @@ fn in_markdown(matrix: &MatrixPages) -> String {
     for table in &matrix.tables {
         let heads = Standing::ALL.map(Standing::label).join(" | ");
         let rule = "---:|".repeat(Standing::ALL.len());
-        let _ = writeln!(out, "\n## {}\n\n| | {heads} |\n|---|{rule}", markdown::cell(&table.title));
+        let title = markdown::cell(&table.title);
+        let _ = writeln!(out, "\n## {title}\n\n| | {heads} | scenarios |\n|---|{rule}---|");
         for run in &table.runs {
             let _ = write!(out, "| {} |", markdown::cell(&run.name));
             for standing in Standing::ALL {
                 let _ = write!(out, " {} |", run.requirements.get(&standing).copied().unwrap_or(0));
             }
-            out.push('\n');
+            let _ = writeln!(out, " {} |", tally::counted(&run.scenarios));
         }
         let must = Level::Must.to_string();
         let broken: Vec<(&Row, Vec<String>)> = table
@@ -460,7 +464,7 @@ mod tests {
         early.findings = vec![tests::judged("iut.no-crash", Severity::Fail, "lives", "died of signal 11")];
         let passed = |name, id| result(name, Verdict::Pass, id);
         vec![
-            entry("One | <b>1.0", vec![broken, lacks, early]),
+            entry("One | <b>1.0", vec![broken, passed("get/again", "rfc13.get.value"), lacks, early]),
             entry(
                 "One | <b>1.0",
                 vec![known, passed("spawn/one", "rfc13.spawn.command"), passed("kvs/a", "rfc13.put.unique")],
@@ -541,6 +545,8 @@ mod tests {
         let rows = json["tables"][0]["requirements"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["cells"].clone();
         assert_eq!(row("rfc13.get.value")[0]["standing"], "fails");
+        assert_eq!((&row("rfc13.get.value")[0]["shown_by"], &row("rfc13.get.value")[0]["scenarios"]), (&1.into(), &2.into()));
+        assert!(index.contains("in 1 of 2 scenarios"));
         assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
         // Why something stands as it does is never left out, and runs of one name can be told apart.
         assert_eq!(row("rfc13.get.value")[0]["reason"], "that");

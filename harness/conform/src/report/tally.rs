@@ -7,12 +7,8 @@ use super::text;
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes, shape};
 use pmi_judge::own::CRASH;
+use pmi_judge::result;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-
-/// Whether a result is bad and only as the deviations say.
-pub(super) fn is_known(result: &ScenarioResult) -> bool {
-    result.deviates_as_recorded && !matches!(result.verdict, Verdict::NotApplicable | Verdict::Unjudged)
-}
 
 /// Whether a result is red and has no finding to show for it: it has a reason, at best.
 pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
@@ -21,7 +17,7 @@ pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
 
 /// What a report calls a result.
 pub(super) fn label(result: &ScenarioResult) -> &'static str {
-    if is_known(result) { "known" } else { result.verdict.label() }
+    if result.is_known() { "known" } else { result.verdict.label() }
 }
 
 /// For people: what a finding counts as.
@@ -44,13 +40,18 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
 
 /// How many scenarios came to what.
 pub(crate) fn counts_text(run: &Run) -> String {
-    let counts = counts(&run.results);
+    counted(&counts(&run.results))
+}
+
+/// Counts in a line.
+pub(super) fn counted(counts: &[(usize, &str)]) -> String {
     counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Counts as the summary words them, in its order. What is rare is left out when it did not happen.
 pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
-    let of = |verdict| results.iter().filter(|r| r.verdict == verdict && !is_known(r)).count();
+    let all = result::counts(results);
+    let of = |verdict| all.get(&verdict).copied().unwrap_or(0);
     let mut counts = vec![
         (of(Verdict::Pass), "passed"),
         (of(Verdict::Fail), "failed (MUST)"),
@@ -59,7 +60,7 @@ pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
         (of(Verdict::Flaky), "flaky"),
         (of(Verdict::Warn), "warned (SHOULD)"),
         (of(Verdict::Note), "noted"),
-        (results.iter().filter(|r| is_known(r)).count(), "known"),
+        (results.iter().filter(|result| result.is_known()).count(), "known"),
         (of(Verdict::NotApplicable), "not applicable"),
         (of(Verdict::Unjudged), "could not judge"),
     ];

@@ -25,7 +25,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut dyn Write) -> io::Result<()> {
-    let known = tally::is_known(result);
+    let known = result.is_known();
     let ok = if known || result.is_red(strict) { "not ok" } else { "ok" };
     let reason = result.reason.as_deref().unwrap_or_default();
     let directive = match result.verdict {

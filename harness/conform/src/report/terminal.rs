@@ -197,11 +197,10 @@ impl<W: Write> Terminal<W> {
         if !complaints.is_empty() {
             shown.push('\n');
         }
-        let counts = tally::counts(&run.results);
-        let counts: Vec<_> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
-        let time = run.end.as_ref().map(|end| format!(" in {}", text::time(end.time_us))).unwrap_or_default();
+        let time = run.end.as_ref().map_or(0, |end| end.time_us);
+        let time = if time > 0 { format!(" in {}", text::time(time)) } else { String::new() };
         let bold = palette.bold();
-        let _ = writeln!(shown, "{bold}{}{bold:#}{time}", counts.join(", "));
+        let _ = writeln!(shown, "{bold}{}{bold:#}{time}", tally::counts_text(run));
         let early = run.results.iter().filter(|r| r.unreached > 0).count();
         if early > 0 {
             let steps = run.results.iter().map(|r| r.unreached).sum();

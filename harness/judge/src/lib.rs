@@ -28,6 +28,7 @@ mod seen;
 pub mod session;
 mod unjudged;
 pub mod upstream;
+pub mod validity;
 pub mod verdict;
 
 pub use bytes::LINE_LIMIT;
@@ -40,3 +41,4 @@ pub use pmi_scenario::requirement::Severity;
 pub use seen::SeenKind;
 pub use unjudged::Unjudged;
 pub use upstream::UpstreamMonitor;
+pub use validity::is_reached_by_valid_input;

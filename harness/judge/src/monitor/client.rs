@@ -6,7 +6,8 @@ use pmi_wire::{
     frame_length, is_extra_command,
 };
 
-use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
+use super::pmi2::{KEY_MAX, VALUE_MAX};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, Pending, RESERVED, request_rule};
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, SeenKind, show};
@@ -18,6 +19,25 @@ fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     let mut canonical = Vec::with_capacity(line.len() + 1);
     request.write_to(&mut canonical);
     canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// Whether every known server has limits that this pair is within.
+fn is_short(key: &[u8], value: &[u8]) -> bool {
+    key.len() < KEY_MAX && value.len() < VALUE_MAX
+}
+
+/// Whether a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
+fn is_ordinary(request: &SpawnRequest) -> bool {
+    let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
+    request.programs.iter().all(|program| {
+        (1..=MOST_PROCESSES).contains(&program.nprocs)
+            && program.args.iter().all(|(_, arg)| plain(arg) && arg != b"endcmd")
+            && program.info.iter().all(|(key, value)| plain(key) && plain(value))
+            && program
+                .preput
+                .iter()
+                .all(|(key, value)| plain(value) && is_short(key, value) && !key.starts_with(RESERVED))
+    })
 }
 
 /// The number that a line ends with; zero if it ends with none.
@@ -41,7 +61,9 @@ impl Monitor {
         // No server need wait for its end, nor for as much as its header tells.
         let told = partial.first_chunk().filter(|_| connection.framing() == Framing::Frames);
         let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
-        self.group(p.group).may_abort |= length > LONG_REQUEST;
+        if length > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
         // A frame whose length is none, before anything was negotiated: a server may take it for what it seems to be.
         if connection.framing() == Framing::Lines
             && partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="))
@@ -73,7 +95,7 @@ impl Monitor {
 
     fn request_line(&mut self, p: Proc, line: &[u8]) {
         if line.len() > LONG_REQUEST {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
         }
         if line.trim_ascii().starts_with(b"nprocs") {
             self.processes_requested =
@@ -86,7 +108,7 @@ impl Monitor {
         match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
                 if !is_canonical(&Request::Barrier { group: Some(group) }, line) {
-                    self.group(p.group).may_abort = true;
+                    self.irregular_sent(p);
                 }
                 if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
                     self.request(p, Request::Barrier { group: Some(group) }, line);
@@ -103,7 +125,7 @@ impl Monitor {
                 if !is_canonical(&request, line) {
                     // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
                     // it is the breach of a MUST.
-                    self.group(p.group).may_abort = true;
+                    self.irregular_sent(p);
                 }
                 self.request(p, request, line);
             }
@@ -290,6 +312,7 @@ impl Monitor {
     fn put_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
         let Some(known) = known else {
+            self.irregular = true;
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         };
@@ -322,15 +345,19 @@ impl Monitor {
             // RFC 13 does not say whether the pair is cut, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
         }
-        fits && !repeated
+        let ordinary = !repeated
             && !unjudged_keys
             && !key.starts_with(RESERVED)
             && !value.is_empty()
-            && !is_ambiguous(value)
+            && !is_ambiguous(value);
+        // A process that was not told the limits cannot know that a long pair is within them.
+        self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_short(key, value));
+        fits && ordinary
     }
 
     fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
         let maxes = self.rank(p).maxes;
+        self.irregular |= self.group(p.group).kvsname.is_none() || maxes.is_none() && !is_short(key, &[]);
         if self.group(p.group).kvsname.as_ref().is_some_and(|known| known != kvsname) {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
@@ -349,6 +376,9 @@ impl Monitor {
             self.after_error(p, line);
             self.order(p, Operation::Spawn, line);
         }
+        let lines = &mut self.rank(p).spawn_lines;
+        lines.extend_from_slice(line);
+        lines.push(b'\n');
         match self
             .rank(p)
             .spawn
@@ -367,6 +397,7 @@ impl Monitor {
             }
             Err(error) => {
                 self.rank(p).spawn = None;
+                self.rank(p).spawn_lines.clear();
                 self.unknown_sent(p);
                 self.spawns_unknown = true;
                 let id = Self::spawn_rule(&error.fault);
@@ -378,6 +409,10 @@ impl Monitor {
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
         self.spawned += 1;
         let id = self.spawned;
+        let mut canonical = Vec::new();
+        request.programs.iter().for_each(|program| program.write_to(&mut canonical));
+        let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
+        self.irregular |= canonical != as_written || !is_ordinary(&request);
         let nodes = self.group(p.group).nodes;
         let group = self.group(id);
         group.nodes = nodes;

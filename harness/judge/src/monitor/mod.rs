@@ -34,6 +34,7 @@ impl Monitor {
                 if proc.group == Proc::STRAYS =>
             {
                 self.strayed = true;
+                self.irregular |= matches!(event.what, What::ToServer { .. });
             }
             What::Launched { ranks, nodes, .. } => {
                 self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
@@ -141,6 +142,26 @@ mod tests {
         assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
         // What goes to another process unasked has no excuse.
         assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn a_request_out_of_order_excuses_the_barrier() {
+        let enters = |rank| (rank, false, "cmd=barrier_in");
+        let leaves = |rank| (rank, true, "cmd=barrier_out");
+        let init = |rank| {
+            let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1";
+            [(rank, false, "cmd=init pmi_version=1 pmi_subversion=1"), (rank, true, answer)]
+        };
+        let found = |joined: &[u32], rest: &[(u32, bool, &'static str)]| {
+            findings(&[&joined.iter().copied().flat_map(init).collect::<Vec<_>>()[..], rest].concat())
+        };
+        let early = [enters(0), leaves(0), enters(1)];
+        assert_eq!(found(&[0, 1], &early), ["rfc13.barrier.all-in-before-any-out"]);
+        // Rank 0 skipped init: whether its barrier counts is not known.
+        assert_eq!(found(&[1], &early), Vec::<String>::new());
+        // Rank 0 has finalized before.
+        let finalizes = [(0, false, "cmd=finalize"), (0, true, "cmd=finalize_ack")];
+        assert_eq!(found(&[0, 1], &[&finalizes[..], &early].concat()), Vec::<String>::new());
     }
 
     #[test]

@@ -11,13 +11,13 @@ use pmi_wire::pmi2::{
 use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
 
 use super::pmi2_state::{Asked, Detail, PREPUT, Pending, Put};
-use super::state::{LONG_REQUEST, Monitor, RESERVED, Rank};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED, Rank};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
 /// The limits that the draft has for keys and values, in bytes.
-const KEY_MAX: usize = 64;
-const VALUE_MAX: usize = 1024;
+pub(super) const KEY_MAX: usize = 64;
+pub(super) const VALUE_MAX: usize = 1024;
 
 const COMMON_VALUE: &str = "pmi2.common.get.value";
 const NODE: &str = "pmi2.common.nodeattr";
@@ -63,6 +63,19 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && !key.starts_with(RESERVED)
 }
 
+/// Whether a request has each of its keys once and no others.
+fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
+    let mut canonical = Vec::new();
+    request.write_to(body.raw("thrid"), &mut canonical);
+    let keys = |body: &Body<'_>| {
+        let of = |key: &[u8]| if key == b"message" { b"msg".to_vec() } else { key.to_vec() };
+        let mut keys: Vec<_> = body.tuples().map(|tuple| of(tuple.key)).collect();
+        keys.sort_unstable();
+        keys
+    };
+    Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body))
+}
+
 impl Monitor {
     fn pmi2(&mut self, p: Proc) -> &mut super::pmi2_state::Rank {
         &mut self.rank(p).pmi2
@@ -103,10 +116,9 @@ impl Monitor {
         match self.pmi2(p).concat.push(body, Semicolons::Doubled) {
             Ok(Some(whole)) => self.pmi2_command(p, &whole),
             // No known server puts pieces together; one that takes them for nonsense may end the job.
-            Ok(None) => self.group(p.group).may_abort = true,
+            Ok(None) => self.irregular_sent(p),
             // How much is too much, each side decides for itself.
             Err(ConcatError::TooLong) => {
-                self.group(p.group).may_abort = true;
                 self.lose_correlation(p);
             }
             Err(error) => {
@@ -120,7 +132,9 @@ impl Monitor {
     /// A command of a client, in however many messages it came.
     fn pmi2_command(&mut self, p: Proc, body: &[u8]) {
         // No server need read so much.
-        self.group(p.group).may_abort |= body.len() > LONG_REQUEST;
+        if body.len() > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
             Err(error) => return self.bad_pmi2_request(p, &error, body),
@@ -133,12 +147,15 @@ impl Monitor {
                 let expected = "letters, digits, hyphens and underscores";
                 self.client_misuse(p, "pmi2.draft.key", expected, show(tuple.key));
                 // A server may take it for no message at all.
-                self.group(p.group).may_abort = true;
+                self.irregular_sent(p);
             }
             in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
             // Servers that read info may end a job where it cannot be read.
             let count = tuples.raw("infokeycount");
-            self.group(p.group).may_abort |= count.is_some_and(|count| parse_uint(count).is_none());
+            if count.is_some_and(|count| parse_uint(count).is_none()) {
+                self.irregular_sent(p);
+            }
+            self.irregular |= !has_known_keys(&request, &tuples);
         }
         let needs = if contains(body, b";;") {
             Some("pmi2.draft.semicolons")
@@ -164,6 +181,7 @@ impl Monitor {
             && key.iter().any(|b| *b == b';' || *b == 0)
         {
             // Who does not undo the doubling, or reads a text of C, has read another key.
+            self.irregular = true;
             self.group(p.group).state_unknown = true;
         }
         if let Request::KvsPut { key, .. }
@@ -174,7 +192,7 @@ impl Monitor {
             && !is_key(key)
         {
             // The draft has no such keys, and does not say what becomes of them.
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
         }
         // No known server has these; one that takes them for nonsense may end the job.
         if !self.served_draft
@@ -187,7 +205,7 @@ impl Monitor {
                     | Command::Ring
             )
         {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
         }
         let what = match &request {
             Request::Fullinit { pmijobid, pmirank, threaded, authtype, .. } => {
@@ -198,7 +216,9 @@ impl Monitor {
                 let misled = pmirank.is_some_and(|rank| rank != u64::from(p.rank));
                 // The two agree upon a type of authentication; a server need not have one that the draft does not describe.
                 let unagreed = authtype.as_deref().is_some_and(|name| name != CHALLENGE_SHA256);
-                self.group(p.group).may_abort |= misled || unagreed;
+                if misled || unagreed {
+                    self.irregular_sent(p);
+                }
                 Detail::Fullinit { bare, misled, proof: None }
             }
             Request::Abort { .. } => {
@@ -236,12 +256,12 @@ impl Monitor {
             }
             Request::InfoPutnodeattr { key, value } => {
                 self.pmi2_lengths(p, key, value);
-                self.group(p.group).may_abort |= value.len() > VALUE_MAX;
                 let node = (self.node_of(p), key.to_vec());
                 let values = self.group(p.group).pmi2.node.entry(node).or_default();
                 // The draft does not say whether an attribute can be put again.
                 let lawful = values.is_empty() && is_within_limits(key, value);
                 values.insert(value.to_vec());
+                self.irregular |= !lawful;
                 Detail::PutNode { key: key.to_vec(), lawful }
             }
             Request::InfoGetnodeattr { key, wait } => {
@@ -311,7 +331,11 @@ impl Monitor {
         let nodes = self.group(p.group).nodes;
         let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
         self.processes_requested = self.processes_requested.saturating_add(size);
-        self.group(p.group).may_abort |= preput.iter().any(|(key, _)| !is_key(key));
+        if preput.iter().any(|(key, _)| !is_key(key)) {
+            self.irregular_sent(p);
+        }
+        self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
+            || preput.iter().any(|(key, value)| !is_within_limits(key, value));
         let group = self.group(id);
         group.nodes = nodes;
         group.ask_for(size);
@@ -345,11 +369,12 @@ impl Monitor {
             None => match Series::begun_by(request) {
                 Some(Ok(series)) => {
                     self.pmi2_order(p, asked.command, asked.thrid.as_deref(), body);
-                    self.group(p.group).may_abort |= !self.served_draft;
+                    if !self.served_draft {
+                        self.irregular_sent(p);
+                    }
                     series
                 }
                 Some(Err(_)) => {
-                    self.group(p.group).may_abort = true;
                     self.lose_correlation(p);
                     return true;
                 }
@@ -449,15 +474,15 @@ impl Monitor {
     /// makes of a second fence, or of a process that leaves in the middle of one, nobody says.
     fn goes_on_in_fence(&mut self, p: Proc) {
         if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
-            let group = self.group(p.group);
-            (group.may_abort, group.state_unknown) = (true, true);
+            self.irregular_sent(p);
+            self.group(p.group).state_unknown = true;
         }
     }
 
     /// Holds a pair to the limits of the draft.
     fn pmi2_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
             self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
@@ -477,6 +502,7 @@ impl Monitor {
         let puts = group.puts.entry(key.to_vec()).or_default();
         puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
         let lawful = puts.len() == 1 && is_within_limits(key, value);
+        self.irregular |= !lawful;
         if let Some(rank) = early
             && lawful
             && !self.state_unknown(p)

@@ -130,6 +130,11 @@ pub(super) struct Rank {
 }
 
 impl Rank {
+    /// Whether a command in several messages has begun and has no end yet.
+    pub(super) fn is_mid_request(&self) -> bool {
+        !self.concat.is_empty() || !self.series.is_empty()
+    }
+
     /// Nothing will be answered any more.
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();

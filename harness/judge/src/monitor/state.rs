@@ -89,6 +89,8 @@ pub(super) struct Rank {
     pub(super) pmi2: pmi2_state::Rank,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
+    /// The lines of that request.
+    pub(super) spawn_lines: Vec<u8>,
     /// The requests that have no answer yet, the oldest first.
     pub(super) pending: VecDeque<Pending>,
     /// It has started a process manager.
@@ -145,6 +147,7 @@ impl Default for Rank {
             connection: Connection::new(LINE_LIMIT),
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
+            spawn_lines: Vec::new(),
             pending: VecDeque::new(),
             has_manager: false,
             singinit: None,
@@ -201,13 +204,13 @@ pub(super) struct Group {
     pub(super) full_keys: HashSet<Vec<u8>>,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
-    /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
-    /// a server makes of that: it may count for a barrier, or have put a value.
+    /// A client sent something that is no request, or a request out of order: before init, after finalize, or before the last
+    /// one was answered. RFC 13 does not say what a server makes of that: it may count for a barrier, or have put a value.
     pub(super) state_unknown: bool,
 }
 
 /// More processes than any group has. What asks for more is no group that is waited for.
-const MOST_PROCESSES: u64 = 1 << 20;
+pub(super) const MOST_PROCESSES: u64 = 1 << 20;
 
 /// How many ranks a finding names.
 const NAMED: usize = 16;
@@ -293,6 +296,9 @@ pub struct Monitor {
     pub(super) messages: usize,
     /// A process has sent an abort.
     pub(super) abort_sent: bool,
+    /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
+    /// or not a finding reports it.
+    pub(super) irregular: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -339,6 +345,21 @@ impl Monitor {
         self.abort_sent
     }
 
+    /// Whether a client has sent something that a client which follows the grammar and knows the state never sends.
+    pub(crate) fn has_irregular_requests(&self) -> bool {
+        self.irregular
+    }
+
+    /// Whether a message of this direction has begun on some connection and has no end yet.
+    pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
+        let open = |rank: &Rank| match direction {
+            Direction::ToServer => rank.spawn.is_some() || rank.pmi2.is_mid_request(),
+            Direction::FromServer => false,
+        };
+        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
+        ranks.any(|rank| !rank.connection.partial(direction).is_empty() || open(rank))
+    }
+
     /// Whether the server has answered the init of a process so that messages are framed like this from then on.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
@@ -365,10 +386,17 @@ impl Monitor {
 
     /// From here on, a server may take what this process has sent in more than one way.
     pub(super) fn lose_correlation(&mut self, p: Proc) {
+        self.irregular = true;
         self.rank(p).uncorrelated = true;
         let group = self.group(p.group);
         group.may_abort = true;
         group.state_unknown = true;
+    }
+
+    /// Notes a request that servers may read in several ways, and after which they may end the program.
+    pub(super) fn irregular_sent(&mut self, p: Proc) {
+        self.irregular = true;
+        self.group(p.group).may_abort = true;
     }
 
     /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
@@ -402,7 +430,8 @@ impl Monitor {
         self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach of the client's, after which the server may abort.
+    /// Reports a breach of the client's, after which the server may abort. RFC 13 does not say what the server makes of such a
+    /// request: it may ignore it, or count it for a barrier. No finding against the server depends on it.
     pub(super) fn client_error(
         &mut self,
         p: Proc,
@@ -410,7 +439,8 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<Seen>,
     ) {
-        self.group(p.group).may_abort = true;
+        let group = self.group(p.group);
+        (group.may_abort, group.state_unknown) = (true, true);
         self.client_misuse(p, requirement, expected, seen);
     }
 

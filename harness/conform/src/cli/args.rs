@@ -9,13 +9,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use pmi_judge::verdict::Strictness;
 use pmi_runner::measure::Phase;
-use pmi_scenario::ast::Dialect;
+use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
-/// What an implementation may lack, as `--has` and `--lacks` say it.
-const OPTIONAL: [&str; 8] =
-    ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd", "alone"];
+/// The operations that an implementation may lack, for `--has` and `--lacks`.
+fn optional() -> PossibleValuesParser {
+    Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in()).map(|(word, _)| word).into()
+}
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -236,10 +237,10 @@ pub(super) struct Play {
     )]
     pub(super) library: Option<PathBuf>,
     /// Optional operations that it offers, so that lacking them is a failure
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = optional(), help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = optional(), help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
     /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
     /// part that the scenarios give it
@@ -339,7 +340,7 @@ pub(super) struct Play {
     /// Show every scenario, and every finding in full
     #[arg(long, short, help_heading = "Output")]
     pub(super) verbose: bool,
-    /// Show only what is red, and what was found by requirement
+    /// Show only the index of causes and the summary
     #[arg(long, short, conflicts_with = "verbose", help_heading = "Output")]
     pub(super) quiet: bool,
     /// Colours

@@ -7,6 +7,8 @@ mod doctor;
 mod exit;
 mod files;
 mod fuzz;
+#[cfg(test)]
+mod hints;
 mod init;
 mod judge;
 mod measure;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::{
     FAULTY_MANAGER, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, PLANTED_MANAGER, PLANTED_PMI2_PROGRAM,
     PLANTED_PROGRAM, PMI2_CLIENT, SMALL_MANAGER, SMALL_MANAGER_SOURCE, SMALL_MANAGER_WITH_EDGES,
-    WITHOUT_PTRACE, side_by_side,
+    WITHOUT_PTRACE, deaths_are_told, side_by_side,
 };
 use rstest::rstest;
 
@@ -32,13 +32,6 @@ fn fuzz(folder: &Path, args: &[&str]) -> (i32, String) {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code().unwrap(), text)
-}
-
-/// Whether the kernel tells how processes end that are not our children: Linux 6.15 and later.
-fn deaths_are_told() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
 /// Where the manager with the fault `crash` dies.

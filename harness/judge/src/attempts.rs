@@ -97,6 +97,8 @@ mod tests {
             level: None,
             severity: Severity::Fail,
             text: String::new(),
+            help: String::new(),
+            valid_input: false,
             step: String::new(),
             deviation: None,
         };
@@ -104,18 +106,12 @@ mod tests {
             scenario: "get/value".into(),
             summary: String::new(),
             verdict: if seen.is_empty() { Verdict::Pass } else { Verdict::Fail },
-            deviates_as_recorded: false,
             findings: seen.iter().map(judged).collect(),
-            reason: None,
-            unreached: 0,
-            negotiated: Vec::new(),
-            exit: None,
             requires: Vec::new(),
             time_us: 1,
             replay: String::new(),
             path: String::new(),
-            last_events: Vec::new(),
-            attempts: None,
+            ..ScenarioResult::default()
         }
     }
 

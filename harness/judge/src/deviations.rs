@@ -153,6 +153,7 @@ impl Deviations {
     pub fn note(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
         let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
+        found.extend_from_slice(&result.consequences);
         if result.verdict != Verdict::Unjudged || !found.is_empty() {
             self.apply(&result.scenario, &mut found);
         }

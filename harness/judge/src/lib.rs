@@ -11,6 +11,7 @@ mod conversation;
 pub mod crash;
 pub mod deviations;
 pub mod event;
+pub mod evidence;
 pub mod expectation;
 pub mod finding;
 pub mod golden;

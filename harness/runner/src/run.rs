@@ -459,17 +459,9 @@ fn blank(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
         scenario: scenario.name.clone(),
         summary: scenario.summary(),
         verdict: Verdict::Pass,
-        deviates_as_recorded: false,
-        findings: Vec::new(),
-        reason: None,
-        negotiated: Vec::new(),
-        exit: None,
         requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
-        time_us: 0,
         replay: format!("{} --filter '={}'", options.replay, scenario.name),
         path: scenario.source.path.clone(),
-        unreached: 0,
-        last_events: Vec::new(),
-        attempts: None,
+        ..ScenarioResult::default()
     }
 }

@@ -131,3 +131,10 @@ pub fn peers() -> PathBuf {
         .expect("PMI_CONFORM_PEERS names a folder made by ci/install-peers")
         .into()
 }
+
+/// Returns whether the kernel reports how other processes' children end (Linux 6.15 and later).
+pub fn deaths_are_told() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
+}

@@ -196,7 +196,7 @@ fn is_between_programs(pid: i32) -> bool {
 }
 
 /// Field `PPid` of a process, and whether it is a zombie.
-fn parent(pid: i32) -> Option<(i32, bool)> {
+pub(crate) fn parent(pid: i32) -> Option<(i32, bool)> {
     let stat = Stat::of(pid)?;
     Some((stat.number(4)?, stat.is_dead()))
 }

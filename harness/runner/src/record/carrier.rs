@@ -67,6 +67,12 @@ impl Batch {
         self.facts.len()
     }
 
+    /// The processes that have started.
+    pub(super) fn started(&self) -> impl Iterator<Item = i32> {
+        let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
+        started.map(|told| told.pid)
+    }
+
     /// What has happened, one by one.
     pub(super) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;

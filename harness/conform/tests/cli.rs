@@ -106,7 +106,7 @@ fn a_failure_in_memory() {
 #[test]
 fn a_failure_of_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
-    let ran = conform(folder.path(), &["wrong.pmi", "-q"]);
+    let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
     // Which rank's events come first differs, and that is true: they run side by side.
     let transcript = ran.out.find("  last events").unwrap();
@@ -119,7 +119,7 @@ fn a_failure_of_processes() {
 #[test]
 fn the_command_that_plays_it_again_does() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
-    let ran = conform(folder.path(), &["--memory", "-q", "."]);
+    let ran = conform(folder.path(), &["--memory", "."]);
     let again = ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap();
     assert_eq!(again, "pmi-conform . --memory --filter '=wrong'");
     let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);
@@ -231,8 +231,7 @@ fn deviations() {
     }
 
     // What is drafted can be taken as it is, and covers what was found; somebody has still to say why.
-    let ran =
-        conform(folder.path(), &["--memory", "-q", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
+    let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
@@ -299,7 +298,7 @@ fn what_does_not_start_on_two_nodes_is_judged_on_one() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(ran.out.contains("1 passed") && ran.out.contains(" 7 could not judge"), "{}", ran.out);
-    assert!(ran.out.contains("could not judge 1 more scenario (-v lists them): not tried"), "{}", ran.out);
+    assert!(ran.out.contains("COULD NOT JUDGE not tried"), "{}", ran.out);
 }
 
 #[test]
@@ -431,8 +430,18 @@ fn reports() {
         assert_eq!((again.status, again.err.as_str()), (0, ""));
         assert_eq!(again.out, read(&format!("run.{format}")), "{format}");
     }
+    // The index of causes begins what is rendered, and ends what was shown while the run went on.
     let again = conform(folder.path(), &["report", "run.ndjson"]);
-    assert_eq!(again.out, ran.out);
+    let index = |text: &str| {
+        let begin = text.find("causes\n").unwrap();
+        let end = begin + text[begin..].find("\n\n").unwrap() + 2;
+        (begin, text[begin..end].to_owned(), [&text[..begin], &text[end..]].concat())
+    };
+    let ((first, rendered, rest), (last, shown, same)) = (index(&again.out), index(&ran.out));
+    assert_eq!((rendered, rest), (shown, same));
+    assert!(
+        first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
+    );
 
     // One that goes to standard output has it to itself.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
@@ -659,6 +668,35 @@ fn what_is_red_has_levels() {
     conform(folder.path(), &draft);
     let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();
     assert!(draft.contains("de-facto.abort.job-fails"), "{draft}");
+}
+
+#[test]
+fn figures_are_the_same_in_all_reports() {
+    let deviations = "implementation = \"the reference\"\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
+                      scenarios = [\"wrong\"]\nreason = \"for this test\"\n";
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("d.toml", deviations)]);
+    let args =
+        ["--memory", "--deviations", "d.toml", "--report", "ndjson=log", "--report", "json=run.json", "."];
+    let ran = conform(folder.path(), &args);
+    assert!(ran.out.contains("1 passed, 0 failed (MUST), 1 known, 0 could not judge"), "{}", ran.whole());
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let end = |text: &str| read(text)["end"].clone();
+    let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
+    assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
+    // Of a log in which scenarios that were played side by side took longer together than the run.
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    let slow = |line: &str| {
+        let mut line = read(line);
+        if line["type"] == "result" {
+            line["time_us"] = 40_000_000.into();
+        }
+        line.to_string() + "\n"
+    };
+    fs::write(folder.path().join("slow"), log.lines().map(slow).collect::<String>()).unwrap();
+    let judged = conform(folder.path(), &["judge", "slow", "--deviations", "d.toml", "--format", "json"]);
+    for figure in ["counts", "deviations", "time_us"] {
+        assert_eq!(end(&judged.out)[figure], played[figure], "{figure}: {}", judged.whole());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
+use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence, render};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft};
 use pmi_judge::event::Event;
@@ -314,10 +314,6 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
-}
-
-fn first_sentence(text: &str) -> &str {
-    text.find(". ").map_or(text, |end| &text[..=end])
 }
 
 /// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a

@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 
 use super::block::{Block, Palette, headline};
 use super::run::Run;
-use super::{tally, text};
+use super::text;
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 /// The suite of what concerns no scenario alone, and of scenarios in no folder.

@@ -545,7 +545,10 @@ mod tests {
         let rows = json["tables"][0]["requirements"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["cells"].clone();
         assert_eq!(row("rfc13.get.value")[0]["standing"], "fails");
-        assert_eq!((&row("rfc13.get.value")[0]["shown_by"], &row("rfc13.get.value")[0]["scenarios"]), (&1.into(), &2.into()));
+        assert_eq!(
+            (&row("rfc13.get.value")[0]["shown_by"], &row("rfc13.get.value")[0]["scenarios"]),
+            (&1.into(), &2.into())
+        );
         assert!(index.contains("in 1 of 2 scenarios"));
         assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
         // Why something stands as it does is never left out, and runs of one name can be told apart.

@@ -53,6 +53,7 @@ pub(crate) use measure::{measure_page, measure_text};
 pub(crate) use run::{Entry, RELAYED, Run};
 pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Look, Terminal, Verbosity};
+pub(crate) use text::first_sentence;
 pub(crate) use versions::versions_text;
 
 /// A form of report.

@@ -100,7 +100,7 @@ pub(super) struct Stands<'a> {
     pub(super) standing: Standing,
     /// Scenarios that test it, or have found it broken.
     pub(super) scenarios: Vec<&'a ScenarioResult>,
-    /// How many of them show this standing.
+    /// Number of scenarios that show this standing.
     pub(super) shown_by: usize,
     /// Why it is not offered, not judged, or which deviation covers it.
     pub(super) reason: Option<&'a str>,

@@ -63,6 +63,8 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
             ("by", Some(&who(judged))),
             ("expected", Some(judged.finding.expected.as_str())),
             ("seen", Some(judged.finding.seen.as_str())),
+            ("input", judged.valid_input.then_some("valid")),
+            ("help", Some(judged.help.as_str()).filter(|help| !help.is_empty())),
             ("known", judged.deviation.as_deref()),
         ];
         for (key, value) in fields {

@@ -107,6 +107,13 @@ pub enum What {
         /// What is wrong with the descriptor that PMI_FD names, if anything; or with the connection by PMI_PORT.
         bad_fd: Option<String>,
     },
+    /// The program of a process of a recorded session could not be started.
+    NotStarted {
+        /// Which.
+        proc: Proc,
+        /// Why, with the name of the program.
+        why: String,
+    },
     /// A process that has `PMI_PORT` has made its connection, on which this was said before anything else.
     Greeted {
         /// Which.

@@ -27,6 +27,23 @@ const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"]
 /// What else a client breaks that is killed at any place.
 const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
 
+/// Variables by which a process manager offers the wire protocol.
+const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
+
+/// The requirement of a descriptor, which applies where the wire protocol is offered.
+const DESCRIPTOR: &str = "rfc13.env.pmi-fd";
+
+/// Launchers that offer the wire protocol only with an option.
+const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
+
+/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
+pub fn offering_option(command: &[String]) -> Option<String> {
+    let words = || command.iter().flat_map(|word| word.split_whitespace());
+    let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
+    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
+    Some(format!("{launcher} offers the wire protocol with {option}"))
+}
+
 /// A process of the session.
 #[derive(Default)]
 struct Process {
@@ -49,6 +66,12 @@ pub struct SessionJudge {
     negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
+    /// The environment of some process has a variable of the wire protocol.
+    is_offered: bool,
+    /// The command of the launcher.
+    command: Vec<String>,
+    /// Why a program could not be started.
+    not_started: Option<String>,
     /// Something went wrong, after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
@@ -79,9 +102,14 @@ impl SessionJudge {
         match &event.what {
             What::ToServer { proc, .. } => self.process(*proc).asked = event.seq,
             What::FromServer { proc, .. } => self.process(*proc).answered = event.seq,
-            What::Started { proc, bad_fd, .. } => {
+            What::Launched { command, .. } => self.command.clone_from(command),
+            What::Started { proc, env, bad_fd, .. } => {
                 *self.process(*proc) = Process::default();
                 self.unconnected += usize::from(bad_fd.is_some());
+                self.is_offered |= bad_fd.is_none() || OFFER.iter().any(|name| env.contains_key(*name));
+            }
+            What::NotStarted { why, .. } => {
+                self.not_started.get_or_insert_with(|| why.clone());
             }
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 let trouble = self.trouble;
@@ -135,7 +163,9 @@ impl SessionJudge {
     /// What either side broke, in order. A process that was killed has not left out its finalize, and who gives up on an answer
     /// that breaks the protocol is shown behind it, as no more than a note.
     pub fn findings(&self) -> Vec<Finding> {
-        self.findings.iter().filter(|f| !self.is_of_a_killed(f)).map(|f| self.weighed(f)).collect()
+        let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
+        let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
+        findings.map(|f| self.weighed(f)).collect()
     }
 
     fn is_of_a_killed(&self, f: &Finding) -> bool {
@@ -232,9 +262,17 @@ impl SessionJudge {
             };
             return Some(format!("no process was recorded: the launcher {how}"));
         }
+        if let Some(why) = self.not_started.as_ref().filter(|_| self.messages() == 0) {
+            return Some(format!("the program never started: {why}"));
+        }
         if self.messages() == 0 {
+            let option = offering_option(&self.command);
+            let lacking = match option {
+                Some(option) => format!("the process manager gave them no PMI_FD; {option}"),
+                None => "the process manager gave them no PMI_FD".to_owned(),
+            };
             let why = if self.unconnected == self.processes.len() {
-                "the process manager gave them no PMI_FD"
+                &lacking
             } else {
                 "they had PMI_FD and did not use it, as a program does that is linked with no library which speaks PMI (one of Open MPI \
                  speaks PMIx), or that ends before its MPI_Init"
@@ -282,6 +320,35 @@ mod tests {
             judge.observe(Event::new(seq, what));
         }
         judge
+    }
+
+    #[rstest]
+    #[case::not_offered(&[], false)]
+    #[case::offered(&["PMI_RANK"], true)]
+    fn descriptor_is_required_where_the_protocol_is_offered(
+        #[case] variables: &[&str],
+        #[case] broken: bool,
+    ) {
+        let env = variables.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
+        let command = vec!["srun".to_owned(), "--mpi=none".to_owned()];
+        let bad_fd = Some("PMI_FD is not set".to_owned());
+        let mut judge = SessionJudge::default();
+        judge.observe(Event::new(0, What::Launched { command, ranks: 1, nodes: 0 }));
+        judge.observe(Event::new(1, What::Started { proc: P, env, args: Vec::new(), bad_fd }));
+        let ids: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
+        assert_eq!(ids.contains(&DESCRIPTOR.to_owned()), broken, "{ids:?}");
+        assert!(
+            judge.unjudged().is_some_and(|why| why.contains("srun offers the wire protocol with --mpi=pmi2"))
+        );
+    }
+
+    #[test]
+    fn program_that_never_started_is_the_reason() {
+        let mut judge = SessionJudge::default();
+        let env = [("PMI_FD".to_owned(), "3".to_owned())].into();
+        judge.observe(Event::new(0, What::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
+        judge.observe(Event::new(1, What::NotStarted { proc: P, why: "cannot start ./x".to_owned() }));
+        assert_eq!(judge.unjudged().as_deref(), Some("the program never started: cannot start ./x"));
     }
 
     const SHORT: &str = "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;";

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_judge::result::judged;
+use pmi_judge::session::offering_option;
 use pmi_judge::{Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
@@ -178,7 +179,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             return all;
         }
     };
-    started(&session, iut.way_in(), &mut all.steps);
+    started(&session, implementation.template(), iut.way_in(), &mut all.steps);
     if !all.is_fit() {
         return all;
     }
@@ -219,7 +220,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
 }
 
 /// What became of the processes, and of their connections.
-fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
+fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec<DoctorStep>) {
     let mut number = 0;
     let (mut unconnected, mut ports) = (None, BTreeSet::new());
     for event in &session.events {
@@ -244,9 +245,12 @@ fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
         Some(why) if !ports.is_empty() => {
             DoctorStep::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
         }
-        Some(why) => DoctorStep::new("connection", State::Fails, why).with(
-            "some launchers give it only if they are asked to, as srun does by --mpi=pmi2; where PMIx is spoken, nothing can be judged",
-        ),
+        Some(why) => {
+            let remedy = offering_option(command).unwrap_or_else(|| {
+                "some launchers give it only if they are asked to; where PMIx is spoken, nothing can be judged".to_owned()
+            });
+            DoctorStep::new("connection", State::Fails, why).with(remedy)
+        }
     });
 }
 

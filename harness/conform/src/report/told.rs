@@ -191,6 +191,7 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
             told(Some(proc), Way::Call, text::clean(&format!("{function}({})", arguments.join(", "))))
         }
+        What::NotStarted { proc, why } => told(Some(proc), Way::Stays, text::clean(why)),
         What::NotCalled { proc, why } => told(Some(proc), Way::Call, text::clean(why)),
         What::Returned { proc, function, returned } => {
             told(Some(proc), Way::Call, text::clean(&format!("{function} = {}", returned.shown(function))))

@@ -63,6 +63,7 @@ impl Monitor {
             What::ClosedByUpstream { .. } => self.scripted = true,
             What::FromProxy { .. }
             | What::ProxyEnded { .. }
+            | What::NotStarted { .. }
             | What::Output { .. }
             | What::LibraryFile { .. }
             | What::Loaded { .. }

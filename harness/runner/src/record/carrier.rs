@@ -42,6 +42,8 @@ pub(super) struct ProcessFact<B = Vec<u8>> {
 pub(super) enum Fact<B = Vec<u8>> {
     /// It is about to start.
     Started(Start),
+    /// Its program could not be started.
+    NotStarted(String),
     /// A block of its spawn request goes on with the tap in this folder as its program.
     Spawns(String),
     /// These bytes are about to be passed on.
@@ -79,6 +81,7 @@ impl Batch {
                     Fact::Carried(direction, said)
                 }
                 Fact::Started(start) => Fact::Started(start),
+                Fact::NotStarted(why) => Fact::NotStarted(why),
                 Fact::Spawns(folder) => Fact::Spawns(folder),
                 Fact::ClosedByClient => Fact::ClosedByClient,
                 Fact::ClosedByServer => Fact::ClosedByServer,
@@ -328,6 +331,11 @@ impl Carrier {
                 Notice::Started(start) => {
                     tap.ear.pid = Some(start.pid);
                     self.book.tell(start.pid, Fact::Started(start));
+                }
+                Notice::NotStarted(why) => {
+                    if let Some(pid) = tap.ear.pid {
+                        self.book.tell(pid, Fact::NotStarted(why));
+                    }
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {

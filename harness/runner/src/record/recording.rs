@@ -167,6 +167,7 @@ impl Recording {
         let Some(proc) = self.procs.get(&pid).copied() else { return };
         match fact {
             Fact::Started(_) => {}
+            Fact::NotStarted(why) => self.event(What::NotStarted { proc, why }, book),
             Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
             Fact::Carried(Direction::ToServer, bytes) => {
                 let before = self.judge.spawned();

@@ -263,6 +263,11 @@ impl Judge {
         self.library.take_unscripted()
     }
 
+    /// Returns whether the server has accepted the init of a process.
+    pub fn has_joined(&self, p: Proc) -> bool {
+        self.monitor.has_joined(p)
+    }
+
     /// How the job has ended, if it has.
     pub fn job(&self) -> Option<Exit> {
         self.conversation.job

@@ -12,6 +12,7 @@ mod judge;
 mod measure;
 mod mutants;
 mod play;
+mod progress;
 mod read;
 mod record;
 mod select;

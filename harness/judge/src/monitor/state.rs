@@ -345,6 +345,11 @@ impl Monitor {
         ranks.any(|rank| rank.connection.negotiated() == Some(framing))
     }
 
+    /// Returns whether the server has accepted the init of a process.
+    pub fn has_joined(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.joined)
+    }
+
     /// Whether a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
         self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)

@@ -180,7 +180,11 @@ impl<'a> Interpreter<'a> {
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started() {
             if self.dismissed.insert(p) {
-                self.close(p);
+                // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies when the connection ends before the
+                // process does, and its job step stays.
+                if self.recorder.judge.has_joined(p) {
+                    self.close(p);
+                }
                 self.party.exit(p, 0);
             }
         }

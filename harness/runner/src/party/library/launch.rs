@@ -17,14 +17,14 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
-use crate::party::server::Implementation;
+use crate::party::server::{Implementation, with_pids};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
-use crate::process::{self, procfs};
+use crate::process::{self, procfs, tree};
 use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
@@ -508,10 +508,12 @@ impl Drop for LibraryParty<'_> {
         }
         if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {
             if !job.ends_within(Duration::from_millis(500), reactor) {
+                let mut pids = tree::of_launch(job.launcher.pid(), &job.pids);
+                pids.push(job.launcher.pid());
                 job.launcher.child.signal(Signal::TERM);
                 job.ends_within(Duration::from_secs(2), reactor);
                 if let Some(command) = job.cancel.take() {
-                    cancel(&command, format!("{}-cancel", job.reception.mark()));
+                    cancel(&with_pids(&command, &pids), format!("{}-cancel", job.reception.mark()));
                 }
             }
             job.launcher.end(&job.pids);

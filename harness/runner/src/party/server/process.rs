@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::implementation::{Implementation, for_singleton};
+use super::implementation::{Implementation, PIDS, for_singleton, with_pids};
 use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
@@ -994,6 +994,12 @@ impl Party for ServerParty {
         if std::mem::replace(&mut self.ended, true) {
             return Vec::new();
         }
+        let mut done = Vec::new();
+        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die of
+        // their end and leave the job running.
+        if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
+            done.extend(self.run_cancel());
+        }
         for proc in self.ranks.keys().copied().collect::<Vec<_>>() {
             self.order(proc, &Order::Close);
         }
@@ -1003,7 +1009,6 @@ impl Party for ServerParty {
         for stray in self.strays.keys().copied().collect::<Vec<_>>() {
             self.leave(stray);
         }
-        let mut done = Vec::new();
         // Its job may run elsewhere, or on behalf of a daemon, where nobody but the launcher reaches it.
         let stays = self.exit.is_none();
         if stays {
@@ -1011,10 +1016,8 @@ impl Party for ServerParty {
             self.await_exit();
             done.push(Ending::Asked { exit: self.exit });
         }
-        if let Some(command) = self.cancel.take().filter(|_| stays || !self.is_over()) {
-            let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
-            done.push(Ending::Cancelled { command, exit });
-            self.await_exit();
+        if stays || !self.is_over() {
+            done.extend(self.run_cancel());
         }
         let names = if stays { self.running() } else { Vec::new() };
         if !names.is_empty() {
@@ -1034,6 +1037,17 @@ impl Party for ServerParty {
 }
 
 impl ServerParty {
+    /// Runs the command that ends the job, once, and waits for the launcher to end.
+    fn run_cancel(&mut self) -> Option<Ending> {
+        let command = self.cancel.take()?;
+        let mut pids = self.servers();
+        pids.push(self.launcher.pid());
+        let command = with_pids(&command, &pids);
+        let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
+        self.await_exit();
+        Some(Ending::Cancelled { command, exit })
+    }
+
     fn dismiss(&mut self, proc: Proc, order: &Order) {
         // Its end may be met before the last that it wrote, too.
         self.await_turn(None);

@@ -118,7 +118,7 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(
         ran.out.contains("1 cause, of which")
-            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml\n"),
+            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml --retries 3\n"),
         "{}",
         ran.out
     );
@@ -135,9 +135,9 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
         (
             ".github/workflows/pmi-conform.yml",
             "github.yml",
-            &["uses:", "server:", "on:", "persist-credentials:"][..],
+            &["uses:", "server:", "on:", "persist-credentials:", "args:"][..],
         ),
-        (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:"]),
+        (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:", "PMI_ARGS:"]),
     ] {
         let sample =
             std::fs::read_to_string(root.join(sample)).unwrap().replace("@manager.toml", "@pmi-conform.toml");

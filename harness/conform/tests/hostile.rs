@@ -282,6 +282,33 @@ fn a_job_that_stays_is_told_and_its_launcher_is_asked_first() {
 }
 
 #[test]
+fn rebuilt_manager_keeps_its_deviations() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let source = include_str!("../../test-programs/c/crashes-at-a-line.c");
+    let builds = [("one", ""), ("two", "// One line more.\n")].map(|(name, more)| {
+        let file = folder.path().join(name);
+        fs::write(file.with_extension("c"), format!("{more}{source}")).unwrap();
+        let built = Command::new("cc").arg("-g").arg("-o").arg(&file).arg(file.with_extension("c")).status();
+        assert!(built.unwrap().success());
+        file
+    });
+    let server = |file: &Path| format!("{} -n {{ranks}} {{agent}}", file.display());
+    let draft = folder.path().join("draft.toml");
+    let only = ["--filter", "=kvs/get-of-nothing"];
+    let drafted =
+        run(&[&["--server", &server(&builds[0]), "--draft-deviations", draft.to_str().unwrap()][..], &only]
+            .concat());
+    assert_eq!((drafted.only(), drafted.status), ("crashed", 1), "{}", drafted.log);
+    let text = fs::read_to_string(&draft).unwrap();
+    let symptom = text.lines().find_map(|line| line.strip_prefix("symptom = ")).unwrap();
+    assert!(["\"signal 11 (in fn_get)\"", "\"signal 11\""].contains(&symptom), "{text}");
+    let rebuilt =
+        run(&[&["--server", &server(&builds[1]), "--deviations", draft.to_str().unwrap()][..], &only]
+            .concat());
+    assert_eq!((rebuilt.only(), rebuilt.status), ("crashed", 0), "{}", rebuilt.log);
+}
+
+#[test]
 fn a_job_that_only_a_command_reaches_is_cancelled() {
     let daemon = Daemon::start(5);
     let (run, ending) = daemon.run(&format!("cancel = '{}'", daemon.cancel()));

@@ -26,6 +26,7 @@ mod recent;
 pub mod result;
 mod seen;
 pub mod session;
+pub mod symptom;
 mod unjudged;
 pub mod upstream;
 pub mod verdict;

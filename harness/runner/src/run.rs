@@ -32,7 +32,8 @@ pub enum Tries {
     Once,
     /// So many times; the worst attempt counts.
     Repeat(u32),
-    /// Again up to so many times while it is red; what is not red in the end is flaky.
+    /// Up to this many retries while the scenario is red or a recorded deviation is missing; a scenario that is not red in the end is
+    /// flaky.
     Retry(u32),
 }
 
@@ -378,6 +379,8 @@ fn try_often(
     let mut attempts = Repetitions::new(options.strict);
     let mut events = Vec::new();
     let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
+    // Deviations that have not happened in any attempt: a scenario that misses one by chance does not make it stale.
+    let mut missed: Option<BTreeSet<usize>> = None;
     for _ in 0..options.tries.most() {
         let (outcome, time) = match play() {
             Ok(played) => played,
@@ -394,10 +397,13 @@ fn try_often(
         let of_this_one = outcome.events.clone();
         let result = judged(suite, scenario, outcome, time, options, deviations);
         let red = result.is_red(options.strict);
+        let in_this_one = deviations.missed_in(&result);
+        missed = Some(missed.map_or(in_this_one.clone(), |missed| &missed & &in_this_one));
+        let complete = missed.as_ref().is_none_or(BTreeSet::is_empty);
         if attempts.add(result) {
             events = of_this_one;
         }
-        if (retry && !red) || mistake || interrupted {
+        if (retry && !red && complete) || mistake || interrupted {
             break;
         }
     }

@@ -68,7 +68,8 @@ Exit codes:
 const BISECT_HELP: &str = "\
 Neighbouring versions are compared as `compare` does: what a scenario finds in one and not in the one before it, that version has brought, and
 what it finds no more, that version has mended. What one of the two could not be asked, or did not play, is no change. Deviations do
-not count.
+not count. Scenarios in which versions differ are played --repeat times on each, so that no version is blamed for an intermittent failure: its
+frequency is listed.
 
 Exit codes:
   0    no version has brought anything that is bad
@@ -306,7 +307,8 @@ pub(super) struct Play {
     /// Play each scenario so many times; the worst counts, and it is told how often it was red
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) repeat: Option<u32>,
-    /// Play what is red again, up to so many times. What is not red then is flaky, which is told and makes nothing red
+    /// Play a scenario that is red or misses a recorded deviation again, up to N times. One that is not red in the end is flaky, which is
+    /// reported and makes nothing red
     #[arg(long, value_name = "N", conflicts_with = "repeat", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) retries: Option<u32>,
 
@@ -398,7 +400,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "CI", default_value = "github", value_parser = ["github", "gitlab", "both", "none"])]
     pub(super) ci: String,
     /// How often each scenario is played, to tell what happens only sometimes
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Play only these scenarios, as for judging
     #[arg(long, short, value_name = "PATTERN")]
@@ -737,6 +739,9 @@ pub(super) struct Bisect {
     /// Play only scenarios that test this requirement
     #[arg(long, value_name = "ID", conflicts_with = "logs")]
     pub(super) requirement: Vec<String>,
+    /// Play a scenario in which versions differ N times on each version, to separate chance from change
+    #[arg(long, value_name = "N", default_value_t = 25, conflicts_with = "logs", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) repeat: u32,
     /// The protocol that is spoken: pmi-1.1, pmi-2 or all
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), conflicts_with = "logs")]
     pub(super) dialect: Option<String>,

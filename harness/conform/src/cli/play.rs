@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, draft};
+use pmi_judge::deviations::{Deviations, UNWRITTEN, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
 use pmi_runner::agent::door::Listen;
@@ -20,7 +20,7 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::iut::Iut;
-use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
+use pmi_runner::party::server::{Environment, Implementation, Recorded, need, profile};
 use pmi_runner::run::{Observer, RunOptions, Tries, run};
 use pmi_runner::serve::WayIn;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
@@ -64,17 +64,19 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     }
     let Some(prepared) = chosen.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
     let mut observer = Reports::open(args)?;
+    let precedents = if args.draft_deviations.is_some() { prepared.precedents() } else { Vec::new() };
     let (run, torn_down) = prepared.play(&mut observer)?;
     let mut drafted = None;
     if let Some(path) = &args.draft_deviations {
         let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
-        let text = draft(name, &run.results, run.header.strict);
-        let entries = text.matches("[[deviation]]").count();
+        let text = draft(name, &run.results, run.header.strict, &precedents);
+        let (entries, unwritten) = (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let told = match entries {
-            0 => "nothing to record, and a file without entries".to_owned(),
-            1 => "1 entry, whose reason is to be written".to_owned(),
-            n => format!("{n} entries, whose reasons are to be written"),
+        let told = match (entries, unwritten) {
+            (0, _) => "nothing to record, and a file without entries".to_owned(),
+            (1, 1) => "1 entry, whose reason is to be written".to_owned(),
+            (n, to_write) if n == to_write => format!("{n} entries, whose reasons are to be written"),
+            (n, to_write) => format!("entries: {n}, with a reason to be written: {to_write}"),
         };
         drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
     }
@@ -239,6 +241,14 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Returns what is recorded about related implementations.
+    pub(super) fn precedents(&self) -> Vec<Deviations> {
+        match &self.iut {
+            Iut::Processes(implementation, _) => profile::precedents(implementation),
+            _ => Vec::new(),
+        }
+    }
+
     /// Plays it; and how the profile's teardown went.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub enum SilenceProof {
     /// The server has read everything, and since then every process of it has waited for some time, several times, and said
     /// nothing. Enough where silence is lawful.
     Polled,
+    /// Every process of the server waits without a time limit, and bytes that were written to it are still unread.
+    Unread,
     /// The step's time was up.
     Timeout,
 }
@@ -179,6 +181,11 @@ pub enum What {
         proc: Proc,
         /// How that is known.
         proof: SilenceProof,
+    },
+    /// The server has not read everything that this process wrote. Reported with a wait in which nothing came.
+    NotRead {
+        /// The process that wrote it.
+        proc: Proc,
     },
     /// A proxy passed something on to its upstream, which we play.
     FromProxy {

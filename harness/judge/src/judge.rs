@@ -2,6 +2,7 @@
 //!
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
@@ -16,6 +17,7 @@ use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
+use crate::seen::not_read;
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -88,6 +90,8 @@ pub struct Judge {
     captures: Captures,
     /// Nothing more comes, how that is known, and how long that was waited for.
     nothing: Option<(SilenceProof, Duration)>,
+    /// The processes whose requests the server had not read by then.
+    not_read: BTreeSet<Proc>,
     /// Number of the last event that was more than a word of the scenario's.
     seq: u64,
     line: usize,
@@ -109,16 +113,6 @@ fn shown(line: &[u8]) -> String {
 
 const END: &str = "the end of the connection";
 
-fn silence(proof: SilenceProof, waited: Duration) -> String {
-    match proof {
-        SilenceProof::Idle => "silence: the server has read everything and waits".into(),
-        SilenceProof::Polled => {
-            "silence: the server has read everything and looks around now and then".into()
-        }
-        SilenceProof::Timeout => format!("silence for {waited:?}"),
-    }
-}
-
 impl Judge {
     /// A judge who has seen nothing. `requires` is what the scenario tests.
     pub fn new(party: Side, requires: Vec<String>) -> Self {
@@ -136,6 +130,7 @@ impl Judge {
             standing: Standing::Met,
             captures: Captures::new(),
             nothing: None,
+            not_read: BTreeSet::new(),
             seq: 0,
             line: 0,
             hung: false,
@@ -183,7 +178,9 @@ impl Judge {
                 self.standing = Standing::Open;
                 self.captures.clear();
                 self.nothing = None;
+                self.not_read.clear();
             }
+            What::NotRead { proc } => drop(self.not_read.insert(*proc)),
             What::Nothing { proof, waited_ms } => {
                 self.nothing = Some((*proof, Duration::from_millis(*waited_ms)));
             }
@@ -442,7 +439,7 @@ impl Judge {
                     self.conversation.link(p).over = true;
                     self.met(Captures::new());
                 }
-                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, silence(proof, waited)),
+                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, self.silence(proof, waited)),
                 Next::Open => {}
             },
             Expected::Silence => {
@@ -466,7 +463,7 @@ impl Judge {
                         Some(p),
                         cites,
                         "the process manager ends the process",
-                        silence(proof, waited),
+                        self.silence(proof, waited),
                     );
                 }
             }
@@ -505,7 +502,7 @@ impl Judge {
             (Expected::JobExits(_), None) => {
                 if let Some((proof, waited)) = self.nothing {
                     self.hung = true;
-                    self.broken(None, cites, "the job ends", silence(proof, waited));
+                    self.broken(None, cites, "the job ends", self.silence(proof, waited));
                 }
             }
             (_, _) if self.conversation.output => self.met(Captures::new()),
@@ -533,7 +530,7 @@ impl Judge {
         }
         let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
         let seen = match proof {
-            SilenceProof::Idle => {
+            SilenceProof::Idle | SilenceProof::Unread => {
                 format!("still running, and waiting for nothing that could come: {running}")
             }
             SilenceProof::Polled | SilenceProof::Timeout => {
@@ -608,7 +605,7 @@ impl Judge {
                 self.conversation.accepted(line);
                 (line.seq, shown(&line.text))
             }
-            Next::Nothing(proof, waited) => (self.seq, silence(*proof, *waited)),
+            Next::Nothing(proof, waited) => (self.seq, self.silence(*proof, *waited)),
             Next::End | Next::Open => (self.seq, END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
@@ -641,9 +638,25 @@ impl Judge {
             // The monitor has its say first: it knows which request has no answer.
             Next::Nothing(proof, waited) if unanswered => {
                 self.hung = true;
-                self.broken(Some(p), cites, expected, silence(proof, waited));
+                self.broken(Some(p), cites, expected, self.silence(proof, waited));
             }
             Next::Nothing(..) | Next::Open | Next::Line(_) => {}
+        }
+    }
+
+    /// A silence in words, by how it is known, and with the requests that were not read.
+    fn silence(&self, proof: SilenceProof, waited: Duration) -> String {
+        let silence = match proof {
+            SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
+            SilenceProof::Polled => {
+                "silence: the server has read everything and looks around now and then".to_owned()
+            }
+            SilenceProof::Unread => "silence: the server waits".to_owned(),
+            SilenceProof::Timeout => format!("silence for {waited:?}"),
+        };
+        match not_read(&self.not_read) {
+            unread if unread.is_empty() => silence,
+            unread => format!("{silence}, {unread}"),
         }
     }
 

@@ -12,7 +12,7 @@ use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::asked_for;
+use crate::offers::{Support, asked_for};
 use crate::party::Limits;
 use crate::party::library::{Library, apis, exports};
 use crate::party::program::Program;
@@ -312,24 +312,27 @@ fn optional(
 ) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, Dialect::Pmi1, need, iut, limits) {
         None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
-        Some((_, Some(refused))) => {
+        Some((_, Support::Lacking(seen))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
             (
-                DoctorStep::new(what, State::Lacks, format!("asked once, it answered {refused}"))
-                    .with(remedy),
+                DoctorStep::new(what, State::Lacks, format!("asked once, it {seen}")).with(remedy),
                 Some(false),
             )
         }
-        Some((outcome, None)) => match (trouble(suite, &outcome), &outcome.unjudged) {
-            (None, None) => (DoctorStep::new(what, State::Works, "asked once, it did so"), Some(true)),
-            (Some(what_else), _) => (
-                DoctorStep::new(what, State::Odd, format!("asked once: {what_else}"))
+        Some((outcome, support)) => {
+            let offered = (support == Support::Acknowledged).then_some(true);
+            let step = match (trouble(suite, &outcome), &outcome.unjudged) {
+                (Some(trouble), _) => DoctorStep::new(what, State::Odd, format!("asked once: {trouble}"))
                     .with("it can be judged, and that will be told"),
-                Some(true),
-            ),
-            (None, Some(why)) => (DoctorStep::new(what, State::Odd, why.to_string()), None),
-        },
+                (None, Some(why)) => DoctorStep::new(what, State::Odd, why.to_string()),
+                (None, None) if offered.is_none() => {
+                    DoctorStep::new(what, State::Odd, "it could not be asked for")
+                }
+                (None, None) => DoctorStep::new(what, State::Works, "asked once, it did so"),
+            };
+            (step, offered)
+        }
     }
 }
 
@@ -340,12 +343,16 @@ fn silence(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
         Ok(outcome) => outcome,
         Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
+    if outcome.hung {
+        let trouble = trouble(suite, &outcome).unwrap_or_else(|| "a request was not answered".to_owned());
+        return DoctorStep::new(what, State::Odd, trouble);
+    }
     let proof = outcome.events.iter().find_map(|event| match event.what {
         What::Nothing { proof, .. } => Some(proof),
         _ => None,
     });
     match proof {
-        Some(SilenceProof::Idle) => {
+        Some(SilenceProof::Idle | SilenceProof::Unread) => {
             DoctorStep::new(what, State::Works, "can be proved: its processes are seen to wait")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {

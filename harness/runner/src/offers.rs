@@ -101,7 +101,7 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         && let Some(seen) = speaks_no_pmi2(suite, iut, limits)
     {
         let why = format!(
-            "it does not speak PMI-2: offered version 2.0, it answered {seen}; --dialect pmi-2 makes it a duty"
+            "it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 makes it a duty"
         );
         offers.unspoken.insert(Dialect::Pmi2, why);
     }
@@ -123,16 +123,10 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
             None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
             None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
-                Some(seen) if need.is_extra() => (
-                    false,
-                    format!(
-                        "it does not offer {word}: asked once, it answered {seen}; --has {word} makes it a duty"
-                    ),
-                ),
-                Some(seen) => (
-                    false,
-                    format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"),
-                ),
+                Some(seen) => {
+                    let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
+                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} makes it a duty"))
+                }
             },
         };
         offers.needs.insert((dialect, need), offer);
@@ -148,10 +142,10 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
         _ if *need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
         Some(offered) => *offered,
         None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
-        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, refused)| {
-            // What comes to no answer is as good as refused: every session that asks for it would be about that.
+        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
+            // Every session that asks for an operation which fails like this would be about that failure.
             let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
-            refused.is_none() && !went_wrong && outcome.unjudged.is_none()
+            support == Support::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
     };
     let wanted = |need: &Need| match need {
@@ -163,19 +157,33 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
 
-/// Asks for an optional operation; how it was refused, if it was.
-fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
-    asked_for(suite, dialect, need, iut, limits)?.1
+/// The response to a single request for an optional operation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Support {
+    /// The request was acknowledged. Only this shows that the operation is supported.
+    Acknowledged,
+    /// The request was refused or not answered. The text completes a sentence that begins with "it".
+    Lacking(String),
+    /// The implementation crashed, or never got as far as the request.
+    Unknown,
 }
 
-/// Asks for an optional operation: what became of that, and how it was refused, if it was. `None` where it cannot be asked for.
+/// Asks for an optional operation; returns the evidence that the implementation lacks it, if it does.
+fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
+    match asked_for(suite, dialect, need, iut, limits)?.1 {
+        Support::Lacking(seen) => Some(seen),
+        Support::Acknowledged | Support::Unknown => None,
+    }
+}
+
+/// Asks for an optional operation. `None` where it cannot be asked for.
 pub(crate) fn asked_for(
     suite: &Suite,
     dialect: Dialect,
     need: Need,
     iut: &Iut,
     limits: Limits,
-) -> Option<(Outcome, Option<String>)> {
+) -> Option<(Outcome, Support)> {
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // Known without asking.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
@@ -218,14 +226,16 @@ pub(crate) fn asked_for(
     // What cannot be asked is told by the scenarios themselves. But a process that was not started in time, or a launcher that dies now
     // and then, must not make a duty of what nobody has to have: it is asked once more, and that counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
-    let came_to_something = |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none();
+    let came_to_something =
+        |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
     let outcome = ask().filter(came_to_something).or_else(ask)?;
-    let refused = match iut {
-        // Who asks the process manager has it. One that asks nothing has no say in how that is done.
-        Iut::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
-        _ => refusal(&outcome, need, request),
+    let support = match iut {
+        // A library that asks the process manager supports the operation.
+        Iut::Library(..) if asks(&outcome, request) => Support::Acknowledged,
+        Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
+        _ => support(&outcome, need, request),
     };
-    Some((outcome, refused))
+    Some((outcome, support))
 }
 
 /// Why a bare proxy is not asked for what only the draft has.
@@ -243,16 +253,19 @@ const LOST: &str = "not judged here: asked once, the server takes a spawn, and n
 /// Whether a server that relays takes a request to spawn, and no process comes of it: whether it started one cannot be seen.
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
-        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, refused)| {
+        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
             let comes = |e: &Event| matches!(e.what, What::Started { proc, .. } if proc.group > 0);
-            refused.is_none() && outcome.crashed.is_none() && !outcome.events.iter().any(comes)
+            support == Support::Acknowledged && !outcome.events.iter().any(comes)
         })
 }
 
-/// How a server answered an offer of PMI-2, if not by taking it.
+/// The evidence that a server does not accept an offer of PMI-2, if it does not.
 fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
     let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
-    refusal(&outcome, Need::Spawn, b"cmd=init")
+    match support(&outcome, Need::Spawn, b"cmd=init") {
+        Support::Lacking(seen) => Some(seen),
+        Support::Acknowledged | Support::Unknown => None,
+    }
 }
 
 /// Whether a request that begins like this was sent.
@@ -264,9 +277,9 @@ fn asks(outcome: &Outcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.
-/// Silence, a crash, and a promise that is not kept are no refusals; but of what nobody has to have, silence is one.
-fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
+/// The response of a server to the request that begins like this. A successful answer counts, even if the promise in it is not kept. A
+/// request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
     let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     let mut asked = None;
     for event in &outcome.events {
@@ -276,10 +289,10 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
             What::ClosedByServer { proc } | What::Ended { proc, ours: false }
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
-                return Some("the end of the connection".to_owned());
+                return Support::Lacking("closed the connection".to_owned());
             }
-            What::NoAnswer { proc, .. } if asked == Some(*proc) && need.is_extra() => {
-                return Some("nothing".to_owned());
+            What::NoAnswer { proc, .. } if asked == Some(*proc) => {
+                return Support::Lacking("did not answer".to_owned());
             }
             _ => continue,
         };
@@ -306,13 +319,16 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
                                     .is_ok_and(|r| r.is_success())
                         }
                     };
-                    return (!granted).then(|| format!("\"{}\"", text.escape_ascii()));
+                    return match granted {
+                        true => Support::Acknowledged,
+                        false => Support::Lacking(format!("answered \"{}\"", text.escape_ascii())),
+                    };
                 }
                 _ => {}
             }
         }
     }
-    None
+    Support::Unknown
 }
 
 /// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
@@ -332,7 +348,7 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
     });
     let (function, result) = returned.filter(|(_, result)| *result != 0)?;
     let code = signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
-    Some(format!("{code} from {function}"))
+    Some(format!("answered {code} from {function}"))
 }
 
 /// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.

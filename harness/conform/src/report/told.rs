@@ -121,9 +121,13 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read all and waits)",
                 SilenceProof::Polled => "(nothing: the server has read all and looks around now and then)",
+                SilenceProof::Unread => "(nothing: the server waits, and has not read all)",
                 SilenceProof::Timeout => "(nothing: the time was up)",
             };
             told(Some(proc), Way::FromServer, proof.to_owned())
+        }
+        What::NotRead { proc } => {
+            told(Some(proc), Way::Stays, "(not read: what it wrote is still in its socket)".to_owned())
         }
         What::FromProxy { proxy, text, held, .. } => {
             let held = if *held { "  (the scenario answers)" } else { "" };

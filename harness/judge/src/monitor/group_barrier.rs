@@ -169,7 +169,7 @@ impl Monitor {
         if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
             let expected = format!("an answer to {}", op.request_cmd());
             let id = "mpich-1.2.barrier.requests-meanwhile";
-            self.find(Side::Server, p, id, None, expected, how.into());
+            self.find(Side::Server, p, id, None, expected, self.missing(how));
             return true;
         }
         let closed = how == SeenKind::ConnectionEnd;
@@ -181,7 +181,7 @@ impl Monitor {
         });
         if let Some(name) = stuck {
             let expected = format!("barrier_out with the tag {}", name.tag);
-            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, how.into());
+            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, self.missing(how));
         }
         false
     }

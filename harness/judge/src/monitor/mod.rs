@@ -56,7 +56,12 @@ impl Monitor {
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
-            What::NoAnswer { proc, .. } => self.no_answer(*proc),
+            What::NoAnswer { proc, .. } => {
+                self.no_answer(*proc);
+                self.not_read.clear();
+            }
+            What::NotRead { proc } => drop(self.not_read.insert(*proc)),
+            What::Expected(_) => self.not_read.clear(),
             What::JobExited { exit } => self.job_exited(*exit),
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
@@ -72,7 +77,6 @@ impl Monitor {
             | What::Exited { .. }
             | What::Backtrace(_)
             | What::Untraced { .. }
-            | What::Expected(_)
             | What::Nothing { .. }
             | What::Flooded { .. }
             | What::Abandoned(_)

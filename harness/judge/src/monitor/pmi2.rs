@@ -1090,7 +1090,8 @@ impl Monitor {
             _ => "pmi2.common.answered",
         });
         let expected = format!("an answer to {}", pending.command.name());
-        self.find(Side::Server, p, requirement, None, expected, how.into());
+        let seen = self.missing(how);
+        self.find(Side::Server, p, requirement, None, expected, seen);
     }
 }
 

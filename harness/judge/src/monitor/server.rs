@@ -11,7 +11,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{ExpectedValue, is_ambiguous};
-use crate::seen::{Seen, SeenKind, show};
+use crate::seen::{Seen, SeenKind, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -686,7 +686,8 @@ impl Monitor {
         // RFC 13 makes the server answer, but not before it has heard the other processes out.
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
         let expected = format!("an answer to {}", op.request_cmd());
-        self.find(Side::Server, p, &id, at_most, expected, how.into());
+        let seen = self.missing(how);
+        self.find(Side::Server, p, &id, at_most, expected, seen);
     }
 
     /// Whether the put that a process waits for is as long as the limits allow, or, where it waits for a barrier, one of its group
@@ -720,6 +721,15 @@ impl Monitor {
         let written = self.rank(p).world_written.clone();
         // Nobody says that WORLD is what a barrier without a group is.
         self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
+    }
+
+    /// What is seen in the place of an answer. A request that was not read is the reason for the silence.
+    pub(super) fn missing(&self, how: SeenKind) -> Seen {
+        let mut seen = Seen::from(how);
+        if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
+            seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
+        }
+        seen
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {

@@ -1,6 +1,6 @@
 //! What the monitor knows: connections, process groups and names, as far as the wire shows them.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
     Connection, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
@@ -293,6 +293,8 @@ pub struct Monitor {
     pub(super) messages: usize,
     /// A process has sent an abort.
     pub(super) abort_sent: bool,
+    /// The processes whose requests the server had not read when the current expectation was last checked.
+    pub(super) not_read: BTreeSet<Proc>,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }

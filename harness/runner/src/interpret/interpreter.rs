@@ -230,6 +230,7 @@ impl<'a> Interpreter<'a> {
         };
         let deadline = Instant::now() + wait;
         while let Some(proof) = self.listen(deadline, silence, &|judge| judge.standing() != Standing::Open)? {
+            self.record_unread();
             self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
             if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
                 self.recorder.record(What::NoAnswer { proc, proof });
@@ -240,6 +241,13 @@ impl<'a> Interpreter<'a> {
         match self.recorder.judge.standing() {
             Standing::Broken => Err(Stop),
             Standing::Met | Standing::Open => Ok(()),
+        }
+    }
+
+    /// Records which requests have not been read, where nothing comes.
+    pub(super) fn record_unread(&mut self) {
+        for proc in self.party.unread() {
+            self.recorder.record(What::NotRead { proc });
         }
     }
 

@@ -736,8 +736,13 @@ impl ServerParty {
         if let Some(Rank { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
         }
-        let pmi = self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()).filter(|pmi| pmi.key.is_some());
-        pmi.is_some_and(|pmi| pmi.connection.unread_bytes().is_some_and(|n| n > 0))
+        let pmi = match proc.group {
+            Proc::STRAYS => self.strays.get(&proc),
+            _ => self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()),
+        };
+        pmi.filter(|pmi| pmi.key.is_some()).is_some_and(|pmi| {
+            pmi.connection.unwritten() > 0 || pmi.connection.unread_bytes().is_some_and(|n| n > 0)
+        })
     }
 
     /// Whether the server's processes show that nothing will come. It may wait for a process to end that was told to.
@@ -938,7 +943,7 @@ impl Party for ServerParty {
             let proof = if left.is_zero() {
                 SilenceProof::Timeout
             } else if idle && quiet >= proves {
-                SilenceProof::Idle
+                if self.is_read(false) { SilenceProof::Idle } else { SilenceProof::Unread }
             } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
             } else {
@@ -954,7 +959,7 @@ impl Party for ServerParty {
             };
             // The dead are silent too.
             if !self.tell_deaths() {
-                self.stuck = proof == SilenceProof::Idle && !self.is_read(false);
+                self.stuck = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);
             }
         }
@@ -973,6 +978,13 @@ impl Party for ServerParty {
                 listen(&mut self.reactor, *key, Wanted::ReadWrite);
             }
         }
+    }
+
+    fn unread(&self) -> Vec<Proc> {
+        let mut procs: Vec<Proc> = self.ranks.keys().chain(self.strays.keys()).copied().collect();
+        procs.retain(|proc| self.has_unread(*proc));
+        procs.sort_unstable();
+        procs
     }
 
     fn memory(&self) -> Vec<Memory> {

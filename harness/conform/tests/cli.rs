@@ -682,12 +682,30 @@ fn what_is_refused_is_lacking() {
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
+/// A server that never answers an operation lacks it, and is red once for the silence itself.
+#[rstest]
+#[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
+#[case("pmi2-spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
+fn what_is_not_answered_is_lacking_and_red_once(
+    #[case] fault: &str,
+    #[case] dialect: &str,
+    #[case] needs: &str,
+    #[case] needs_nothing: &str,
+) {
+    let server =
+        format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let ran = here(&["--server", &server, "--dialect", dialect, "-f", needs, "-f", needs_nothing]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("asked once, it did not answer"), "{}", ran.whole());
+    assert!(ran.out.contains(" 1 not applicable"), "{}", ran.whole());
+}
+
 /// What only the draft of PMI-2 has is asked for once. Who does it is judged, who does not is let off unless it is made a duty.
 #[rstest]
-#[case("connect-refused", "=pmi2/connect/values", "job-connect", "\"cmd=job-connect-response;rc=1;\"")]
+#[case("connect-refused", "=pmi2/connect/values", "job-connect", "answered \"cmd=job-connect-response;rc=1;\"")]
 #[case("getall-no-end", "=pmi2/connect/getall[one]", "kvs-getall", "")]
-#[case("concat-unknown", "=pmi2/concat/fullinit", "concat", "the end of the connection")]
-#[case("auth-not-asked", "=pmi2/auth/let-in", "auth", "\"cmd=fullinit-response;")]
+#[case("concat-unknown", "=pmi2/concat/fullinit", "concat", "closed the connection")]
+#[case("auth-not-asked", "=pmi2/auth/let-in", "auth", "answered \"cmd=fullinit-response;")]
 fn what_only_the_draft_has_is_judged_where_it_is_offered(
     #[case] fault: &str,
     #[case] scenario: &str,
@@ -708,7 +726,7 @@ fn what_only_the_draft_has_is_judged_where_it_is_offered(
         // It has begun to do it.
         "" => assert_eq!(ran.status, 1, "{}", ran.whole()),
         answered => {
-            let told = format!("it does not offer {word}: asked once, it answered {answered}");
+            let told = format!("it does not offer {word}: asked once, it {answered}");
             assert!(
                 ran.out.contains(&told) && ran.out.contains("1 not applicable"),
                 "{told}\n{}",

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::conform;
-use pmi_test_programs::FAULTY_PROGRAM;
+use pmi_test_programs::{CASES, FAULTY_PROGRAM};
 use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -38,6 +38,20 @@ fn what_works_and_what_lacks_is_told() {
     assert_eq!((state("two nodes"), state("names")), (Some("lacks"), Some("lacks")));
     let profile = told["profile"].as_str().unwrap();
     assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
+}
+
+/// Silence in response to a request for an operation is not an offer of it.
+#[test]
+fn what_is_not_answered_is_not_offered() {
+    let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
+    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    assert_eq!(status, 0, "{steps:?}");
+    for what in ["spawn", "names"] {
+        let step = steps.iter().find(|step| step.0 == what).unwrap();
+        assert_eq!((step.1.as_str(), step.2.as_str()), ("lacks", "asked once, it did not answer"));
+    }
+    let profile = told["profile"].as_str().unwrap();
+    assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
 /// What is drafted is a profile: the same implementation, as far as it goes.

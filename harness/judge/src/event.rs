@@ -237,6 +237,23 @@ pub enum What {
         /// The line without its newline, cut if long.
         line: Bytes,
     },
+    /// After the launcher had failed to start the processes, the same command started this smaller number of them.
+    StartsFewer {
+        /// Ranks asked for.
+        ranks: u32,
+    },
+    /// A scenario that had failed beside others was played again.
+    PlayedAgain {
+        /// The other jobs that ran at the same time; none if it was played alone.
+        beside: Vec<OtherJob>,
+        /// Number of plays.
+        played: u32,
+        /// Number of plays that failed.
+        failed: u32,
+        /// The scenario that has shown interference between jobs before in the same run; other jobs were not started again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shown_by: Option<String>,
+    },
     /// The launcher has ended.
     JobExited {
         /// How.
@@ -404,6 +421,15 @@ impl What {
             _ => None,
         }
     }
+}
+
+/// A job that ran at the same time as another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherJob {
+    /// Name of its scenario.
+    pub scenario: String,
+    /// Its last events.
+    pub events: Vec<Event>,
 }
 
 /// What is done, in this order, to end a job that does not end by itself.

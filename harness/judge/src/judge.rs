@@ -55,7 +55,7 @@ pub struct Outcome {
     pub under_test: Side,
     /// Whether an expected answer never came.
     pub hung: bool,
-    /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
+    /// Nothing was started, or connected, or nothing was ever answered: there is no sign that it speaks PMI at all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
@@ -180,7 +180,9 @@ impl Judge {
                 self.nothing = None;
                 self.not_read.clear();
             }
-            What::NotRead { proc } => drop(self.not_read.insert(*proc)),
+            What::NotRead { proc } => {
+                self.not_read.insert(*proc);
+            }
             What::Nothing { proof, waited_ms } => {
                 self.nothing = Some((*proof, Duration::from_millis(*waited_ms)));
             }
@@ -358,7 +360,7 @@ impl Judge {
             hung: self.hung || self.library.hung,
             lifeless: self.unstarted
                 || self.library.unjudged.is_some()
-                || (self.hung && self.conversation.received == 0),
+                || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
             left: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),

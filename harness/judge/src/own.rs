@@ -26,9 +26,27 @@ pub const USABLE: &str = "iut.usable";
 const USABLE_TEXT: &str =
     "The names and limits that a manager tells can be used: there is room for a key and a value.";
 
+/// The requirement that a manager breaks which cannot start as many processes as it is asked for.
+pub(crate) const STARTS: &str = "iut.starts";
+
+/// What [`STARTS`] asks for.
+const STARTS_TEXT: &str = "A process manager starts as many processes as its command asks for. --max-ranks bounds the number.";
+
+/// The requirement that a manager breaks whose jobs affect each other.
+pub(crate) const JOBS_APART: &str = "iut.jobs-apart";
+
+/// What [`JOBS_APART`] asks for.
+const JOBS_APART_TEXT: &str = "Jobs that run at the same time do not affect each other.";
+
 /// What is asked of every implementation, besides the requirements of the catalogue.
-const OWN: [(&str, &str); 4] =
-    [(CRASH, CRASH_TEXT), (HANG, HANG_TEXT), (ENDS_WELL, ENDS_WELL_TEXT), (USABLE, USABLE_TEXT)];
+const OWN: [(&str, &str); 6] = [
+    (CRASH, CRASH_TEXT),
+    (HANG, HANG_TEXT),
+    (ENDS_WELL, ENDS_WELL_TEXT),
+    (USABLE, USABLE_TEXT),
+    (STARTS, STARTS_TEXT),
+    (JOBS_APART, JOBS_APART_TEXT),
+];
 
 /// What the requirement of this id asks for, if it is one of these and none of the catalogue's.
 pub fn text(id: &str) -> Option<&'static str> {

@@ -11,9 +11,9 @@ use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::negotiated;
-use crate::own::{self, CRASH, CRASH_TEXT};
-use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Outcome, Severity, Unjudged};
+use crate::own::{self, CRASH, CRASH_TEXT, JOBS_APART, STARTS};
+use crate::verdict::{Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, Verdict};
+use crate::{Finding, Outcome, Severity, Side, Unjudged};
 
 /// Events of a failed scenario that go into its result, besides output.
 pub const LAST_EVENTS: usize = 40;
@@ -37,13 +37,14 @@ const LAST_BYTES: usize = 4096;
 /// text of a line of it, and nothing where there is no such line.
 pub fn of_scenario(
     mut result: ScenarioResult,
-    outcome: Outcome,
+    mut outcome: Outcome,
     catalogue: &Catalogue,
     quote: impl Fn(usize) -> String,
     deviations: &mut Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
     let mut findings: Vec<Judged> = Vec::new();
+    let not_started = cannot_start(&outcome);
     for finding in outcome.findings {
         // The same at another rank, or once more, is the same finding.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
@@ -73,6 +74,13 @@ pub fn of_scenario(
             deviation: None,
         });
     }
+    findings.extend(not_started.map(|finding| judged(catalogue, finding)));
+    let again = Again::of(&outcome.events);
+    if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, findings.first())) {
+        // They are not broken by the job alone.
+        findings = vec![judged(catalogue, finding)];
+        outcome.hung = false;
+    }
     // What was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
@@ -92,6 +100,8 @@ pub fn of_scenario(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that dies before it starts anything is no mystery.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
+        // A requirement that is broken before all processes have started is the reason why they do not.
+        Some(Unjudged::NotStarted { .. }) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,
     };
@@ -111,6 +121,14 @@ pub fn of_scenario(
     if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
         result.last_events = last(outcome.events);
     }
+    if let Some(again) = again {
+        if is_interference(&findings) {
+            let others = again.beside.iter().map(|other| format!(" --filter '={other}'"));
+            result.replay.extend(others.chain([" --jobs 2 --repeat 5".to_owned()]));
+        } else {
+            result.attempts = Some(again.attempts(&findings));
+        }
+    }
     result.findings = findings;
     if deviations.are_sensitive_in(&result.scenario) {
         keep_back_input(&mut result);
@@ -127,6 +145,108 @@ fn keep_back_input(result: &mut ScenarioResult) {
         judged.finding.line = 0;
         judged.step.clear();
     }
+}
+
+/// The finding about a launcher that ends with an error where a smaller number of processes starts.
+fn cannot_start(outcome: &Outcome) -> Option<Finding> {
+    let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
+    let (seq, fewer) = outcome.events.iter().find_map(|event| match event.what {
+        What::StartsFewer { ranks } => Some((event.seq, ranks)),
+        _ => None,
+    })?;
+    let asked = outcome.events.iter().find_map(|event| match event.what {
+        What::Launched { ranks, .. } => Some(ranks),
+        _ => None,
+    })?;
+    let said = launcher_error(&outcome.events)?;
+    let expected = format!("{asked} processes, as asked for: the same command starts {fewer}");
+    let seen = format!("cannot start: {exit}, \"{said}\"");
+    Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
+}
+
+/// Number of failures beside another job that tells interference from chance, where the scenario never fails alone.
+pub const SHOWS_INTERFERENCE: u32 = 4;
+
+/// Plays of a scenario after it had failed beside others.
+#[derive(Default)]
+struct Again {
+    /// Alone: number of plays, and how many failed.
+    alone: (u32, u32),
+    /// Beside other jobs.
+    together: (u32, u32),
+    /// The scenarios of the other jobs.
+    beside: Vec<String>,
+    /// The scenario that has shown interference before in the same run.
+    shown_by: Option<String>,
+    /// Number of the event that reports it.
+    seq: u64,
+}
+
+impl Again {
+    fn of(events: &[Event]) -> Option<Self> {
+        let mut all: Option<Self> = None;
+        for event in events {
+            let What::PlayedAgain { beside, played, failed, shown_by } = &event.what else { continue };
+            let again = all.get_or_insert_default();
+            let counts = if beside.is_empty() { &mut again.alone } else { &mut again.together };
+            *counts = (counts.0 + played, counts.1 + failed);
+            again.beside.extend(beside.iter().map(|other| other.scenario.clone()));
+            again.shown_by = again.shown_by.take().or_else(|| shown_by.clone());
+            again.seq = event.seq;
+        }
+        all
+    }
+
+    /// The finding that a failure depends on other jobs.
+    fn interference(&self, under_test: Side, first: Option<&Judged>) -> Option<Finding> {
+        let first = &first?.finding;
+        let how = match &self.shown_by {
+            _ if self.alone.1 > 0 => return None,
+            Some(scenario) => format!("it failed beside other jobs, as {scenario} does"),
+            None if self.together.1 < SHOWS_INTERFERENCE => return None,
+            None => {
+                let (names, (played, failed)) = (self.beside.join(", "), self.together);
+                format!("beside {names} it fails ({failed} of {played})")
+            }
+        };
+        let expected = format!("the same as alone, where it passes ({} of {})", self.alone.0, self.alone.0);
+        let seen =
+            format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
+        Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
+    }
+
+    /// All plays, of which the first failed, as attempts.
+    fn attempts(&self, findings: &[Judged]) -> Attempts {
+        let found = findings.iter().map(|judged| Repeated { times: 1, judged: judged.clone() });
+        Attempts {
+            played: 1 + self.alone.0 + self.together.0,
+            red: 1 + self.alone.1 + self.together.1,
+            found: found.collect(),
+        }
+    }
+}
+
+/// Whether these findings tell of interference between jobs.
+pub fn is_interference(findings: &[Judged]) -> bool {
+    findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
+}
+
+/// Characters of an error message in a finding.
+const ERROR_MESSAGE: usize = 160;
+
+/// The first line that was written to standard error, or else to standard output.
+pub fn launcher_error(events: &[Event]) -> Option<String> {
+    let said = |wanted: bool| {
+        events.iter().find_map(move |event| match &event.what {
+            What::Output { stderr, line, .. } if *stderr == wanted => {
+                let text = String::from_utf8_lossy(&line.0);
+                let text: String = text.trim().chars().take(ERROR_MESSAGE).collect();
+                (!text.is_empty()).then_some(text)
+            }
+            _ => None,
+        })
+    };
+    said(true).or_else(|| said(false))
 }
 
 /// A crash in words by which it is told from others: who died of what, and the last that tells why.
@@ -155,11 +275,15 @@ fn located(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
+/// Whether a result shows an event.
+pub fn is_shown(event: &Event) -> bool {
+    !matches!(event.what, What::Expected(_) | What::Nothing { .. })
+}
+
 /// What a result shows of what happened.
 fn last(events: Vec<Event>) -> Vec<Event> {
-    let shown = |e: &Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
     let (output, events): (Vec<Event>, Vec<Event>) =
-        events.into_iter().filter(shown).partition(|e| matches!(e.what, What::Output { .. }));
+        events.into_iter().filter(is_shown).partition(|e| matches!(e.what, What::Output { .. }));
     let (first, last) = (OUTPUT_LINES, output.len().saturating_sub(OUTPUT_LINES));
     let edge = |(i, line): (usize, Event)| (i < first || i >= last).then_some(line);
     let from = events.len().saturating_sub(LAST_EVENTS);

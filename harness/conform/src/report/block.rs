@@ -217,9 +217,23 @@ impl Block<'_> {
             return Ok(());
         }
         let seqs: Vec<_> = self.result.findings.iter().map(|j| j.finding.seq).collect();
-        let shown = &shown[shown.len().saturating_sub(EVENTS)..];
-        let (bold, dim) = (self.palette.bold(), self.palette.dim());
+        let bold = self.palette.bold();
         writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
+        self.events(f, &shown, &seqs)?;
+        for event in &self.result.last_events {
+            let What::PlayedAgain { beside, .. } = &event.what else { continue };
+            for other in beside {
+                let events: Vec<_> = other.events.iter().filter_map(|e| Some((e, told(e, BYTES)?))).collect();
+                writeln!(f, "  {bold}last events of the other job{bold:#}, {}", text::clean(&other.scenario))?;
+                self.events(f, &events, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn events(&self, f: &mut Formatter<'_>, shown: &[(&Event, EventInWords<'_>)], seqs: &[u64]) -> fmt::Result {
+        let shown = &shown[shown.len().saturating_sub(EVENTS)..];
+        let dim = self.palette.dim();
         let width = |get: fn(&(&Event, EventInWords)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
         let rank_width = width(|(_, told)| told.rank().len());

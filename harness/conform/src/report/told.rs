@@ -202,6 +202,18 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         What::Loaded { proc, error: Some(why) } => {
             told(Some(proc), Way::Stays, text::clean(&format!("cannot load the library: {why}")))
         }
+        What::PlayedAgain { shown_by: Some(scenario), .. } => {
+            told(None, Way::Stays, format!("interference was shown by {}", text::clean(scenario)))
+        }
+        What::PlayedAgain { beside, played, failed, .. } => {
+            let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
+            let beside = if names.is_empty() { "alone".to_owned() } else { format!("beside {}", text::clean(&names)) };
+            told(None, Way::Stays, format!("played again {beside}: failed in {failed} of {played}"))
+        }
+        What::StartsFewer { ranks } => {
+            let ranks = text::count(*ranks as usize, "rank");
+            told(None, Way::Stays, format!("the same command started {ranks}"))
+        }
         What::JobExited { exit } => told(None, Way::Stays, format!("launcher: {exit}")),
         What::Crashed { name, signal } => {
             told(None, Way::Stays, format!("{} killed by signal {signal}", text::clean(name)))

@@ -60,7 +60,9 @@ impl Monitor {
                 self.no_answer(*proc);
                 self.not_read.clear();
             }
-            What::NotRead { proc } => drop(self.not_read.insert(*proc)),
+            What::NotRead { proc } => {
+                self.not_read.insert(*proc);
+            }
             What::Expected(_) => self.not_read.clear(),
             What::JobExited { exit } => self.job_exited(*exit),
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
@@ -78,6 +80,8 @@ impl Monitor {
             | What::Backtrace(_)
             | What::Untraced { .. }
             | What::Nothing { .. }
+            | What::StartsFewer { .. }
+            | What::PlayedAgain { .. }
             | What::Flooded { .. }
             | What::Abandoned(_)
             | What::NotReached { .. }

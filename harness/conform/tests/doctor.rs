@@ -42,7 +42,7 @@ fn what_works_and_what_lacks_is_told() {
 
 /// Silence in response to a request for an operation is not an offer of it.
 #[test]
-fn what_is_not_answered_is_not_offered() {
+fn unanswered_operation_is_not_offered() {
     let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
     let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
     assert_eq!(status, 0, "{steps:?}");

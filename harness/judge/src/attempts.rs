@@ -31,16 +31,18 @@ impl Repetitions {
 
     /// Adds an attempt; true if it is the one that counts so far.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
-        let plays = result.attempts.as_ref().map_or((1, u32::from(result.is_red(self.strict))), |a| (a.played, a.red));
+        let plays = result
+            .attempts
+            .as_ref()
+            .map_or((1, u32::from(result.is_red(self.strict))), |a| (a.played, a.red));
         self.played += plays.0;
         self.red += plays.1;
         self.time_us += result.time_us;
         self.count(&result);
-        let badness =
-            |r: &ScenarioResult| {
-                let severity = r.findings.iter().map(|j| j.severity).max();
-                (is_interference(&r.findings), r.is_red(self.strict), severity)
-            };
+        let badness = |r: &ScenarioResult| {
+            let severity = r.findings.iter().map(|j| j.severity).max();
+            (is_interference(&r.findings), r.is_red(self.strict), severity)
+        };
         let counts = self.worst.as_ref().is_none_or(|worst| badness(&result) > badness(worst));
         if counts {
             self.worst = Some(result);
@@ -79,7 +81,7 @@ impl Repetitions {
         let Self { worst, played, red, time_us, found, .. } = self;
         let mut result = worst?;
         result.time_us = time_us;
-        // A failure that depends on another job is no chance.
+        // A failure that depends on another job happens again.
         if retried && red > 0 && red < played && !is_interference(&result.findings) {
             result.verdict = Verdict::Flaky;
         }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn interference_counts_before_chance_and_is_never_flaky() {
+    fn interference_is_never_flaky() {
         let mut interference = result(&["beside kvs/own-key it fails"]);
         interference.findings[0].finding.requirement = JOBS_APART.into();
         let (index, worst) = together(vec![result(&["silence"]), interference, result(&[])], true).unwrap();

@@ -55,7 +55,7 @@ pub struct Outcome {
     pub under_test: Side,
     /// Whether an expected answer never came.
     pub hung: bool,
-    /// Nothing was started, or connected, or nothing was ever answered: there is no sign that it speaks PMI at all.
+    /// The implementation started, connected or answered nothing: there is no sign that it speaks PMI at all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,

@@ -29,13 +29,14 @@ const USABLE_TEXT: &str =
 /// The requirement that a manager breaks which cannot start as many processes as it is asked for.
 pub(crate) const STARTS: &str = "iut.starts";
 
-/// What [`STARTS`] asks for.
-const STARTS_TEXT: &str = "A process manager starts as many processes as its command asks for. --max-ranks bounds the number.";
+/// The text of [`STARTS`].
+const STARTS_TEXT: &str =
+    "A process manager starts as many processes as its command asks for. --max-ranks bounds the number.";
 
 /// The requirement that a manager breaks whose jobs affect each other.
 pub(crate) const JOBS_APART: &str = "iut.jobs-apart";
 
-/// What [`JOBS_APART`] asks for.
+/// The text of [`JOBS_APART`].
 const JOBS_APART_TEXT: &str = "Jobs that run at the same time do not affect each other.";
 
 /// What is asked of every implementation, besides the requirements of the catalogue.

@@ -75,15 +75,19 @@ pub fn of_scenario(
         });
     }
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
-    let again = Again::of(&outcome.events);
-    if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, findings.first())) {
-        // They are not broken by the job alone.
-        findings = vec![judged(catalogue, finding)];
-        outcome.hung = false;
-    }
     // What was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
+    }
+    let again = Again::of(&outcome.events);
+    let is_red = |judged: &Judged| strict.counts(judged) && judged.deviation.is_none();
+    let first = findings.iter().find(|judged| is_red(judged));
+    if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, first)) {
+        // The job breaks these requirements only beside others.
+        findings.retain(|judged| !is_red(judged));
+        findings.insert(0, judged(catalogue, finding));
+        deviations.apply(&result.scenario, &mut findings);
+        outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
     let found = match worst {
@@ -111,6 +115,8 @@ pub fn of_scenario(
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
             Some("it ended early, and nothing tells why: please report this".to_owned())
         }
+        // The finding says why the processes have not started.
+        None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
         None => outcome.unjudged.map(|why| why.to_string()),
     };
     result.exit = outcome.events.iter().find_map(|e| match e.what {
@@ -164,7 +170,7 @@ fn cannot_start(outcome: &Outcome) -> Option<Finding> {
     Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
 }
 
-/// Number of failures beside another job that tells interference from chance, where the scenario never fails alone.
+/// Number of failures beside other jobs that distinguishes interference from chance if the scenario never fails alone.
 pub const SHOWS_INTERFERENCE: u32 = 4;
 
 /// Plays of a scenario after it had failed beside others.
@@ -200,14 +206,12 @@ impl Again {
     /// The finding that a failure depends on other jobs.
     fn interference(&self, under_test: Side, first: Option<&Judged>) -> Option<Finding> {
         let first = &first?.finding;
+        let (names, (played, failed)) = (self.beside.join(", "), self.together);
         let how = match &self.shown_by {
             _ if self.alone.1 > 0 => return None,
-            Some(scenario) => format!("it failed beside other jobs, as {scenario} does"),
-            None if self.together.1 < SHOWS_INTERFERENCE => return None,
-            None => {
-                let (names, (played, failed)) = (self.beside.join(", "), self.together);
-                format!("beside {names} it fails ({failed} of {played})")
-            }
+            Some(scenario) => format!("it failed beside {names}, as {scenario} does beside others"),
+            None if failed < SHOWS_INTERFERENCE => return None,
+            None => format!("beside {names} it fails ({failed} of {played})"),
         };
         let expected = format!("the same as alone, where it passes ({} of {})", self.alone.0, self.alone.0);
         let seen =
@@ -215,7 +219,7 @@ impl Again {
         Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
     }
 
-    /// All plays, of which the first failed, as attempts.
+    /// Counts all plays as attempts, the first of which failed.
     fn attempts(&self, findings: &[Judged]) -> Attempts {
         let found = findings.iter().map(|judged| Repeated { times: 1, judged: judged.clone() });
         Attempts {
@@ -226,7 +230,7 @@ impl Again {
     }
 }
 
-/// Whether these findings tell of interference between jobs.
+/// Returns whether one of the findings is interference between jobs.
 pub fn is_interference(findings: &[Judged]) -> bool {
     findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
 }
@@ -275,7 +279,7 @@ fn located(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
-/// Whether a result shows an event.
+/// Returns whether a result shows an event.
 pub fn is_shown(event: &Event) -> bool {
     !matches!(event.what, What::Expected(_) | What::Nothing { .. })
 }

@@ -315,10 +315,7 @@ fn optional(
         Some((_, Support::Lacking(seen))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
-            (
-                DoctorStep::new(what, State::Lacks, format!("asked once, it {seen}")).with(remedy),
-                Some(false),
-            )
+            (DoctorStep::new(what, State::Lacks, format!("asked once, it {seen}")).with(remedy), Some(false))
         }
         Some((outcome, support)) => {
             let offered = (support == Support::Acknowledged).then_some(true);

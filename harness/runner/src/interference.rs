@@ -1,7 +1,7 @@
 //! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
 //!
 //! A scenario that has failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with, in turn
-//! with plays alone. The facts are recorded as events; the judge tells interference from chance.
+//! with plays alone. The facts are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,8 @@ pub(crate) struct Neighbours {
     gate: RwLock<()>,
     /// The scenarios in play, each with those that have been in play at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
+    /// A failure that has been seen alone in one scenario is not examined in another.
+    examines_once: bool,
     /// Requirements and symptoms of failures that have been seen without any other job.
     seen_alone: Mutex<HashSet<(String, String)>>,
     /// The first scenario that has shown interference in this run.
@@ -43,6 +45,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Neighbours {
+    /// Nothing is in play. With `examines_once`, a failure that has been seen alone in one scenario is not examined in another.
+    pub(crate) fn new(examines_once: bool) -> Self {
+        Self { examines_once, ..Self::default() }
+    }
+
     /// Plays a scenario, and returns which others were in play at the same time.
     pub(crate) fn beside_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -57,18 +64,20 @@ impl Neighbours {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, and `play` any of the run;
-    /// returns the facts as events, none if the scenario fails alone as well.
+    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` any of the
+    /// run, and `names` names it. Returns the facts as events, none if the scenario fails alone as well.
     pub(crate) fn examine(
         &self,
         name: &str,
         failure: &[Judged],
         beside: &BTreeSet<usize>,
         fails: impl Fn() -> bool,
+        names: impl Fn(usize) -> String,
         play: impl Fn(usize) -> OtherJob + Sync,
     ) -> Vec<What> {
         let keys = || failure.iter().map(|j| (j.finding.requirement.clone(), shape(&j.finding)));
-        if beside.is_empty() || keys().all(|key| lock(&self.seen_alone).contains(&key)) {
+        let known = || self.examines_once && keys().all(|key| lock(&self.seen_alone).contains(&key));
+        if beside.is_empty() || known() {
             return Vec::new();
         }
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -77,14 +86,16 @@ impl Neighbours {
             return Vec::new();
         }
         let mut alone = Plays { played: 1, failed: 0 };
+        let others: Vec<usize> = beside.iter().copied().take(MAX_NEIGHBOURS).collect();
         let shown_by = lock(&self.shown_by).clone();
         if shown_by.is_some() {
             while alone.played < PLAYS_ONCE_SHOWN && alone.failed == 0 {
                 alone.count(fails());
             }
-            return vec![alone.told(Vec::new(), None), Plays::default().told(Vec::new(), shown_by)];
+            let unplayed = |other: &usize| OtherJob { scenario: names(*other), events: Vec::new() };
+            let unplayed = others.iter().map(unplayed).collect();
+            return vec![alone.told(Vec::new(), None), Plays::default().told(unplayed, shown_by)];
         }
-        let others: Vec<usize> = beside.iter().copied().take(MAX_NEIGHBOURS).collect();
         let (mut together, mut evidence) = (Plays::default(), Vec::new());
         while together.played < if together.failed == 0 { FIRST_ROUNDS } else { MAX_ROUNDS }
             && together.failed < SHOWS_INTERFERENCE
@@ -104,7 +115,7 @@ impl Neighbours {
     }
 }
 
-/// How often a scenario was played, and failed.
+/// Number of plays of a scenario, and of failures among them.
 #[derive(Default, Clone, Copy)]
 struct Plays {
     played: u32,
@@ -142,7 +153,8 @@ fn fails_beside(
         let threads: Vec<_> = others.iter().map(|other| scope.spawn(move || play_on(*other))).collect();
         let failed = fails();
         over.store(true, Ordering::Relaxed);
-        let jobs = threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let jobs =
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (failed, jobs.collect())
     })
 }

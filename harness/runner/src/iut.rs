@@ -156,9 +156,10 @@ impl Iut {
         Ok((outcome, start.elapsed()))
     }
 
-    /// Whether the launcher has reported that it cannot start the processes, and a job of one process per node starts.
+    /// Returns whether the launcher has reported that it cannot start the processes, and a job of one process per node starts.
     fn starts_fewer(&self, suite: &Suite, scenario: &Scenario, limits: Limits, outcome: &Outcome) -> bool {
-        let fails = matches!(outcome.unjudged, Some(Unjudged::NotStarted { launcher: Some(Exit::Code(1..)), .. }));
+        let fails =
+            matches!(outcome.unjudged, Some(Unjudged::NotStarted { launcher: Some(Exit::Code(1..)), .. }));
         let nodes = scenario.nodes.max(1);
         if !fails || scenario.ranks <= nodes || launcher_error(&outcome.events).is_none() {
             return false;

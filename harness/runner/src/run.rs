@@ -194,7 +194,8 @@ pub fn run(
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
-    let neighbours = Neighbours::default();
+    // A retry would hide a failure that was never tried alone.
+    let neighbours = Neighbours::new(!matches!(options.tries, Tries::Retry(_)));
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
@@ -226,18 +227,32 @@ pub fn run(
                         let found = failure(suite, scenario, &outcome, options.strict, &failures);
                         if !found.is_empty() && matches!(iut, Iut::Processes(..)) {
                             let fails = || match once(scenario, &mut ()) {
+                                // The run ends: nothing is left to examine.
+                                _ if stop.load(Ordering::Relaxed) => true,
                                 Ok((again, _)) => {
                                     let trouble = again.unjudged.is_some() || again.crashed.is_some();
-                                    trouble || !failure(suite, scenario, &again, options.strict, &failures).is_empty()
+                                    trouble
+                                        || !failure(suite, scenario, &again, options.strict, &failures)
+                                            .is_empty()
                                 }
                                 Err(_) => true,
                             };
                             let play_other = |other: usize| {
                                 let scenario = &selected[other];
                                 let events = once(scenario, &mut ()).map(|(outcome, _)| outcome.events);
-                                OtherJob { scenario: scenario.name.clone(), events: events.unwrap_or_default() }
+                                OtherJob {
+                                    scenario: scenario.name.clone(),
+                                    events: events.unwrap_or_default(),
+                                }
                             };
-                            for fact in neighbours.examine(&scenario.name, &found, &beside, fails, play_other) {
+                            for fact in neighbours.examine(
+                                &scenario.name,
+                                &found,
+                                &beside,
+                                fails,
+                                |other| selected[other].name.clone(),
+                                play_other,
+                            ) {
                                 append(&mut outcome, fact, sink);
                             }
                         }

@@ -306,7 +306,8 @@ pub(super) struct Play {
     /// Play each scenario so many times; the worst counts, and it is told how often it was red
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) repeat: Option<u32>,
-    /// Play what is red again, up to so many times. What is not red then is flaky, which is told and makes nothing red
+    /// Play what is red again, up to so many times. What is not red then is flaky, which is told and makes nothing red,
+    /// unless the failure depends on other jobs that run at the same time
     #[arg(long, value_name = "N", conflicts_with = "repeat", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) retries: Option<u32>,
 

@@ -222,16 +222,25 @@ impl Block<'_> {
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {
             let What::PlayedAgain { beside, .. } = &event.what else { continue };
-            for other in beside {
+            for other in beside.iter().filter(|other| !other.events.is_empty()) {
                 let events: Vec<_> = other.events.iter().filter_map(|e| Some((e, told(e, BYTES)?))).collect();
-                writeln!(f, "  {bold}last events of the other job{bold:#}, {}", text::clean(&other.scenario))?;
+                writeln!(
+                    f,
+                    "  {bold}last events of the other job{bold:#}, {}",
+                    text::clean(&other.scenario)
+                )?;
                 self.events(f, &events, &[])?;
             }
         }
         Ok(())
     }
 
-    fn events(&self, f: &mut Formatter<'_>, shown: &[(&Event, EventInWords<'_>)], seqs: &[u64]) -> fmt::Result {
+    fn events(
+        &self,
+        f: &mut Formatter<'_>,
+        shown: &[(&Event, EventInWords<'_>)],
+        seqs: &[u64],
+    ) -> fmt::Result {
         let shown = &shown[shown.len().saturating_sub(EVENTS)..];
         let dim = self.palette.dim();
         let width = |get: fn(&(&Event, EventInWords)) -> usize| shown.iter().map(get).max().unwrap_or(0);

@@ -18,7 +18,9 @@ type Nothing = Option<(SilenceProof, Duration)>;
 fn silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
         SilenceProof::Idle => "nothing: the process waits, and nothing is due to it".into(),
-        SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => format!("nothing for {waited:?}"),
+        SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
+            format!("nothing for {waited:?}")
+        }
     }
 }
 

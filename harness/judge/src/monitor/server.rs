@@ -723,7 +723,7 @@ impl Monitor {
         self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
     }
 
-    /// What is seen in the place of an answer. A request that was not read is the reason for the silence.
+    /// Describes a missing answer. A request that was not read is the reason for the silence.
     pub(super) fn missing(&self, how: SeenKind) -> Seen {
         let mut seen = Seen::from(how);
         if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {

@@ -50,7 +50,8 @@ impl Interpreter<'_> {
     fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         let scenario = self.scenario;
         let mut ranks = 0..scenario.ranks;
-        let started = ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), Expected::Started));
+        let started =
+            ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), Expected::Started));
         if started.is_err() || self.recorder.judge.lacks_connection() {
             self.left_out = scenario.body.len();
             return Err(self.abandon(Ended::Stopped));

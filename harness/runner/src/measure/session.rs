@@ -110,7 +110,9 @@ impl MeasuredJob {
             }
             Incoming::Nothing(SilenceProof::Unread) => {
                 let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
-                Err(self.wrong(format!("no answer: its processes wait, and have not read the request of rank {ranks}")))
+                Err(self.wrong(format!(
+                    "no answer: its processes wait, and have not read the request of rank {ranks}"
+                )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
                 Err(self.wrong(format!("no answer within {} s", self.plan.longest.as_secs_f64())))

@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
@@ -43,6 +44,8 @@ pub(crate) struct Friends {
 pub(crate) struct IdleCheck {
     /// As they were listed last.
     pids: Vec<i32>,
+    /// When they were first seen as they wait now, and how often each of their threads had gone to sleep by then.
+    since: Option<(Instant, Sleeps)>,
 }
 
 impl IdleCheck {
@@ -55,28 +58,51 @@ impl IdleCheck {
         friends: &Friends,
         alarms: bool,
     ) -> bool {
+        let waits = self.look_twice(list, friends, alarms);
+        match waits {
+            None => self.since = None,
+            Some(sleeps) if self.since.as_ref().is_some_and(|(_, before)| *before == sleeps) => {}
+            Some(sleeps) => self.since = Some((Instant::now(), sleeps)),
+        }
+        self.since.is_some()
+    }
+
+    /// Time since the first of the looks that show all threads in the same waits; `None` if the last look showed one at work. On a loaded
+    /// machine, something may be under way to a process that waits, which no look at the process shows.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.since.as_ref().map(|(since, _)| since.elapsed())
+    }
+
+    /// Looks twice without a pause. Returns how often each thread has gone to sleep if all of them wait.
+    fn look_twice(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        friends: &Friends,
+        alarms: bool,
+    ) -> Option<Sleeps> {
         let list = || list().unwrap_or_default();
         if self.pids.is_empty() {
             self.pids = list();
         }
         if self.pids.is_empty() {
-            return false;
+            return None;
         }
         let before = match look(&self.pids) {
             Look::Waiting(sleeps) => sleeps,
-            Look::Busy => return false,
+            Look::Busy => return None,
             Look::Ended => {
                 self.pids.clear();
-                return false;
+                return None;
             }
         };
         let now = list();
         if now != self.pids {
             self.pids = now;
-            return false;
+            return None;
         }
-        only_we_can_wake(&self.pids, friends, alarms)
-            && matches!(look(&self.pids), Look::Waiting(after) if after == before)
+        let stays = only_we_can_wake(&self.pids, friends, alarms)
+            && matches!(look(&self.pids), Look::Waiting(after) if after == before);
+        stays.then_some(before)
     }
 }
 

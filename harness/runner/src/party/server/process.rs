@@ -43,6 +43,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
+/// Time between the looks that show no process of the server running, where an answer is due. On a loaded machine, a process may be woken
+/// shortly after a single look.
+const LOOKS_APART: Duration = Duration::from_millis(20);
 /// How often a server that looks around now and then must have done so without a word. It may have been about to when we wrote.
 const ROUNDS: u64 = 3;
 /// So many times its slowest answer must have passed, too.
@@ -940,9 +943,15 @@ impl Party for ServerParty {
             // Who has been quiet for longer than `waits` makes room whatever it does.
             let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
+            let apart = if silence == Silence::Wrong && !self.stuck {
+                LOOKS_APART.min(proves)
+            } else {
+                Duration::ZERO
+            };
+            let lasts = self.idle.waited().is_some_and(|waited| waited >= apart);
             let proof = if left.is_zero() {
                 SilenceProof::Timeout
-            } else if idle && quiet >= proves {
+            } else if idle && quiet >= proves && lasts {
                 if self.is_read(false) { SilenceProof::Idle } else { SilenceProof::Unread }
             } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
@@ -950,7 +959,7 @@ impl Party for ServerParty {
                 if idle || quiet >= waits {
                     self.slot.wait();
                 }
-                if quiet >= waits {
+                if quiet >= waits && !idle {
                     // One that ended may have left its number to a process that is none of the server's.
                     self.idle = IdleCheck::default();
                 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature;
-use pmi_wire::pmi2;
+use pmi_wire::{pmi2, protocol};
 use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
 
 /// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
@@ -225,13 +225,12 @@ fn frames() -> Vec<Vec<u8>> {
         words.extend(body.split_inclusive(|b| *b == b';').map(<[u8]>::to_vec));
     }
     words.push(text("concat=1;"));
-    for (name, keys) in pmi2::Part::NAMES {
-        words.push(format!("cmd={name};").into_bytes());
-        words.extend(keys.iter().map(|key| format!("{key}=").into_bytes()));
-    }
-    for command in pmi2::Command::ALL {
-        words.extend(command.response_name().map(|name| format!("cmd={name};").into_bytes()));
-        words.extend(command.response_keys().iter().map(|key| format!("{key}=").into_bytes()));
+    let responses = pmi2::Command::ALL.map(|command| (command.response_name(), command.exchange().results));
+    let parts = protocol::PARTS.map(|(name, fields)| (Some(name), fields));
+    for (name, fields) in responses.into_iter().chain(parts) {
+        words.extend(name.map(|name| format!("cmd={name};").into_bytes()));
+        let keys = fields.iter().filter(|field| !field.numbered);
+        words.extend(keys.map(|field| format!("{}=", field.key).into_bytes()));
     }
     words
 }

@@ -159,8 +159,8 @@ fn response(command: Command, u: &mut Unstructured<'_>) {
         2 => Some(("flag", b"false".to_vec())),
         _ => Some(("found", text(u))),
     };
-    let keys = command.response_keys().iter().filter(|key| !matches!(**key, "found" | "flag"));
-    let mut fields: Vec<(&str, Vec<u8>)> = keys.map(|key| (*key, text(u))).collect();
+    let keys = command.response_keys().filter(|key| !matches!(*key, "found" | "flag"));
+    let mut fields: Vec<(&str, Vec<u8>)> = keys.map(|key| (key, text(u))).collect();
     fields.push(("rc", rc.to_string().into_bytes()));
     fields.extend(flag.clone());
     fields.extend(maybe(u, text).map(|thrid| ("thrid", thrid)));

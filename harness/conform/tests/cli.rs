@@ -541,6 +541,25 @@ fn the_schema_names_every_kind_of_line() {
     }
 }
 
+/// The words are those of RFC 13 and of the draft of PMI-2.
+#[test]
+fn explains_an_operation_in_each_protocol() {
+    for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {
+        let ran = here(&["explain", word]);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let named = [
+            "PMI-1: put  (RFC 13, put)",
+            "PMI-2: kvs-put",
+            "kvsname: ",
+            "at most keylen_max",
+            "kvs-put-response",
+        ];
+        for text in named {
+            assert!(ran.out.contains(text), "{word}: {text} is missing in\n{}", ran.out);
+        }
+    }
+}
+
 #[test]
 fn requirements_are_explained() {
     let ran = here(&["requirements", "--json"]);

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
+use pmi_wire::protocol::Exchange;
+use pmi_wire::{Framing, Operation};
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,20 +16,29 @@ pub enum Op {
 }
 
 impl Op {
+    fn exchange(self) -> &'static Exchange {
+        match self {
+            Self::Pmi1(op) => op.exchange(),
+            Self::Pmi2(command) => command.exchange(),
+        }
+    }
+
+    /// The framing of the request and its response.
+    pub(crate) fn framing(self) -> Framing {
+        match self {
+            Self::Pmi1(_) => Framing::Lines,
+            Self::Pmi2(_) => Framing::Frames,
+        }
+    }
+
     /// What a request is called.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Pmi1(op) => op.request_cmd(),
-            Self::Pmi2(command) => command.name(),
-        }
+        self.exchange().request
     }
 
     /// The command of its response, if it has one.
     pub(crate) fn response_name(self) -> Option<&'static str> {
-        match self {
-            Self::Pmi1(op) => op.response_cmd(),
-            Self::Pmi2(command) => command.response_name(),
-        }
+        self.exchange().response
     }
 
     /// Which request a response answers. No name is one of both protocols.
@@ -40,15 +50,12 @@ impl Op {
 
     /// Whether it ends the program, so that answers need not come.
     pub(crate) fn is_abort(self) -> bool {
-        matches!(self, Self::Pmi1(Operation::Abort) | Self::Pmi2(Command::Abort))
+        self.exchange().operation == "abort"
     }
 
     /// Whether its answer may wait for what others do.
     pub(crate) fn waits(self) -> bool {
-        matches!(
-            self,
-            Self::Pmi1(Operation::Barrier) | Self::Pmi2(Command::KvsFence | Command::InfoGetnodeattr)
-        )
+        matches!(self.exchange().operation, "barrier" | "get-node-attribute")
     }
 
     /// Whether it starts processes.

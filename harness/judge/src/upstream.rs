@@ -11,14 +11,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use pmi_wire::place;
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::port::Greeting;
-use pmi_wire::{Framer, Message, Request, ValueReading, grammar};
+use pmi_wire::{Framer, Message, Operation, Request, ValueReading, grammar};
 
 use crate::bytes::LINE_LIMIT;
 use crate::event::{Event, What};
 use crate::finding::{Finding, Side};
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, show};
-use pmi_scenario::vocabulary::COMMANDS;
 use pmi_wire::Proc;
 
 /// Most findings between two looks at them.
@@ -424,7 +423,7 @@ impl UpstreamMonitor {
             }
             return;
         }
-        let known = COMMANDS.iter().any(|(request, _)| request.as_bytes() == command(text));
+        let known = Operation::from_request_cmd(command(text)).is_some();
         // Of a message that is no request by the grammar, a proxy that takes it passes on what it has read.
         let is_broken = |line: &[u8]| Request::parse(line, ValueReading::ToEndOfLine).is_err();
         if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
@@ -505,11 +504,10 @@ fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
     let read = |body| pmi2::Body::parse(body, Semicolons::Plain).ok();
     let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
     let command = asked.cmd().and_then(pmi2::Command::from_name);
-    let keys = command.map_or(&[][..], pmi2::Command::request_keys);
+    let mut keys = command.into_iter().flat_map(pmi2::Command::request_keys);
     // What it is asked for whom does not change what is asked; counts of pairs that are none may be left out.
     let told = |key: &str| !matches!(key, "srcid" | "infokeycount") && command != Some(pmi2::Command::Spawn);
-    passed.cmd() == asked.cmd()
-        && keys.iter().filter(|key| told(key)).all(|key| passed.raw(key) == asked.raw(key))
+    passed.cmd() == asked.cmd() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
 }
 
 /// Whether an answer of PMI-2 says what the upstream's answer said, as far as a client must find it so.

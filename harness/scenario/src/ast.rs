@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pmi_wire::Framing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -194,6 +195,14 @@ impl Dialect {
     /// How it is written.
     pub fn word(self) -> &'static str {
         Self::NAMES[self as usize].0
+    }
+
+    /// How messages are told from each other, after the init line.
+    pub fn framing(self) -> Framing {
+        match self {
+            Self::Pmi1 => Framing::Lines,
+            Self::Pmi2 => Framing::Frames,
+        }
     }
 
     /// The protocol, for people.

@@ -3,14 +3,14 @@
 
 use std::{mem, sync::Arc};
 
-use pmi_wire::Proc;
+use pmi_wire::{Proc, protocol};
 
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
     expr, layout, signature,
     template::{self, Located},
-    vocabulary::{self, Behaviours, NAME_COMMANDS},
+    vocabulary::{self, Behaviours},
 };
 
 /// What a scenario may refer to.
@@ -771,7 +771,7 @@ impl Checker<'_> {
             if field.key != "cmd" {
                 continue;
             }
-            if NAME_COMMANDS.contains(&value.as_str()) {
+            if vocabulary::is_name_command(&value) {
                 self.note_use(1, span);
             }
             let commands = vocabulary::commands(self.scenario.dialect);
@@ -813,8 +813,6 @@ impl Checker<'_> {
         self.pattern(&pieces, UseSite::Step);
         let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
         let dialect = self.scenario.dialect;
-        let keys = vocabulary::response_keys(dialect);
-        let numbered = |key: &str| dialect == Dialect::Pmi2 && key.starts_with("err");
         for tuple in template::split_message(&plain) {
             let value = template::slice(&plain, tuple.value, tuple.end);
             let whole = self.span(line, &pieces, tuple.start, tuple.end);
@@ -846,11 +844,11 @@ impl Checker<'_> {
                     };
                 }
                 (Role::Server, "cmd") => self.response(value_span, text.as_deref()),
-                (Role::Server, key) if !keys.contains(&key) && !numbered(key) => {
+                (Role::Server, key) if !protocol::is_response_key(dialect.framing(), key) => {
                     let span = Span { end: whole.start + key.len(), ..whole };
                     self.sink
                         .error(span, format!("no response of {} has a key `{key}`", dialect.title()))
-                        .suggest(key, &keys);
+                        .suggest(key, &vocabulary::response_keys(dialect));
                 }
                 (Role::Client, "cmd") => {
                     let commands = vocabulary::commands(dialect);

@@ -4,8 +4,10 @@ use std::fmt;
 
 use memchr::memchr;
 
-/// What the grammar has a value be.
+/// A rule of the grammar for a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Rule {
     /// See [`is_word`].
     Word,
@@ -19,6 +21,26 @@ pub enum Rule {
     IntList,
     /// One or more visible characters, `=` included: what ports look like in practice, which RFC 13 calls words.
     Visible,
+    /// See [`parse_bool`].
+    Bool,
+}
+
+impl Rule {
+    /// Whether the rule derives a value, given that the bytes are ones that a message of its framing may have.
+    ///
+    /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value
+    /// for an unknown mapping.
+    pub fn accepts(self, value: &[u8]) -> bool {
+        match self {
+            Self::Word => is_word(value),
+            Self::String => true,
+            Self::Uint => parse_uint(value).is_some(),
+            Self::Int => parse_int(value).is_some(),
+            Self::IntList => parse_intlist(value).is_some(),
+            Self::Visible => is_visible(value),
+            Self::Bool => parse_bool(value).is_some(),
+        }
+    }
 }
 
 impl fmt::Display for Rule {
@@ -30,6 +52,7 @@ impl fmt::Display for Rule {
             Self::Int => "an integer (RFC 13: int)",
             Self::IntList => "a comma-separated list of integers (RFC 13: intlist)",
             Self::Visible => "one or more visible characters",
+            Self::Bool => "true or false",
         })
     }
 }
@@ -83,6 +106,15 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
 /// The values of an `intlist`: one or more `int` with a comma between them.
 pub fn parse_intlist(bytes: &[u8]) -> Option<Vec<i64>> {
     bytes.split(|byte| *byte == b',').map(parse_int).collect()
+}
+
+/// The value of a Boolean of PMI-2. The draft has `true` and `false`; all implementations write capitals.
+pub fn parse_bool(value: &[u8]) -> Option<bool> {
+    let is = |text: &[u8]| value.eq_ignore_ascii_case(text);
+    match (is(b"true"), is(b"false")) {
+        (false, false) => None,
+        (yes, _) => Some(yes),
+    }
 }
 
 /// One or more visible characters (VCHAR), `=` included: what ports look like in practice.

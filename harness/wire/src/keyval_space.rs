@@ -4,15 +4,11 @@
 
 use crate::grammar::{is_word, parse_uint};
 use crate::message::{Message, ValueReading};
-
-/// Requests that RFC 13 does not have and some clients make: those below, and others of which no manager that can be looked into
-/// says what they mean.
-const KNOWN: [&str; 6] =
-    ["create_kvs", "destroy_kvs", "getbyidx", "get_ranks2hosts", "execution_problem", "tv_ready"];
+use crate::protocol::EXTRA_LINES;
 
 /// Whether a command is one that RFC 13 does not have and some clients send.
 pub fn is_extra_command(cmd: &[u8]) -> bool {
-    KNOWN.iter().any(|known| known.as_bytes() == cmd)
+    EXTRA_LINES.iter().any(|exchange| exchange.request.as_bytes() == cmd)
 }
 
 /// Such a request.

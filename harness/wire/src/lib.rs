@@ -14,6 +14,7 @@ mod placement;
 pub mod pmi2;
 pub mod port;
 mod process;
+pub mod protocol;
 mod request;
 mod response;
 pub mod singleton;

@@ -1,7 +1,10 @@
 //! One line as a series of `key=value` tuples, before it means anything.
 
+use std::iter;
+
+use crate::Framing;
 use crate::grammar::{first_bad_byte, is_blank};
-use crate::op::response_keys;
+use crate::protocol::{self, Field};
 use memchr::{memchr2, memchr2_iter};
 use thiserror::Error;
 
@@ -144,9 +147,9 @@ impl<'a> Tuples<'a> {
                 return rest.len();
             }
             if key == b"msg"
-                && let Some(keys) = response_keys(cmd)
+                && let Some(exchange) = protocol::by_response(Framing::Lines, cmd)
             {
-                return msg_len(keys, &self.line[..at], rest);
+                return msg_len(protocol::without_extensions(exchange.results), &self.line[..at], rest);
             }
         }
         memchr2(b' ', b'\t', rest).unwrap_or(rest.len())
@@ -176,14 +179,14 @@ impl<'a> Iterator for Tuples<'a> {
     }
 }
 
-/// Where `msg` ends: before the blanks before the first tuple whose key is one of `keys` and not on the line `before`.
-fn msg_len(keys: &[&str], before: &[u8], rest: &[u8]) -> usize {
+/// Where `msg` ends: before the blanks before the first tuple whose key is `rc` or one of `fields` and not on the line `before`.
+fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
     };
     // No rule has more than four keys.
     let mut unseen = [""; 4];
-    for (slot, key) in unseen.iter_mut().zip(keys) {
+    for (slot, key) in unseen.iter_mut().zip(iter::once("rc").chain(fields.map(|field| field.key))) {
         if !before.split(|byte| is_blank(*byte)).any(|text| begins(text, key)) {
             *slot = key;
         }

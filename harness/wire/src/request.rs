@@ -1,6 +1,7 @@
 //! Requests: what the client (the process) may send.
 
-use crate::grammar::{Rule, is_visible, is_word, parse_int, parse_uint};
+use crate::grammar::{Rule, parse_int, parse_uint};
+use crate::protocol::without_extensions;
 use crate::{Message, MessageError, Operation, ValueReading};
 use std::fmt;
 use thiserror::Error;
@@ -146,60 +147,26 @@ impl<'a> Request<'a> {
             });
         };
         let operation = Operation::from_request_cmd(cmd).ok_or(RequestError::UnknownCommand)?;
+        if operation == Operation::Spawn {
+            return Err(RequestError::SpawnOutsideBlock);
+        }
+        let values = arguments(&message, operation)?;
+        let [first, second, third] = values.map(Option::unwrap_or_default);
+        let number = |value| parse_uint(value).unwrap_or_default();
         Ok(match operation {
-            Operation::Init => {
-                let [_, version, subversion] = fields(&message, ["cmd", "pmi_version", "pmi_subversion"])?;
-                Self::Init(Version {
-                    version: uint("pmi_version", version)?,
-                    subversion: uint("pmi_subversion", subversion)?,
-                })
-            }
-            Operation::Abort => {
-                let [_, exitcode] = fields(&message, ["cmd", "exitcode"])?;
-                let bad = RequestError::BadValue { key: "exitcode", expected: Rule::Int };
-                Self::Abort { exitcode: exitcode.map(|v| parse_int(v).ok_or(bad)).transpose()? }
-            }
-            Operation::Put => {
-                let [_, kvsname, key, value] = fields(&message, ["cmd", "kvsname", "key", "value"])?;
-                Self::Put {
-                    kvsname: word("kvsname", kvsname)?,
-                    key: word("key", key)?,
-                    value: value.ok_or(RequestError::MissingKey("value"))?,
-                }
-            }
-            Operation::Get => {
-                let [_, kvsname, key] = fields(&message, ["cmd", "kvsname", "key"])?;
-                Self::Get { kvsname: word("kvsname", kvsname)?, key: word("key", key)? }
-            }
-            Operation::Publish => {
-                let [_, service, port] = fields(&message, ["cmd", "service", "port"])?;
-                let service = word("service", service)?;
-                let port = port.ok_or(RequestError::MissingKey("port"))?;
-                if !is_visible(port) {
-                    return Err(RequestError::BadValue { key: "port", expected: Rule::Visible });
-                }
-                Self::Publish { service, port }
-            }
-            Operation::Unpublish | Operation::Lookup => {
-                let [_, service] = fields(&message, ["cmd", "service"])?;
-                let service = word("service", service)?;
-                match operation {
-                    Operation::Unpublish => Self::Unpublish { service },
-                    _ => Self::Lookup { service },
-                }
-            }
-            Operation::Spawn => return Err(RequestError::SpawnOutsideBlock),
-            bare => {
-                let [_] = fields(&message, ["cmd"])?;
-                match bare {
-                    Operation::Maxes => Self::Maxes,
-                    Operation::Finalize => Self::Finalize,
-                    Operation::Universe => Self::Universe,
-                    Operation::Appnum => Self::Appnum,
-                    Operation::Kvsname => Self::Kvsname,
-                    _ => Self::Barrier { group: message.get("group") },
-                }
-            }
+            Operation::Init => Self::Init(Version { version: number(first), subversion: number(second) }),
+            Operation::Maxes => Self::Maxes,
+            Operation::Abort => Self::Abort { exitcode: values[0].and_then(parse_int) },
+            Operation::Finalize => Self::Finalize,
+            Operation::Universe => Self::Universe,
+            Operation::Appnum => Self::Appnum,
+            Operation::Put => Self::Put { kvsname: first, key: second, value: third },
+            Operation::Kvsname => Self::Kvsname,
+            Operation::Barrier | Operation::Spawn => Self::Barrier { group: message.get("group") },
+            Operation::Get => Self::Get { kvsname: first, key: second },
+            Operation::Publish => Self::Publish { service: first, port: second },
+            Operation::Unpublish => Self::Unpublish { service: first },
+            Operation::Lookup => Self::Lookup { service: first },
         })
     }
 
@@ -224,46 +191,63 @@ impl<'a> Request<'a> {
 
     /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        put_tuple(out, "cmd", self.operation().request_cmd());
-        match self {
-            Self::Init(version) => put_version(out, version),
-            Self::Abort { exitcode: Some(code) } => put_more(out, "exitcode", code.to_string()),
-            Self::Barrier { group: Some(group) } => put_more(out, "group", group),
-            Self::Put { kvsname, key, value } => {
-                put_more(out, "kvsname", kvsname);
-                put_more(out, "key", key);
-                put_more(out, "value", value);
+        let exchange = self.operation().exchange();
+        put_tuple(out, "cmd", exchange.request);
+        let (first, second);
+        let values = match *self {
+            Self::Init(version) => {
+                (first, second) = (version.version.to_string(), version.subversion.to_string());
+                [Some(first.as_bytes()), Some(second.as_bytes()), None]
             }
-            Self::Get { kvsname, key } => {
-                put_more(out, "kvsname", kvsname);
-                put_more(out, "key", key);
+            Self::Abort { exitcode: Some(code) } => {
+                first = code.to_string();
+                [Some(first.as_bytes()), None, None]
             }
-            Self::Publish { service, port } => {
-                put_more(out, "service", service);
-                put_more(out, "port", port);
+            Self::Barrier { group } => [group, None, None],
+            Self::Put { kvsname, key, value } => [Some(kvsname), Some(key), Some(value)],
+            Self::Get { kvsname, key } => [Some(kvsname), Some(key), None],
+            Self::Publish { service, port } => [Some(service), Some(port), None],
+            Self::Unpublish { service } | Self::Lookup { service } => [Some(service), None, None],
+            Self::Abort { exitcode: None }
+            | Self::Maxes
+            | Self::Finalize
+            | Self::Universe
+            | Self::Appnum
+            | Self::Kvsname => [None; MAX_ARGUMENTS],
+        };
+        for (field, value) in exchange.arguments.iter().zip(values) {
+            if let Some(value) = value {
+                put_more(out, field.key, value);
             }
-            Self::Unpublish { service } | Self::Lookup { service } => put_more(out, "service", service),
-            _ => {}
         }
         out.push(b'\n');
     }
 }
 
-fn fields<'a, const N: usize>(
+/// The most fields of a request on one line.
+const MAX_ARGUMENTS: usize = 3;
+
+/// The values of the fields that the operation's request has by RFC 13, in the order of the table.
+fn arguments<'a>(
     message: &Message<'a>,
-    keys: [&'static str; N],
-) -> Result<[Option<&'a [u8]>; N], RequestError> {
-    message.fields(keys).map_err(RequestError::RepeatedKey)
-}
-
-fn word<'a>(key: &'static str, value: Option<&'a [u8]>) -> Result<&'a [u8], RequestError> {
-    let value = value.ok_or(RequestError::MissingKey(key))?;
-    if is_word(value) { Ok(value) } else { Err(RequestError::BadValue { key, expected: Rule::Word }) }
-}
-
-fn uint(key: &'static str, value: Option<&[u8]>) -> Result<u64, RequestError> {
-    let value = value.ok_or(RequestError::MissingKey(key))?;
-    parse_uint(value).ok_or(RequestError::BadValue { key, expected: Rule::Uint })
+    operation: Operation,
+) -> Result<[Option<&'a [u8]>; MAX_ARGUMENTS], RequestError> {
+    let fields = without_extensions(operation.exchange().arguments);
+    let mut keys = ["cmd", "", "", ""];
+    for (key, field) in keys[1..].iter_mut().zip(fields.clone()) {
+        *key = field.key;
+    }
+    let [_, values @ ..] = message.fields(keys).map_err(RequestError::RepeatedKey)?;
+    for (field, value) in fields.zip(values) {
+        match value {
+            None if !field.optional => return Err(RequestError::MissingKey(field.key)),
+            Some(value) if !field.rule.accepts(value) => {
+                return Err(RequestError::BadValue { key: field.key, expected: field.rule });
+            }
+            _ => {}
+        }
+    }
+    Ok(values)
 }
 
 pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
@@ -275,11 +259,6 @@ pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
 pub(crate) fn put_more(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
     out.push(b' ');
     put_tuple(out, key, value);
-}
-
-pub(crate) fn put_version(out: &mut Vec<u8>, version: &Version) {
-    put_more(out, "pmi_version", version.version.to_string());
-    put_more(out, "pmi_subversion", version.subversion.to_string());
 }
 
 #[cfg(test)]

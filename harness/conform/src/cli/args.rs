@@ -150,9 +150,9 @@ pub(super) enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "json")]
         pages: Option<PathBuf>,
     },
-    /// Say what a requirement means, what tests it, and which implementations are known to break it; or what a scenario tests
+    /// Explain a requirement (its tests, and the implementations known to break it), a scenario or an operation
     Explain {
-        /// For example rfc13.put.unique, or kvs/get-of-nothing
+        /// A requirement, scenario, operation, command or function, e.g. rfc13.put.unique, kvs/get-of-nothing, put, PMI2_KVS_Put
         id: String,
     },
     /// Show a scenario or a fragment of the embedded suite

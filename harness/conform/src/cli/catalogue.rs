@@ -26,6 +26,8 @@ use pmi_scenario::ast::Scenario;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
+use pmi_wire::Framing;
+use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
 use super::select::of_table;
@@ -148,6 +150,62 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// Prints the rows of the protocol table for an operation, given by its name, by a command or by a function of the C API.
+fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
+    let is_meant = |exchange: &&Exchange| {
+        exchange.operation == word
+            || exchange.request == word
+            || exchange.response == Some(word)
+            || exchange.functions.contains(&word)
+    };
+    let rows: Vec<_> = [Framing::Lines, Framing::Frames]
+        .into_iter()
+        .flat_map(|framing| protocol::exchanges(framing).map(move |exchange| (framing, exchange)))
+        .collect();
+    let Some(operation) = rows.iter().map(|(_, row)| *row).find(is_meant).map(|row| row.operation) else {
+        return Ok(None);
+    };
+    let mut text = format!("{operation}\n");
+    for (framing, row) in rows.into_iter().filter(|(_, row)| row.operation == operation) {
+        let protocol = match framing {
+            Framing::Lines => "PMI-1",
+            Framing::Frames => "PMI-2",
+        };
+        writeln!(text, "\n{protocol}: {}  ({})", row.request, row.source)?;
+        if !row.functions.is_empty() {
+            writeln!(text, "  C API     {}", row.functions.join(", "))?;
+        }
+        fields(&mut text, "request", row.arguments)?;
+        match row.response {
+            Some(response) => writeln!(text, "  answer    {response}")?,
+            None => writeln!(text, "  answer    none of its own")?,
+        }
+        fields(&mut text, "response", row.results)?;
+    }
+    say(&text)?;
+    Ok(Some(0))
+}
+
+/// Prints the fields of a message, one on each line.
+fn fields(text: &mut String, label: &str, fields: &[Field]) -> anyhow::Result<()> {
+    for (i, field) in fields.iter().enumerate() {
+        let label = if i == 0 { label } else { "" };
+        let key = format!("{}{}", field.key, if field.numbered { "N" } else { "" });
+        write!(text, "  {label:<9} {key}: {}", field.rule)?;
+        if field.optional {
+            text.push_str(", optional");
+        }
+        if let Some(limit) = field.limit {
+            write!(text, ", at most {limit}")?;
+        }
+        if let Some(version) = field.since {
+            write!(text, ", from PMI {version}")?;
+        }
+        text.push('\n');
+    }
+    Ok(())
+}
+
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     if let Some(text) = own::text(id) {
@@ -158,10 +216,13 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         if let Some(scenario) = suite.scenarios.iter().find(|s| s.name == id || of_table(&s.name) == id) {
             return explain_scenario(&suite, scenario);
         }
+        if let Some(status) = explain_operation(id)? {
+            return Ok(status);
+        }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
         let ids = suite.catalogue.iter().map(|r| r.id.as_str());
         let hint = hint(id, ids.chain(names), "`pmi-conform requirements` and `--list` list them");
-        anyhow::bail!("there is no requirement and no scenario {id}{hint}");
+        anyhow::bail!("there is no requirement, scenario or operation {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [

@@ -2,14 +2,14 @@
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
-use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
+use pmi_wire::{Framing, Operation};
 
 use super::frame::{self, Halves};
 use super::message::{junk, value};
 use super::mutation::Mutation;
 use super::places::split;
-use super::values::{ANSWERS, MAPPINGS, NUMBERS, PMI2_ANSWERS};
+use super::values::{self, MAPPINGS, NUMBERS};
 use crate::decisions::pick;
 use crate::fields::{FieldList, Written, text};
 use crate::op::Op;
@@ -161,11 +161,7 @@ impl Answer<'_> {
             Mutation::Pieces => return self.pieces(u).map(Some),
             Mutation::Surplus => return self.surplus(u).map(Some),
             of_text => {
-                let commands = match self.op {
-                    Op::Pmi1(_) => ANSWERS,
-                    Op::Pmi2(_) => PMI2_ANSWERS,
-                };
-                if !of_text.change(&mut draft, commands, u)? {
+                if !of_text.change(&mut draft, values::responses(self.op.framing()), u)? {
                     return Ok(None);
                 }
             }
@@ -239,8 +235,8 @@ impl Answer<'_> {
             1 => {
                 let mut other = self.fields.clone();
                 if let Some(cmd) = other.first_mut() {
-                    let commands = if encoding == Encoding::Body { PMI2_ANSWERS } else { ANSWERS };
-                    cmd.value = text(pick(u, commands)?);
+                    let framing = if encoding == Encoding::Body { Framing::Frames } else { Framing::Lines };
+                    cmd.value = text(pick(u, values::responses(framing))?);
                 }
                 (encoding, Written::Messages(encoding, vec![other]).lines().remove(0))
             }

@@ -2,13 +2,12 @@
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
+use pmi_wire::Framing;
 
 use super::frame;
 use super::mutation::Mutation;
 use super::places::{Bytes, any_length, positions};
-use super::values::{
-    CACHES, CODES, JUNK, KEYS, LENGTHS, MESSAGES, NAMES, NUMBERS, PMI2_KEYS, PMI2_REQUESTS, REQUESTS, THREADS,
-};
+use super::values::{self, CACHES, CODES, JUNK, LENGTHS, MESSAGES, NAMES, NUMBERS, THREADS};
 use crate::decisions::pick;
 use crate::fields::{Field, FieldList, Written, field, text};
 use crate::pieces::{kvsname, letters, literal, push, template, tidy};
@@ -101,10 +100,8 @@ fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
 }
 
 fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
-    let (keys, requests) = match encoding {
-        Encoding::Dialect => (KEYS, REQUESTS),
-        _ => (PMI2_KEYS, PMI2_REQUESTS),
-    };
+    let framing = if encoding == Encoding::Dialect { Framing::Lines } else { Framing::Frames };
+    let (keys, requests) = (values::keys(framing), values::requests(framing));
     let m = u.choose_index(messages.len())?;
     let message = &mut messages[m];
     let i = u.choose_index(message.len())?;

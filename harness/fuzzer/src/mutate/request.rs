@@ -7,10 +7,9 @@ use super::frame::{self, Halves};
 use super::message::junk;
 use super::mutation::Mutation;
 use super::places::split;
-use super::values::{PMI2_REQUESTS, REQUESTS};
+use super::values;
 use crate::decisions::pick;
 use crate::fields::Written;
-use crate::op::Op;
 use crate::plan::{Planned, encoding, may_answer};
 use crate::statement::{close, exit, kill, write_as};
 
@@ -82,11 +81,7 @@ pub(crate) fn mutate(
         }
         of_text => {
             let mut draft = Written::Messages(how, messages.clone());
-            let commands = match op {
-                Op::Pmi1(_) => REQUESTS,
-                Op::Pmi2(_) => PMI2_REQUESTS,
-            };
-            if !of_text.change(&mut draft, commands, u)? {
+            if !of_text.change(&mut draft, values::requests(op.framing()), u)? {
                 return Ok(None);
             }
             plan[at] = match draft {

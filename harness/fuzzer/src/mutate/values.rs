@@ -1,5 +1,10 @@
 //! The values that mutations put in: where implementations are known or likely to go wrong.
 
+use std::sync::LazyLock;
+
+use pmi_wire::Framing;
+use pmi_wire::protocol::{self, Exchange, Field};
+
 /// Numbers that are read as something else, or not at all.
 pub(super) const NUMBERS: &[&str] = &[
     "0",
@@ -38,125 +43,6 @@ pub(super) const LENGTHS: &[i64] = &[
     4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537,
 ];
 
-/// Keys of other messages.
-pub(super) const KEYS: &[&str] = &[
-    "cmd",
-    "mcmd",
-    "rc",
-    "msg",
-    "kvsname",
-    "key",
-    "value",
-    "service",
-    "port",
-    "pmi_version",
-    "pmi_subversion",
-    "exitcode",
-    "thrid",
-    "idx",
-    "debugged",
-    "pmijobid",
-    "size",
-    "spawned",
-];
-
-/// Commands of requests, known ones and others.
-pub(super) const REQUESTS: &[&str] = &[
-    "put",
-    "get",
-    "barrier_in",
-    "barrier_out",
-    "finalize",
-    "abort",
-    "init",
-    "get_maxes",
-    "get_my_kvsname",
-    "get_universe_size",
-    "get_appnum",
-    "publish_name",
-    "unpublish_name",
-    "lookup_name",
-    "spawn",
-    "put_result",
-    "getbyidx",
-    "create_kvs",
-    "destroy_kvs",
-    "initack",
-    "fullinit",
-    "kvs-put",
-    "kvs-get",
-    "kvs-fence",
-    "PUT",
-    "get_ranks2hosts",
-    "frobnicate",
-    "",
-    "put ",
-    "mput",
-    "singinit",
-    "get_result",
-];
-
-/// Commands of answers, known ones and others.
-pub(super) const ANSWERS: &[&str] = &[
-    "response_to_init",
-    "maxes",
-    "finalize_ack",
-    "universe_size",
-    "appnum",
-    "put_result",
-    "my_kvsname",
-    "barrier_out",
-    "get_result",
-    "publish_result",
-    "lookup_result",
-    "spawn_result",
-    "abort",
-    "init",
-    "get",
-    "put",
-    "barrier_in",
-    "tcp_connect_result",
-    "newkvs",
-    "getbyidx_results",
-    "keyval_cache",
-    "GET_RESULT",
-    "frobnicate",
-    "",
-];
-
-/// Commands of answers of PMI-2, known ones and others.
-pub(super) const PMI2_ANSWERS: &[&str] = &[
-    "fullinit-response",
-    "finalize-response",
-    "job-getid-response",
-    "job-connect-response",
-    "job-disconnect-response",
-    "kvs-put-response",
-    "kvs-get-response",
-    "kvs-fence-response",
-    "kvs-getall-response",
-    "kvs-putall-response",
-    "info-putnodeattr-response",
-    "info-getnodeattr-response",
-    "info-getjobattr-response",
-    "name-publish-response",
-    "name-lookup-response",
-    "name-unpublish-response",
-    "spawn-response",
-    "ring-response",
-    "auth-response",
-    "abort-response",
-    "response_to_init",
-    "get_result",
-    "kvs-get",
-    "concat",
-    "KVS-GET-RESPONSE",
-    "kvs-get-response ",
-    "-response",
-    "frobnicate",
-    "",
-];
-
 /// What answers may have as the number of a thread.
 pub(super) const THREADS: &[&str] = &[
     "0",
@@ -175,70 +61,98 @@ pub(super) const THREADS: &[&str] = &[
     "%s%n",
 ];
 
-/// Keys of other messages of PMI-2. Those that say how many processes a spawn starts are left alone.
-pub(super) const PMI2_KEYS: &[&str] = &[
-    "cmd",
-    "rc",
-    "thrid",
-    "key",
-    "value",
-    "wait",
-    "jobid",
-    "srcid",
-    "name",
-    "port",
-    "infokey0",
-    "infoval0",
-    "infokeycount",
-    "pmijobid",
-    "pmirank",
-    "threaded",
-    "authtype",
-    "isworld",
-    "exitcode",
-    "message",
-    "flag",
-    "found",
-    "errmsg",
-    "concat",
-    "concatid",
-    "pmi-version",
-];
+/// Words of one framing, in the order of the protocol table.
+struct Words {
+    keys: Vec<&'static str>,
+    requests: Vec<&'static str>,
+    responses: Vec<&'static str>,
+}
 
-/// Commands of requests of PMI-2, known ones and others.
-pub(super) const PMI2_REQUESTS: &[&str] = &[
+/// Commands that no implementation knows, or that belong to another message.
+const LINE_COMMANDS: [&str; 18] = [
+    "barrier_out",
+    "put_result",
+    "get_result",
+    "get",
+    "init",
+    "initack",
+    "singinit",
+    "tcp_connect_result",
+    "keyval_cache",
     "fullinit",
-    "finalize",
-    "abort",
-    "job-getid",
-    "job-connect",
-    "job-disconnect",
     "kvs-put",
-    "kvs-get",
     "kvs-fence",
-    "kvs-getall",
-    "kvs-putall",
-    "info-putnodeattr",
-    "info-getnodeattr",
-    "info-getjobattr",
-    "name-publish",
-    "name-lookup",
-    "name-unpublish",
-    "ring",
-    "concat",
-    "auth",
+    "PUT",
+    "GET_RESULT",
+    "mput",
+    "put ",
+    "frobnicate",
+    "",
+];
+const FRAME_COMMANDS: [&str; 16] = [
     "init",
     "put",
     "get",
     "barrier_in",
+    "response_to_init",
+    "get_result",
+    "kvs-get",
     "kvs-put-response",
-    "kvs-fence-response",
-    "KVS-PUT",
+    "abort-response",
+    "auth",
+    "KVS-GET-RESPONSE",
     "kvs-put ",
     "kvs_put",
+    "-response",
     "frobnicate",
     "",
 ];
+
+impl Words {
+    fn new(framing: Framing, strange: &[&'static str]) -> Self {
+        // A changed spawn request could start any number of processes.
+        let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
+        let own =
+            protocol::exchanges(framing).filter(|exchange| exchange.operation != "spawn").flat_map(fields);
+        let common = protocol::common_arguments(framing).iter().chain(protocol::common_results(framing));
+        let mut keys: Vec<_> =
+            common.chain(own).map(|field: &Field| field.key).chain(["cmd", "mcmd"]).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let with_strange =
+            |known: Vec<&'static str>| known.into_iter().chain(strange.iter().copied()).collect();
+        let exchanges = || protocol::exchanges(framing);
+        Self {
+            keys,
+            requests: with_strange(exchanges().map(|exchange| exchange.request).collect()),
+            responses: with_strange(exchanges().filter_map(|exchange| exchange.response).collect()),
+        }
+    }
+
+    fn of(framing: Framing) -> &'static Self {
+        static LINES: LazyLock<Words> = LazyLock::new(|| Words::new(Framing::Lines, &LINE_COMMANDS));
+        static FRAMES: LazyLock<Words> = LazyLock::new(|| Words::new(Framing::Frames, &FRAME_COMMANDS));
+        match framing {
+            Framing::Lines => &LINES,
+            Framing::Frames => &FRAMES,
+        }
+    }
+}
+
+/// Keys of the messages of a framing, but for those of spawn requests.
+pub(super) fn keys(framing: Framing) -> &'static [&'static str] {
+    &Words::of(framing).keys
+}
+
+/// Commands of the requests of a framing, known ones and others.
+pub(super) fn requests(framing: Framing) -> &'static [&'static str] {
+    &Words::of(framing).requests
+}
+
+/// Commands of the responses of a framing, known ones and others.
+pub(super) fn responses(framing: Framing) -> &'static [&'static str] {
+    &Words::of(framing).responses
+}
 
 /// Bodies of frames that are no message.
 pub(super) const BODIES: &[&[u8]] = &[

@@ -161,7 +161,7 @@ fn is_plausible_in_frames(stmt: &Stmt, line: &Template, mapping: bool) -> bool {
     let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
     Reader::default().push(&said).iter().any(|said| match said {
         WireMessage::Body(body) => pmi2::Response::parse(body, Semicolons::Doubled).is_ok_and(|response| {
-            let tells = response.command.response_keys().iter().any(|key| response.get(key).is_some());
+            let tells = response.command.response_keys().any(|key| response.get(key).is_some());
             response.is_success() && !mapping && (tells || response.command == Command::KvsFence)
         }),
         WireMessage::Line(_) | WireMessage::NoFrame => false,

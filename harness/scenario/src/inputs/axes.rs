@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pmi_wire::Framing;
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::{self, Field};
 use serde::Deserialize;
 
 use crate::UnderTest;
@@ -182,36 +185,29 @@ pub(super) const AXES: &[(&str, &[&str])] = &[
     ("job", &["again"]),
 ];
 
+/// The variables that a process finds in its environment.
+const VARIABLES: [&str; 4] = ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED"];
+
 /// Axes that only those operations have that name them.
 const RARE: &[&str] = &["version", "count", "job", "miss", "malformed"];
 
-/// The rules of the grammar that arguments have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ArgumentRule {
-    /// Visible characters without an equals sign.
-    Word,
-    /// Visible characters, blanks and tabs.
-    String,
-    /// Digits.
-    Uint,
-    /// Digits, with a sign or without.
-    Int,
-    /// `TRUE` or `FALSE`, which PMI-2's draft has in small letters.
-    Bool,
-    /// Integers with commas between them.
-    IntList,
-}
-
-/// An argument of an operation.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An argument of an operation: a field of a request or of a response, or a variable of the environment.
+#[derive(Debug, Clone)]
 pub(super) struct Argument {
     /// Its key, with `N` in the place of an index.
     pub(super) name: String,
-    pub(super) rule: ArgumentRule,
+    pub(super) rule: Rule,
     /// The limit that get_maxes announces for it, or that PMI-2's draft sets.
-    pub(super) limit: Option<String>,
+    pub(super) limit: Option<&'static str>,
+}
+
+impl From<&'static Field> for Argument {
+    fn from(field: &'static Field) -> Self {
+        let name = if field.numbered { format!("{}N", field.key) } else { field.key.to_owned() };
+        // RFC 13 calls a port a word, and that is what is tried.
+        let rule = if field.rule == Rule::Visible { Rule::Word } else { field.rule };
+        Self { name, rule, limit: field.limit }
+    }
 }
 
 /// How many bytes texts of a limited argument may have, with a terminating NUL.
@@ -225,7 +221,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(self, argument: &Argument) -> Option<usize> {
         Some(
-            match argument.limit.as_deref()? {
+            match argument.limit? {
                 "kvsname_max" => self.kvsname,
                 "keylen_max" => self.key,
                 _ => self.value,
@@ -239,17 +235,55 @@ impl Limits {
 #[serde(deny_unknown_fields)]
 pub(super) struct Operation {
     pub(super) name: String,
-    /// In the order of the grammar.
-    #[serde(default)]
-    pub(super) arguments: Vec<Argument>,
     /// Whether what one process does by it is seen by others, so that it matters who they are.
     #[serde(default)]
     pub(super) reads: bool,
     /// The axes that make cells with it, if not all but the rare ones.
     pub(super) axes: Option<Vec<String>>,
+    /// The names of the arguments that make cells, if not all that the protocol table has.
+    #[serde(default, rename = "arguments")]
+    selection: Option<Vec<String>>,
+    /// In the order of the grammar.
+    #[serde(skip)]
+    pub(super) arguments: Vec<Argument>,
 }
 
 impl Operation {
+    /// Looks up the arguments in the protocol table.
+    fn resolve(&mut self, tests: UnderTest, framing: Framing) -> Result<(), InputsError> {
+        let name = self.name.as_bytes();
+        let is_request = tests == UnderTest::Server;
+        let row = |framing| {
+            let fields = match is_request {
+                true => protocol::by_request(framing, name)?.arguments,
+                false => protocol::by_response(framing, name)?.results,
+            };
+            Some((framing, protocol::without_extensions(fields)))
+        };
+        let mut known: Vec<Argument> = Vec::new();
+        if let Some((framing, fields)) = row(framing).or_else(|| row(Framing::Lines)) {
+            let common = if is_request { protocol::common_arguments } else { protocol::common_results };
+            known.extend(common(framing).iter().map(Argument::from));
+            let own: Vec<Argument> = fields.map(Argument::from).collect();
+            if self.selection.is_none() {
+                self.arguments.clone_from(&own);
+                // RFC 13 has it first, the draft of PMI-2 last.
+                let at = if framing == Framing::Lines { 0 } else { own.len() };
+                let rc = known.iter().filter(|argument| argument.name == "rc").cloned();
+                self.arguments.splice(at..at, rc);
+            }
+            known.extend(own);
+        }
+        known.extend(VARIABLES.map(|name| Argument { name: name.to_owned(), rule: Rule::Uint, limit: None }));
+        for name in self.selection.iter().flatten() {
+            let argument = known.iter().find(|argument| argument.name == *name);
+            let unknown =
+                || InputsError(format!("{}: the protocol table has no field \"{name}\"", self.name));
+            self.arguments.push(argument.ok_or_else(unknown)?.clone());
+        }
+        Ok(())
+    }
+
     /// Whether it has more to say than how it went.
     pub(super) fn has_values(&self) -> bool {
         self.arguments.iter().any(|argument| is_value(&argument.name))
@@ -278,7 +312,7 @@ pub(super) fn is_value(key: &str) -> bool {
 #[serde(deny_unknown_fields)]
 pub(super) struct Kind {
     /// The rules whose arguments have it.
-    pub(super) of: Vec<ArgumentRule>,
+    pub(super) of: Vec<Rule>,
     /// Whether only arguments with (or without) a limit have it.
     pub(super) limited: Option<bool>,
     /// Whether arguments that stand there for each index have it.
@@ -374,6 +408,9 @@ impl Inputs {
     pub fn parse(tests: UnderTest, dialect: Dialect, text: &str) -> Result<Self, InputsError> {
         let mut file: File = toml::from_str(text).map_err(|e| InputsError(e.to_string()))?;
         file.excluded.retain(|excluded| excluded.tests.is_none_or(|t| t == tests));
+        for operation in &mut file.operation {
+            operation.resolve(tests, dialect.framing())?;
+        }
         let mut words = vec![
             ("kind", file.kind.keys().collect::<Vec<_>>(), KINDS),
             ("times", file.times.keys().collect(), TIMES),

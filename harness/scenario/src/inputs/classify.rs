@@ -3,11 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use pmi_wire::grammar::Rule;
 use pmi_wire::pmi2::{Body, BodyError, Semicolons, halved};
+use pmi_wire::protocol::is_known_key;
 
-use super::axes::{Argument, ArgumentRule, Inputs, Operation};
+use super::axes::{Argument, Inputs, Operation};
 use crate::ast::Dialect;
-use crate::vocabulary::{commands, is_known_key};
+use crate::vocabulary::commands;
 
 /// Counts of PMI-2, and what they count.
 const COUNTS: &[(&str, &str)] =
@@ -102,7 +104,7 @@ pub(super) fn line(line: &[u8], inputs: &Inputs) -> Option<Classified> {
                 }
                 key => {
                     request.framing.insert("extra");
-                    if std::str::from_utf8(key).is_ok_and(|key| is_known_key(inputs.dialect, key)) {
+                    if std::str::from_utf8(key).is_ok_and(|key| is_known_key(inputs.dialect.framing(), key)) {
                         request.framing.insert("extra-known");
                     }
                 }
@@ -111,8 +113,7 @@ pub(super) fn line(line: &[u8], inputs: &Inputs) -> Option<Classified> {
         };
         let rule = &operation.arguments[index];
         // What is no tuple belongs to the value before it; the value of a put takes all that follows.
-        let takes_all =
-            rule.rule == ArgumentRule::String && !(rule.name == "msg" && token.value == b"success");
+        let takes_all = rule.rule == Rule::String && !(rule.name == "msg" && token.value == b"success");
         if takes_all {
             rest = Some(at);
         }
@@ -171,7 +172,7 @@ pub(super) fn body(body: &[u8], inputs: &Inputs) -> Result<Option<Classified>, &
             _ if key == "cmd" || index.is_some() => {}
             _ => {
                 read.framing.insert("extra");
-                read.framing.extend(is_known_key(inputs.dialect, &key).then_some("extra-known"));
+                read.framing.extend(is_known_key(inputs.dialect.framing(), &key).then_some("extra-known"));
             }
         }
     }
@@ -281,21 +282,20 @@ fn kinds_of(value: &[u8], argument: &Argument, inputs: &Inputs) -> BTreeSet<&'st
             kinds.insert(kind);
         }
     };
-    if argument.rule == ArgumentRule::Bool {
+    if argument.rule == Rule::Bool {
         let small = matches!(value, b"true" | b"false");
         add("lower-case", small);
         add("not-a-boolean", !small && !matches!(value, b"TRUE" | b"FALSE"));
-    } else if matches!(argument.rule, ArgumentRule::Uint | ArgumentRule::Int | ArgumentRule::IntList) {
-        let list = argument.rule == ArgumentRule::IntList;
+    } else if matches!(argument.rule, Rule::Uint | Rule::Int | Rule::IntList) {
+        let list = argument.rule == Rule::IntList;
         for number in value.split(|b| list && *b == b',') {
-            let signed = number
-                .first()
-                .is_some_and(|b| *b == b'-' || (*b == b'+' && argument.rule != ArgumentRule::Uint));
+            let signed =
+                number.first().is_some_and(|b| *b == b'-' || (*b == b'+' && argument.rule != Rule::Uint));
             let (sign, number) = number.split_at(usize::from(signed));
             let digits = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
             let significant: &[u8] = &number[number.iter().take_while(|b| **b == b'0').count()..];
             let (length, positive) = (significant.len(), sign != b"-");
-            add("zero", digits && length == 0 && argument.rule != ArgumentRule::IntList);
+            add("zero", digits && length == 0 && argument.rule != Rule::IntList);
             add("tiny", digits && length == 1 && number.len() == 1 && positive);
             add("leading-zeros", digits && length > 0 && length < number.len());
             add("huge", digits && (length > 10 || (length == 10 && significant >= b"2147483648".as_slice())));
@@ -318,8 +318,9 @@ fn kinds_of(value: &[u8], argument: &Argument, inputs: &Inputs) -> BTreeSet<&'st
         add("nul", value.contains(&0));
         let text = String::from_utf8_lossy(value);
         add("reserved", is_reserved(&text, inputs.dialect));
-        let is_tuple =
-            |part: &str| part.split_once('=').is_some_and(|(key, _)| is_known_key(inputs.dialect, key));
+        let is_tuple = |part: &str| {
+            part.split_once('=').is_some_and(|(key, _)| is_known_key(inputs.dialect.framing(), key))
+        };
         add("like-keyword", text.split([' ', ';']).any(is_tuple));
         match inputs.limits().of(argument) {
             Some(longest) => {
@@ -342,7 +343,7 @@ fn kinds_of(value: &[u8], argument: &Argument, inputs: &Inputs) -> BTreeSet<&'st
 /// Whether a text is a word of the protocol, or begins as the keys of the process manager do.
 fn is_reserved(text: &str, dialect: Dialect) -> bool {
     text.starts_with("PMI_")
-        || is_known_key(dialect, text)
+        || is_known_key(dialect.framing(), text)
         || commands(dialect).iter().any(|(request, response)| text == *request || text == *response)
 }
 

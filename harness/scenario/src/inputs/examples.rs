@@ -1,6 +1,8 @@
 //! Texts of each kind that a process may lawfully say, for those who draw what is said.
 
-use super::axes::{Argument, ArgumentRule, Inputs};
+use pmi_wire::grammar::Rule;
+
+use super::axes::{Argument, Inputs};
 use super::classify;
 use crate::ast::Dialect;
 
@@ -87,16 +89,16 @@ impl Inputs {
             let named = [(argument.name.clone(), Some(text.to_vec()))];
             let kinds = classify::named(&named, operation, self);
             let is_word =
-                self.dialect == Dialect::Pmi2 || argument.rule != ArgumentRule::Word || !text.contains(&b'=');
+                self.dialect == Dialect::Pmi2 || argument.rule != Rule::Word || !text.contains(&b'=');
             is_word && kinds.contains(&(argument.name.clone(), kind))
         };
         let is_lawful = |kind: &str| match (self.dialect, argument.rule) {
-            (_, ArgumentRule::Uint | ArgumentRule::Int | ArgumentRule::Bool | ArgumentRule::IntList) => false,
+            (_, Rule::Uint | Rule::Int | Rule::Bool | Rule::IntList) => false,
             (Dialect::Pmi2, _) => true,
-            (Dialect::Pmi1, ArgumentRule::Word) => {
+            (Dialect::Pmi1, Rule::Word | Rule::Visible) => {
                 matches!(kind, "plain" | "semicolon" | "backslash" | "quote" | "reserved")
             }
-            (Dialect::Pmi1, ArgumentRule::String) => {
+            (Dialect::Pmi1, Rule::String) => {
                 !matches!(kind, "blank-in-front" | "blank-behind" | "not-ascii" | "newline" | "nul")
             }
         };

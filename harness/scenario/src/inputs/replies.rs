@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Operation as WireOperation, Proc, protocol};
 
 use super::axes::{self, Inputs, Operation};
 use super::classify::{self, Classified};
@@ -14,7 +14,6 @@ use crate::ast::{
 };
 use crate::scope::Scope;
 use crate::suite::Suite;
-use crate::vocabulary::{RESPONSE_KEYS, commands};
 
 /// The server that is nothing but the reference, as the table calls it.
 const REFERENCE: &str = "reference";
@@ -26,41 +25,6 @@ const OFFER_ANSWER: &str = "response_to_init";
 const ENVIRONMENT: &str = "environment";
 /// From this length on a line is long.
 const LONG: usize = 10_000;
-
-/// The reply that each call of a library is there for.
-const CALLS: &[(&str, &str)] = &[
-    ("PMI_Init", "response_to_init"),
-    ("PMI_KVS_Get_name_length_max", "maxes"),
-    ("PMI_KVS_Get_key_length_max", "maxes"),
-    ("PMI_KVS_Get_value_length_max", "maxes"),
-    ("PMI_Finalize", "finalize_ack"),
-    ("PMI_Abort", ABORT),
-    ("PMI_Get_universe_size", "universe_size"),
-    ("PMI_Get_appnum", "appnum"),
-    ("PMI_KVS_Put", "put_result"),
-    ("PMI_KVS_Get", "get_result"),
-    ("PMI_KVS_Get_my_name", "my_kvsname"),
-    ("PMI_Barrier", "barrier_out"),
-    ("PMI_Publish_name", "publish_result"),
-    ("PMI_Unpublish_name", "unpublish_result"),
-    ("PMI_Lookup_name", "lookup_result"),
-    ("PMI_Spawn_multiple", "spawn_result"),
-    ("PMI2_Init", "fullinit-response"),
-    ("PMI2_Finalize", "finalize-response"),
-    ("PMI2_Job_GetId", "job-getid-response"),
-    ("PMI2_Job_Connect", "job-connect-response"),
-    ("PMI2_Job_Disconnect", "job-disconnect-response"),
-    ("PMI2_KVS_Put", "kvs-put-response"),
-    ("PMI2_KVS_Get", "kvs-get-response"),
-    ("PMI2_KVS_Fence", "kvs-fence-response"),
-    ("PMI2_Info_PutNodeAttr", "info-putnodeattr-response"),
-    ("PMI2_Info_GetNodeAttr", "info-getnodeattr-response"),
-    ("PMI2_Info_GetJobAttr", "info-getjobattr-response"),
-    ("PMI2_Nameserv_publish", "name-publish-response"),
-    ("PMI2_Nameserv_lookup", "name-lookup-response"),
-    ("PMI2_Nameserv_unpublish", "name-unpublish-response"),
-    ("PMI2_Job_Spawn", "spawn-response"),
-];
 
 /// The calls that start processes, and which of their arguments says how many.
 const SPAWNS: &[(&str, usize)] = &[("PMI_Spawn_multiple", 3), ("PMI2_Job_Spawn", 4)];
@@ -161,10 +125,21 @@ impl Reader for Replies {
 /// The reply to a request that begins like this.
 fn reply_to(dialect: Dialect, message: &str) -> Option<&'static str> {
     let (key, rest) = message.split_once('=')?;
-    let cmd = rest.split([' ', ';']).next()?;
-    let known = commands(dialect);
-    let (_, reply) = known.iter().find(|(request, _)| matches!(key, "cmd" | "mcmd") && *request == cmd)?;
-    Some(if reply.is_empty() { ABORT } else { reply })
+    let cmd = rest.split([' ', ';']).next()?.as_bytes();
+    let known = || protocol::documented(dialect.framing()).iter().chain([WireOperation::Init.exchange()]);
+    let exchange =
+        known().find(|exchange| exchange.request.as_bytes() == cmd && matches!(key, "cmd" | "mcmd"))?;
+    Some(exchange.response.unwrap_or(ABORT))
+}
+
+/// The reply that a call of a library is there for.
+fn reply_of(function: &str) -> Option<&'static str> {
+    let framings = [Framing::Lines, Framing::Frames];
+    let exchange = framings
+        .into_iter()
+        .flat_map(protocol::documented)
+        .find(|exchange| exchange.functions.contains(&function))?;
+    Some(exchange.response.unwrap_or(ABORT))
 }
 
 impl Process {
@@ -300,7 +275,7 @@ impl Process {
 
     fn calls(&mut self, walk: &mut Walk<'_>, call: &Call) {
         if let Some(function) = &call.function {
-            if let Some((_, reply)) = CALLS.iter().find(|(name, _)| *name == function.value) {
+            if let Some(reply) = reply_of(&function.value) {
                 let number = self.calls.entry(reply).or_default();
                 *number += 1;
                 let words = walk.inputs.times().iter().filter(|(_, from)| **from <= *number);
@@ -308,7 +283,7 @@ impl Process {
                 walk.plays(cells, true);
             }
             if let Some((name, place)) = SPAWNS.iter().find(|(name, _)| *name == function.value) {
-                let reply = CALLS.iter().find(|(call, _)| call == name).map_or("", |(_, reply)| reply);
+                let reply = reply_of(name).unwrap_or_default();
                 let asked = call.args.get(*place).map_or(0, |numbers| match numbers {
                     Arg::Text(text) => {
                         let text = walk.scope.text(text).unwrap_or_default();
@@ -338,7 +313,10 @@ fn nonsense(dialect: Dialect, word: &'static str, text: &[u8]) -> &'static str {
         Dialect::Pmi2 if word == "unknown-command" => "garbage",
         Dialect::Pmi2 => word,
         Dialect::Pmi1 if text.is_empty() => "empty-line",
-        Dialect::Pmi1 if !shown.contains("cmd=") && keys().any(|(key, _)| RESPONSE_KEYS.contains(&key)) => {
+        Dialect::Pmi1
+            if !shown.contains("cmd=")
+                && keys().any(|(key, _)| protocol::is_response_key(Framing::Lines, key)) =>
+        {
             "no-command"
         }
         Dialect::Pmi1 => "garbage",

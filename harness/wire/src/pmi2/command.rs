@@ -1,5 +1,7 @@
 //! The commands of PMI-2.
 
+use crate::protocol::{Exchange, FRAMES, Field};
+
 /// A command of the draft: a request and, but for abort, its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
@@ -84,64 +86,19 @@ impl Command {
         Self::Ring,
     ];
 
-    /// The value of `cmd` in the request.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fullinit => "fullinit",
-            Self::AuthResponse => "auth-response",
-            Self::AuthResponseComplete => "auth-response-complete",
-            Self::Finalize => "finalize",
-            Self::Abort => "abort",
-            Self::JobGetid => "job-getid",
-            Self::JobConnect => "job-connect",
-            Self::JobDisconnect => "job-disconnect",
-            Self::KvsGetall => "kvs-getall",
-            Self::KvsPutall => "kvs-putall",
-            Self::KvsPutallPair => "kvs-putall-pair",
-            Self::KvsPut => "kvs-put",
-            Self::KvsGet => "kvs-get",
-            Self::KvsFence => "kvs-fence",
-            Self::InfoPutnodeattr => "info-putnodeattr",
-            Self::InfoGetnodeattr => "info-getnodeattr",
-            Self::InfoGetjobattr => "info-getjobattr",
-            Self::NamePublish => "name-publish",
-            Self::NameLookup => "name-lookup",
-            Self::NameUnpublish => "name-unpublish",
-            Self::Spawn => "spawn",
-            Self::SpawnCmd => "spawn-cmd",
-            Self::Concat => "concat",
-            Self::Ring => "ring",
-        }
+    /// The command's row in the protocol table.
+    pub fn exchange(self) -> &'static Exchange {
+        &FRAMES[self as usize]
     }
 
-    /// The value of `cmd` in the response; `None` for abort, which has none, and for what is a part of a request.
+    /// The value of `cmd` in the request.
+    pub fn name(self) -> &'static str {
+        self.exchange().request
+    }
+
+    /// The value of `cmd` in the response; `None` for abort, which has none, and for a message that is part of a request.
     pub fn response_name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Fullinit => "fullinit-response",
-            Self::Finalize => "finalize-response",
-            Self::Abort
-            | Self::AuthResponse
-            | Self::AuthResponseComplete
-            | Self::KvsPutallPair
-            | Self::SpawnCmd
-            | Self::Concat => return None,
-            Self::JobGetid => "job-getid-response",
-            Self::JobConnect => "job-connect-response",
-            Self::JobDisconnect => "job-disconnect-response",
-            Self::KvsGetall => "kvs-getall-response",
-            Self::KvsPutall => "kvs-putall-response",
-            Self::KvsPut => "kvs-put-response",
-            Self::KvsGet => "kvs-get-response",
-            Self::KvsFence => "kvs-fence-response",
-            Self::InfoPutnodeattr => "info-putnodeattr-response",
-            Self::InfoGetnodeattr => "info-getnodeattr-response",
-            Self::InfoGetjobattr => "info-getjobattr-response",
-            Self::NamePublish => "name-publish-response",
-            Self::NameLookup => "name-lookup-response",
-            Self::NameUnpublish => "name-unpublish-response",
-            Self::Spawn => "spawn-response",
-            Self::Ring => "ring-response",
-        })
+        self.exchange().response
     }
 
     /// The command of a request.
@@ -155,50 +112,18 @@ impl Command {
     }
 
     /// Keys of the request but `cmd` and `thrid`, without those that are numbered.
-    pub fn request_keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Fullinit => &["pmijobid", "pmirank", "threaded", "authtype", "authinfo"],
-            Self::AuthResponse | Self::AuthResponseComplete => &["authinfo"],
-            Self::Finalize | Self::JobGetid | Self::KvsFence => &[],
-            Self::Abort => &["isworld", "msg", "exitcode", "message"],
-            Self::JobConnect | Self::JobDisconnect | Self::KvsGetall => &["jobid"],
-            Self::KvsPutall => &["jobid", "npair"],
-            Self::KvsPutallPair => &["key", "val"],
-            Self::KvsPut | Self::InfoPutnodeattr => &["key", "value"],
-            Self::KvsGet => &["jobid", "srcid", "key"],
-            Self::InfoGetnodeattr => &["key", "wait"],
-            Self::InfoGetjobattr => &["key"],
-            Self::NamePublish => &["name", "port", "infokeycount"],
-            Self::NameLookup | Self::NameUnpublish => &["name", "infokeycount"],
-            Self::Spawn => &["ncmds", "preputcount", "subcmd", "maxprocs", "argc", "infokeycount"],
-            Self::SpawnCmd => &["maxprocs", "argc", "infokeycount"],
-            Self::Concat => &["concatid"],
-            Self::Ring => &["count", "left", "right"],
-        }
+    pub fn request_keys(self) -> impl Iterator<Item = &'static str> {
+        keys(self.exchange().arguments)
     }
 
     /// Keys of the response but `cmd`, `thrid`, `rc` and `errmsg`, without those that are numbered.
-    pub fn response_keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Fullinit => &[
-                "pmi-version",
-                "pmi-subversion",
-                "rank",
-                "size",
-                "appnum",
-                "spawner-jobid",
-                "debugged",
-                "pmiverbose",
-            ],
-            Self::JobGetid => &["jobid"],
-            Self::JobConnect => &["kvscopy"],
-            Self::KvsGet | Self::InfoGetnodeattr | Self::InfoGetjobattr => &["flag", "found", "value"],
-            Self::NameLookup => &["flag", "found", "value", "port"],
-            Self::Spawn => &["jobid", "nerrs"],
-            Self::Ring => &["ring-count", "ring-left", "ring-right"],
-            _ => &[],
-        }
+    pub fn response_keys(self) -> impl Iterator<Item = &'static str> {
+        keys(self.exchange().results)
     }
+}
+
+fn keys(fields: &'static [Field]) -> impl Iterator<Item = &'static str> {
+    fields.iter().filter(|field| !field.numbered).map(|field| field.key)
 }
 
 #[cfg(test)]

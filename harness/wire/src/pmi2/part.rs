@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::body::{Body, Semicolons};
 use super::response::ResponseError;
 use crate::grammar::parse_uint;
+use crate::protocol::PARTS;
 
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,20 +27,14 @@ pub enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The values of `cmd` that such messages have, and their own keys.
-    pub const NAMES: [(&'static str, &'static [&'static str]); 4] = [
-        ("auth-response", &["authinfo"]),
-        ("auth-response-complete", &["authinfo"]),
-        ("kvs-getall-paircount-response", &["npair"]),
-        ("kvs-getall-pair-response", &["key", "val"]),
-    ];
-
     /// Reads the body of a frame; `None` if it is something else.
     pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Option<Result<Self, ResponseError>> {
         let body = Body::parse(bytes, semicolons).ok()?;
         let cmd = body.cmd()?;
-        let (name, keys) = Self::NAMES.into_iter().find(|(name, _)| name.as_bytes() == cmd)?;
-        if let Some(key) = keys.iter().copied().chain(["cmd", "thrid"]).find(|key| body.repeats(key)) {
+        let (name, fields) = PARTS.into_iter().find(|(name, _)| name.as_bytes() == cmd)?;
+        if let Some(key) =
+            fields.iter().map(|field| field.key).chain(["cmd", "thrid"]).find(|key| body.repeats(key))
+        {
             return Some(Err(ResponseError::RepeatedKey(key)));
         }
         let need = |key: &'static str| body.value(key).ok_or(ResponseError::MissingKey(key));

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::body::{Body, BodyError, Semicolons, write_tuple};
 use super::command::Command;
-use crate::grammar::{parse_int, parse_uint};
+use crate::grammar::{parse_bool, parse_int, parse_uint};
 
 /// Most programs, arguments and pairs of one spawn request, all together.
 const SPAWN_LIMIT: u64 = 100_000;
@@ -204,15 +204,6 @@ pub enum RequestError {
     RepeatedKey(&'static str),
 }
 
-/// The draft has `true` and `false`; all implementations write capitals.
-pub(super) fn boolean(value: &[u8]) -> Option<bool> {
-    let is = |text: &[u8]| value.eq_ignore_ascii_case(text);
-    match (is(b"true"), is(b"false")) {
-        (false, false) => None,
-        (yes, _) => Some(yes),
-    }
-}
-
 fn need<'a>(body: &Body<'a>, key: &str) -> Result<Value<'a>, RequestError> {
     body.value(key).ok_or_else(|| RequestError::MissingKey(key.to_owned()))
 }
@@ -241,16 +232,16 @@ impl<'a> Request<'a> {
         let cmd = body.cmd().ok_or(RequestError::NoCommand)?;
         let command = Command::from_name(cmd).ok_or(RequestError::UnknownCommand)?;
         // A spawn has a section for each program.
-        let single = command.request_keys().iter().chain(&["thrid", "cmd"]);
-        let repeated = single.filter(|key| command != Command::Spawn || **key == "thrid");
-        if let Some(key) = repeated.copied().find(|key| body.repeats(key)) {
+        let single = command.request_keys().chain(["thrid", "cmd"]);
+        let mut single = single.filter(|key| command != Command::Spawn || *key == "thrid");
+        if let Some(key) = single.find(|key| body.repeats(key)) {
             return Err(RequestError::RepeatedKey(key));
         }
         Ok(match command {
             Command::Fullinit => Self::Fullinit {
                 pmijobid: body.value("pmijobid"),
                 pmirank: optional(&body, "pmirank", "an unsigned integer", parse_uint)?,
-                threaded: optional(&body, "threaded", "true or false", boolean)?,
+                threaded: optional(&body, "threaded", "true or false", parse_bool)?,
                 authtype: body.value("authtype"),
                 authinfo: body.value("authinfo"),
             },
@@ -260,7 +251,7 @@ impl<'a> Request<'a> {
             },
             Command::Finalize => Self::Finalize,
             Command::Abort => Self::Abort {
-                isworld: optional(&body, "isworld", "true or false", boolean)?,
+                isworld: optional(&body, "isworld", "true or false", parse_bool)?,
                 exitcode: optional(&body, "exitcode", "an integer", parse_int)?,
                 message: body.value("msg").or_else(|| body.value("message")),
             },
@@ -288,7 +279,7 @@ impl<'a> Request<'a> {
             }
             Command::InfoGetnodeattr => Self::InfoGetnodeattr {
                 key: need(&body, "key")?,
-                wait: optional(&body, "wait", "true or false", boolean)?.unwrap_or(false),
+                wait: optional(&body, "wait", "true or false", parse_bool)?.unwrap_or(false),
             },
             Command::InfoGetjobattr => Self::InfoGetjobattr { key: need(&body, "key")? },
             Command::NamePublish => {

@@ -6,8 +6,7 @@ use thiserror::Error;
 
 use super::body::{Body, BodyError, Semicolons};
 use super::command::Command;
-use super::request::boolean;
-use crate::grammar::parse_int;
+use crate::grammar::{parse_bool, parse_int};
 
 /// A response. Its own keys are asked for by name, since implementations differ in which they send.
 #[derive(Debug, Clone, Copy)]
@@ -60,8 +59,8 @@ impl<'a> Response<'a> {
         let command = Command::from_response_name(cmd)
             .filter(|command| command.response_name().is_some())
             .ok_or(ResponseError::UnknownCommand)?;
-        let keys = command.response_keys().iter().chain(&["cmd", "rc", "thrid", "errmsg"]);
-        if let Some(key) = keys.copied().find(|key| body.repeats(key)) {
+        let mut keys = command.response_keys().chain(["cmd", "rc", "thrid", "errmsg"]);
+        if let Some(key) = keys.find(|key| body.repeats(key)) {
             return Err(ResponseError::RepeatedKey(key));
         }
         let rc = body.raw("rc").ok_or(ResponseError::NoCode)?;
@@ -83,7 +82,7 @@ impl<'a> Response<'a> {
     /// `None` where the flag is neither true nor false.
     pub fn is_found(&self) -> Option<bool> {
         match self.body.raw("found").or_else(|| self.body.raw("flag")) {
-            Some(flag) => boolean(flag).map(|found| found && self.is_success()),
+            Some(flag) => parse_bool(flag).map(|found| found && self.is_success()),
             None => Some(self.is_success()),
         }
     }

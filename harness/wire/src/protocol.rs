@@ -1,0 +1,695 @@
+//! The protocol table: for each operation, how each framing spells its request and its response, and which fields they have.
+//!
+//! Everything that needs a word of the protocol derives it from here: the parsers and printers, the vocabulary of the scenario
+//! language, the axes of the input space, the words of the fuzzer, the dictionaries and `pmi-conform explain OPERATION`.
+
+use crate::grammar::Rule;
+use crate::{Framing, Version};
+
+/// A request and its response, as one framing spells them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The operation, by the same name in every framing.
+    pub operation: &'static str,
+    /// The value of `cmd` in the request; for spawn over lines that of `mcmd`.
+    pub request: &'static str,
+    /// The value of `cmd` in the response. `None` if the response has no name, or if the message is part of a longer exchange.
+    pub response: Option<&'static str>,
+    /// The fields of the request, in the order of the grammar, without `cmd` and those of [`common_arguments`].
+    pub arguments: &'static [Field],
+    /// The fields of the response, in the order of the grammar, without `cmd` and those of [`common_results`].
+    pub results: &'static [Field],
+    /// The functions of the C API that send the request.
+    pub functions: &'static [&'static str],
+    /// The document and the section that define the exchange.
+    pub source: &'static str,
+}
+
+/// A field of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// The key; if the field is numbered, without the number.
+    pub key: &'static str,
+    /// The rule for the value.
+    pub rule: Rule,
+    /// Whether the message may omit the field.
+    pub optional: bool,
+    /// Whether the key ends in a number, so that the message may have many of these fields.
+    pub numbered: bool,
+    /// The limit on the length of the value, by its name in the response to get_maxes.
+    pub limit: Option<&'static str>,
+    /// The version of PMI-1 that added the field, if a later one than that of RFC 13. Before, the field is an unknown one.
+    pub since: Option<Version>,
+}
+
+impl Field {
+    const fn new(key: &'static str, rule: Rule) -> Self {
+        Self { key, rule, optional: false, numbered: false, limit: None, since: None }
+    }
+
+    const fn or_none(self) -> Self {
+        Self { optional: true, ..self }
+    }
+
+    const fn numbered(self) -> Self {
+        Self { numbered: true, ..self }
+    }
+
+    const fn limit(self, limit: &'static str) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    const fn since(self, version: Version) -> Self {
+        Self { since: Some(version), ..self }
+    }
+
+    /// Whether a message that has this field may use this key for it.
+    pub fn fits(&self, key: &str) -> bool {
+        match key.strip_prefix(self.key) {
+            Some(number) if self.numbered => {
+                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+            }
+            rest => rest == Some(""),
+        }
+    }
+}
+
+const fn word(key: &'static str) -> Field {
+    Field::new(key, Rule::Word)
+}
+
+const fn visible(key: &'static str) -> Field {
+    Field::new(key, Rule::Visible)
+}
+
+const fn string(key: &'static str) -> Field {
+    Field::new(key, Rule::String)
+}
+
+const fn uint(key: &'static str) -> Field {
+    Field::new(key, Rule::Uint)
+}
+
+const fn int(key: &'static str) -> Field {
+    Field::new(key, Rule::Int)
+}
+
+const fn boolean(key: &'static str) -> Field {
+    Field::new(key, Rule::Bool)
+}
+
+const KVSNAME: Field = word("kvsname").limit("kvsname_max");
+const KEY: Field = word("key").limit("keylen_max");
+const VALUE: Field = string("value").limit("vallen_max");
+/// PMI-2's documents call it `flag`; implementations write `found`.
+const FOUND: [Field; 2] = [boolean("flag").or_none(), boolean("found").or_none()];
+const INFO_KEY_COUNT: Field = uint("infokeycount").or_none();
+const INFO_KEY: Field = word("infokey").numbered();
+const INFO_VALUE: Field = string("infoval").numbered();
+
+/// A row of the table. An empty `response` stands for a response without a name.
+const fn exchange(
+    operation: &'static str,
+    [request, response]: [&'static str; 2],
+    functions: &'static [&'static str],
+    arguments: &'static [Field],
+    results: &'static [Field],
+    source: &'static str,
+) -> Exchange {
+    let response = if response.is_empty() { None } else { Some(response) };
+    Exchange { operation, request, response, functions, arguments, results, source }
+}
+
+/// The operations of RFC 13 over lines, in the order of [`Operation::ALL`](crate::Operation::ALL).
+pub(crate) const LINES: [Exchange; 14] = [
+    exchange(
+        "init",
+        ["init", "response_to_init"],
+        &["PMI_Init"],
+        &[uint("pmi_version"), uint("pmi_subversion")],
+        &[uint("pmi_version").or_none(), uint("pmi_subversion").or_none()],
+        "RFC 13, init",
+    ),
+    exchange(
+        "maxes",
+        ["get_maxes", "maxes"],
+        &["PMI_KVS_Get_name_length_max", "PMI_KVS_Get_key_length_max", "PMI_KVS_Get_value_length_max"],
+        &[],
+        &[uint("kvsname_max").or_none(), uint("keylen_max").or_none(), uint("vallen_max").or_none()],
+        "RFC 13, maxes",
+    ),
+    exchange(
+        "abort",
+        ["abort", ""],
+        &["PMI_Abort"],
+        &[int("exitcode").or_none()],
+        &[],
+        "RFC 13, abort; exitcode: MPICH",
+    ),
+    exchange("finalize", ["finalize", "finalize_ack"], &["PMI_Finalize"], &[], &[], "RFC 13, finalize"),
+    exchange(
+        "universe",
+        ["get_universe_size", "universe_size"],
+        &["PMI_Get_universe_size"],
+        &[],
+        &[uint("size").or_none()],
+        "RFC 13, universe",
+    ),
+    exchange(
+        "appnum",
+        ["get_appnum", "appnum"],
+        &["PMI_Get_appnum"],
+        &[],
+        &[uint("appnum").or_none()],
+        "RFC 13, appnum",
+    ),
+    exchange("put", ["put", "put_result"], &["PMI_KVS_Put"], &[KVSNAME, KEY, VALUE], &[], "RFC 13, put"),
+    exchange(
+        "kvsname",
+        ["get_my_kvsname", "my_kvsname"],
+        &["PMI_KVS_Get_my_name"],
+        &[],
+        &[KVSNAME.or_none()],
+        "RFC 13, kvsname",
+    ),
+    exchange(
+        "barrier",
+        ["barrier_in", "barrier_out"],
+        &["PMI_Barrier"],
+        &[string("group").or_none().since(Version::V1_2)],
+        &[string("tag").or_none().since(Version::V1_2)],
+        "RFC 13, barrier; group and tag: PMI-1.2 of MPICH",
+    ),
+    exchange(
+        "get",
+        ["get", "get_result"],
+        &["PMI_KVS_Get"],
+        &[KVSNAME, KEY],
+        &[VALUE.or_none()],
+        "RFC 13, get",
+    ),
+    exchange(
+        "publish",
+        ["publish_name", "publish_result"],
+        &["PMI_Publish_name"],
+        &[word("service"), visible("port")],
+        &[],
+        "RFC 13, publish",
+    ),
+    exchange(
+        "unpublish",
+        ["unpublish_name", "unpublish_result"],
+        &["PMI_Unpublish_name"],
+        &[word("service")],
+        &[],
+        "RFC 13, unpublish",
+    ),
+    exchange(
+        "lookup",
+        ["lookup_name", "lookup_result"],
+        &["PMI_Lookup_name"],
+        &[word("service")],
+        &[visible("port").or_none()],
+        "RFC 13, lookup",
+    ),
+    exchange(
+        "spawn",
+        ["spawn", "spawn_result"],
+        &["PMI_Spawn_multiple"],
+        &[
+            uint("nprocs"),
+            string("execname"),
+            uint("totspawns"),
+            uint("spawnssofar"),
+            string("arg").numbered(),
+            uint("argcnt"),
+            uint("preput_num"),
+            word("preput_key_").numbered().limit("keylen_max"),
+            string("preput_val_").numbered().limit("vallen_max"),
+            uint("info_num"),
+            string("info_key_").numbered(),
+            string("info_val_").numbered(),
+        ],
+        &[Field::new("errcodes", Rule::IntList).or_none()],
+        "RFC 13, spawn",
+    ),
+];
+
+/// Requests over lines that RFC 13 does not have and some clients send. Those without fields are not answered by any manager whose
+/// source is public.
+pub(crate) const EXTRA_LINES: [Exchange; 6] = [
+    exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
+    exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),
+    exchange(
+        "kvs-index",
+        ["getbyidx", "getbyidx_results"],
+        &[],
+        &[KVSNAME, uint("idx")],
+        &[uint("nextidx"), KEY, string("val")],
+        "MPICH's gforker",
+    ),
+    exchange("hosts", ["get_ranks2hosts", ""], &[], &[], &[], "clients of MPD"),
+    exchange("problem", ["execution_problem", ""], &[], &[], &[], "clients of MPD"),
+    exchange("debugger", ["tv_ready", ""], &[], &[], &[], "clients of MPD"),
+];
+
+/// The commands of PMI-2 over frames, in the order of [`pmi2::Command::ALL`](crate::pmi2::Command::ALL).
+pub(crate) const FRAMES: [Exchange; 24] = [
+    exchange(
+        "init",
+        ["fullinit", "fullinit-response"],
+        &["PMI2_Init"],
+        &[
+            string("pmijobid").or_none(),
+            uint("pmirank").or_none(),
+            boolean("threaded").or_none(),
+            word("authtype").or_none(),
+            string("authinfo").or_none(),
+        ],
+        &[
+            uint("pmi-version"),
+            uint("pmi-subversion"),
+            uint("rank"),
+            uint("size"),
+            int("appnum"),
+            string("spawner-jobid").or_none(),
+            boolean("debugged").or_none(),
+            boolean("pmiverbose").or_none(),
+        ],
+        "PMI-2 draft, initialization",
+    ),
+    exchange(
+        "authenticate",
+        ["auth-response", ""],
+        &[],
+        &[string("authinfo")],
+        &[],
+        "PMI-2 draft, authentication",
+    ),
+    exchange(
+        "authenticate",
+        ["auth-response-complete", ""],
+        &[],
+        &[string("authinfo")],
+        &[],
+        "PMI-2 draft, authentication",
+    ),
+    exchange(
+        "finalize",
+        ["finalize", "finalize-response"],
+        &["PMI2_Finalize"],
+        &[],
+        &[],
+        "PMI-2 draft, finalize",
+    ),
+    exchange(
+        "abort",
+        ["abort", ""],
+        &["PMI2_Abort"],
+        &[
+            boolean("isworld").or_none(),
+            string("msg").or_none(),
+            int("exitcode").or_none(),
+            string("message").or_none(),
+        ],
+        &[],
+        "PMI-2 draft, abort; exitcode and message: MPICH 4.1",
+    ),
+    exchange(
+        "kvsname",
+        ["job-getid", "job-getid-response"],
+        &["PMI2_Job_GetId"],
+        &[],
+        &[string("jobid")],
+        "PMI-2 draft, job-getid",
+    ),
+    exchange(
+        "connect",
+        ["job-connect", "job-connect-response"],
+        &["PMI2_Job_Connect"],
+        &[string("jobid")],
+        &[word("kvscopy")],
+        "PMI-2 draft, job-connect",
+    ),
+    exchange(
+        "disconnect",
+        ["job-disconnect", "job-disconnect-response"],
+        &["PMI2_Job_Disconnect"],
+        &[string("jobid")],
+        &[],
+        "PMI-2 draft, job-disconnect",
+    ),
+    exchange(
+        "get-all",
+        ["kvs-getall", "kvs-getall-response"],
+        &[],
+        &[string("jobid")],
+        &[],
+        "PMI-2 draft, kvs-getall",
+    ),
+    exchange(
+        "put-all",
+        ["kvs-putall", "kvs-putall-response"],
+        &[],
+        &[string("jobid"), uint("npair")],
+        &[],
+        "PMI-2 draft, kvs-putall",
+    ),
+    exchange("put-all", ["kvs-putall-pair", ""], &[], &[KEY, string("val")], &[], "PMI-2 draft, kvs-putall"),
+    exchange(
+        "put",
+        ["kvs-put", "kvs-put-response"],
+        &["PMI2_KVS_Put"],
+        &[KEY, VALUE],
+        &[],
+        "PMI-2 draft, kvs-put",
+    ),
+    exchange(
+        "get",
+        ["kvs-get", "kvs-get-response"],
+        &["PMI2_KVS_Get"],
+        &[string("jobid").or_none(), int("srcid").or_none(), KEY],
+        &[FOUND[0], FOUND[1], VALUE.or_none()],
+        "PMI-2 draft, kvs-get",
+    ),
+    exchange(
+        "barrier",
+        ["kvs-fence", "kvs-fence-response"],
+        &["PMI2_KVS_Fence"],
+        &[],
+        &[],
+        "PMI-2 draft, kvs-fence",
+    ),
+    exchange(
+        "put-node-attribute",
+        ["info-putnodeattr", "info-putnodeattr-response"],
+        &["PMI2_Info_PutNodeAttr"],
+        &[KEY, VALUE],
+        &[],
+        "PMI-2 draft, info-putnodeattr",
+    ),
+    exchange(
+        "get-node-attribute",
+        ["info-getnodeattr", "info-getnodeattr-response"],
+        &["PMI2_Info_GetNodeAttr"],
+        &[KEY, boolean("wait").or_none()],
+        &[FOUND[0], FOUND[1], VALUE.or_none()],
+        "PMI-2 draft, info-getnodeattr",
+    ),
+    exchange(
+        "get-job-attribute",
+        ["info-getjobattr", "info-getjobattr-response"],
+        &["PMI2_Info_GetJobAttr"],
+        &[KEY],
+        &[FOUND[0], FOUND[1], VALUE.or_none()],
+        "PMI-2 draft, info-getjobattr",
+    ),
+    exchange(
+        "publish",
+        ["name-publish", "name-publish-response"],
+        &["PMI2_Nameserv_publish"],
+        &[string("name"), string("port"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[],
+        "PMI-2 draft, name-publish",
+    ),
+    exchange(
+        "lookup",
+        ["name-lookup", "name-lookup-response"],
+        &["PMI2_Nameserv_lookup"],
+        &[string("name"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[FOUND[0], FOUND[1], string("value").or_none(), string("port").or_none()],
+        "PMI-2 draft, name-lookup; port: Hydra",
+    ),
+    exchange(
+        "unpublish",
+        ["name-unpublish", "name-unpublish-response"],
+        &["PMI2_Nameserv_unpublish"],
+        &[string("name"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[],
+        "PMI-2 draft, name-unpublish",
+    ),
+    exchange(
+        "spawn",
+        ["spawn", "spawn-response"],
+        &["PMI2_Job_Spawn"],
+        &[
+            uint("ncmds"),
+            uint("preputcount").or_none(),
+            word("ppkey").numbered().limit("keylen_max"),
+            string("ppval").numbered().limit("vallen_max"),
+            string("subcmd"),
+            uint("maxprocs"),
+            uint("argc").or_none(),
+            string("argv").numbered(),
+            INFO_KEY_COUNT,
+            INFO_KEY,
+            INFO_VALUE,
+        ],
+        &[string("jobid").or_none(), uint("nerrs").or_none(), int("err").numbered()],
+        "PMI-2 draft, spawn",
+    ),
+    exchange(
+        "spawn",
+        ["spawn-cmd", ""],
+        &[],
+        &[
+            uint("maxprocs"),
+            uint("argc").or_none(),
+            string("argv").numbered(),
+            INFO_KEY_COUNT,
+            INFO_KEY,
+            INFO_VALUE,
+        ],
+        &[],
+        "PMI-2 draft, spawn-cmd",
+    ),
+    exchange("continue", ["concat", ""], &[], &[string("concatid")], &[], "PMI-2 draft, concat"),
+    exchange(
+        "ring",
+        ["ring", "ring-response"],
+        &["PMIX_Ring"],
+        &[uint("count").or_none(), string("left").or_none(), string("right").or_none()],
+        &[uint("ring-count"), string("ring-left"), string("ring-right")],
+        "Slurm",
+    ),
+];
+
+/// Messages of the server that are part of a response and have no `rc`: the value of `cmd`, and the fields.
+pub const PARTS: [(&str, &[Field]); 4] = [
+    ("auth-response", &[string("authinfo")]),
+    ("auth-response-complete", &[string("authinfo")]),
+    ("kvs-getall-paircount-response", &[uint("npair")]),
+    ("kvs-getall-pair-response", &[KEY, string("val")]),
+];
+
+/// The fields that every request of a framing may have besides `cmd`.
+pub fn common_arguments(framing: Framing) -> &'static [Field] {
+    const FRAMES: [Field; 1] = [string("thrid").or_none()];
+    match framing {
+        Framing::Lines => &[],
+        Framing::Frames => &FRAMES,
+    }
+}
+
+/// The fields that every response of a framing may have besides `cmd`.
+pub fn common_results(framing: Framing) -> &'static [Field] {
+    // The last three are what implementations add: gforker writes `info=ok` and a reason, Hydra `found`.
+    const LINES: [Field; 5] = [
+        int("rc").or_none(),
+        string("msg").or_none(),
+        string("info").or_none(),
+        string("found").or_none(),
+        string("reason").or_none(),
+    ];
+    const FRAMES: [Field; 3] = [string("thrid").or_none(), int("rc"), string("errmsg").or_none()];
+    match framing {
+        Framing::Lines => &LINES,
+        Framing::Frames => &FRAMES,
+    }
+}
+
+/// The exchanges of a framing that its document has, and the ring of Slurm. PMI-2 begins with the init line of PMI-1.
+pub fn documented(framing: Framing) -> &'static [Exchange] {
+    match framing {
+        Framing::Lines => &LINES,
+        Framing::Frames => &FRAMES,
+    }
+}
+
+/// All exchanges of a framing, also those that only implementations have.
+pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
+    let extra: &[_] = match framing {
+        Framing::Lines => &EXTRA_LINES,
+        Framing::Frames => &[],
+    };
+    documented(framing).iter().chain(extra)
+}
+
+/// Whether any message of a framing has this key.
+pub fn is_known_key(framing: Framing, key: &str) -> bool {
+    let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
+    matches!(key, "cmd" | "mcmd" | "endcmd")
+        || common_arguments(framing).iter().any(|field| field.fits(key))
+        || is_response_key(framing, key)
+        || exchanges(framing).flat_map(fields).any(|field| field.fits(key))
+}
+
+/// Whether any response of a framing has this key.
+pub fn is_response_key(framing: Framing, key: &str) -> bool {
+    key == "cmd" || response_fields(framing).any(|field| field.fits(key))
+}
+
+/// The fields of all responses of a framing, with those of the init line.
+pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field> {
+    let parts: &[_] = match framing {
+        Framing::Lines => &[],
+        Framing::Frames => &PARTS,
+    };
+    let own = exchanges(framing).chain(&LINES[..1]).flat_map(|exchange| exchange.results);
+    common_results(framing).iter().chain(own).chain(parts.iter().flat_map(|(_, fields)| *fields))
+}
+
+/// The fields that the document has, without those of later versions.
+pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
+    fields.iter().filter(|field| field.since.is_none())
+}
+
+/// The exchange whose request has this command.
+pub fn by_request(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
+    exchanges(framing).find(|exchange| exchange.request.as_bytes() == cmd)
+}
+
+/// The exchange whose response has this command.
+pub fn by_response(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
+    exchanges(framing).find(|exchange| exchange.response.is_some_and(|name| name.as_bytes() == cmd))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::pmi2::{self, Command, Semicolons};
+    use crate::{Operation, Request, Response, ValueReading};
+
+    /// A value that the rule accepts, and one that it rejects if there is one.
+    fn values(rule: Rule) -> (&'static str, Option<&'static str>) {
+        match rule {
+            Rule::Word => ("a", Some("a=b")),
+            Rule::String => ("a", None),
+            Rule::Uint => ("1", Some("-1")),
+            Rule::Int => ("-1", Some("x")),
+            Rule::IntList => ("0,-1", Some("0,")),
+            Rule::Visible => ("a=b", Some("")),
+            Rule::Bool => ("TRUE", Some("1")),
+        }
+    }
+
+    /// The tuples of a message with all fields that are not numbered.
+    fn tuples(cmd: &str, fields: &[Field]) -> Vec<String> {
+        let fields = fields.iter().filter(|field| !field.numbered);
+        let own = fields.map(|field| format!("{}={}", field.key, values(field.rule).0));
+        std::iter::once(format!("cmd={cmd}")).chain(own).collect()
+    }
+
+    /// Why a message is rejected, if it is.
+    fn error(framing: Framing, is_request: bool, tuples: &[String]) -> Option<String> {
+        let line = tuples.join(" ");
+        let body = format!("{};", tuples.join(";"));
+        let kind = match (framing, is_request) {
+            (Framing::Lines, true) => {
+                Request::parse(line.as_bytes(), ValueReading::ToBlank).map(drop).map_err(|e| e.to_string())
+            }
+            (Framing::Lines, false) => {
+                Response::parse(line.as_bytes(), ValueReading::ToBlank).map(drop).map_err(|e| e.to_string())
+            }
+            (Framing::Frames, true) => {
+                pmi2::Request::parse(body.as_bytes(), Semicolons::Plain).map(drop).map_err(|e| e.to_string())
+            }
+            (Framing::Frames, false) => {
+                pmi2::Response::parse(body.as_bytes(), Semicolons::Plain).map(drop).map_err(|e| e.to_string())
+            }
+        };
+        kind.err()
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_their_operations() {
+        for op in Operation::ALL {
+            let variant = format!("{op:?}").to_lowercase();
+            assert_eq!(op.exchange().operation, variant);
+        }
+        for command in Command::ALL {
+            let variant = format!("{command:?}").to_lowercase();
+            assert_eq!(command.exchange().request.replace('-', ""), variant);
+        }
+    }
+
+    #[test]
+    fn words_are_unambiguous() {
+        for framing in [Framing::Lines, Framing::Frames] {
+            for exchange in exchanges(framing) {
+                assert_eq!(by_request(framing, exchange.request.as_bytes()), Some(exchange));
+                if let Some(response) = exchange.response {
+                    assert_eq!(by_response(framing, response.as_bytes()), Some(exchange));
+                    assert_eq!(by_request(framing, response.as_bytes()), None);
+                }
+            }
+        }
+    }
+
+    /// Each parser agrees with the table: about what is accepted, about the field that is missing and about the value that is
+    /// wrong. Excepted are messages that need more than one line or section.
+    #[rstest]
+    #[case(Framing::Lines, true)]
+    #[case(Framing::Lines, false)]
+    #[case(Framing::Frames, true)]
+    fn parsers_follow_the_table(#[case] framing: Framing, #[case] is_request: bool) {
+        for exchange in
+            exchanges(framing).filter(|e| !e.request.starts_with("spawn") && !EXTRA_LINES.contains(e))
+        {
+            let (cmd, fields) = match (is_request, exchange.response) {
+                (true, _) => (exchange.request, exchange.arguments),
+                (false, Some(response)) => (response, exchange.results),
+                (false, None) => continue,
+            };
+            let all = tuples(cmd, fields);
+            assert_eq!(error(framing, is_request, &all), None, "{all:?}");
+            let checked = |field: &&Field| {
+                let is_info = field.key.starts_with("infokey") || field.key == "count";
+                !field.numbered && field.since.is_none() && !is_info
+            };
+            for field in fields.iter().filter(checked) {
+                let prefix = format!("{}=", field.key);
+                let without: Vec<_> = all.iter().filter(|t| !t.starts_with(&prefix)).cloned().collect();
+                let missing = format!("the key \"{}\" is missing", field.key);
+                let expected = (!field.optional).then_some(missing);
+                if is_request {
+                    assert_eq!(error(framing, is_request, &without), expected, "{without:?}");
+                }
+                let wrong = values(field.rule).1.filter(|_| is_request || framing == Framing::Lines);
+                // A word of PMI-2 is not a type of its own: no implementation rejects one with other characters.
+                if let Some(wrong) = wrong.filter(|_| framing == Framing::Lines || field.rule != Rule::Word) {
+                    let bad = without.iter().cloned().chain([format!("{prefix}{wrong}")]).collect::<Vec<_>>();
+                    let error = error(framing, is_request, &bad).unwrap_or_default();
+                    assert!(
+                        error.starts_with(&format!("the value of \"{}\" is not", field.key)),
+                        "{bad:?} {error}"
+                    );
+                }
+                let twice = all.iter().cloned().chain([format!("{prefix}{}", values(field.rule).0)]);
+                let repeated = format!("the key \"{}\" appears more than once", field.key);
+                let seen = error(framing, is_request, &twice.collect::<Vec<_>>());
+                assert_eq!(seen, Some(repeated));
+            }
+        }
+    }
+
+    #[test]
+    fn numbered_keys_need_a_number() {
+        let argument = Operation::Spawn.exchange().arguments[4];
+        assert!(argument.fits("arg0") && argument.fits("arg17"));
+        assert!(!argument.fits("arg") && !argument.fits("argcnt") && !argument.fits("arg-1"));
+        assert!(KEY.fits("key") && !KEY.fits("key0"));
+    }
+}

@@ -28,6 +28,11 @@ mod tests;
 pub mod visit;
 pub mod vocabulary;
 
+/// The ids of the requirements in the catalogue.
+pub mod ids {
+    include!(concat!(env!("OUT_DIR"), "/ids.rs"));
+}
+
 pub use ast::UnderTest;
 pub use check::{Env, check};
 pub use diag::{Diagnostic, DiagnosticKind};

@@ -701,44 +701,6 @@ fn what_is_refused_is_lacking() {
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
-/// What only the draft of PMI-2 has is asked for once. Who does it is judged, who does not is let off unless it is made a duty.
-#[rstest]
-#[case("connect-refused", "=pmi2/connect/values", "job-connect", "\"cmd=job-connect-response;rc=1;\"")]
-#[case("getall-no-end", "=pmi2/connect/getall[one]", "kvs-getall", "")]
-#[case("concat-unknown", "=pmi2/concat/fullinit", "concat", "the end of the connection")]
-#[case("auth-not-asked", "=pmi2/auth/let-in", "auth", "\"cmd=fullinit-response;")]
-fn what_only_the_draft_has_is_judged_where_it_is_offered(
-    #[case] fault: &str,
-    #[case] scenario: &str,
-    #[case] word: &str,
-    #[case] answered: &str,
-) {
-    let server =
-        |more: &str| format!("{} serve -n {{ranks}} {more} -- {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
-    let judge = |more: &str, has: &[&str]| {
-        let args =
-            ["--server", &server(more), "--dialect", "pmi-2", "--against", "pmi2-draft", "--has", "spawn"];
-        here(&[&args[..], has, &["--filter", scenario]].concat())
-    };
-    let ran = judge("", &[]);
-    assert!(ran.out.contains("1 passed"), "{}", ran.whole());
-    let ran = judge(&format!("--fault {fault}"), &[]);
-    match answered {
-        // It has begun to do it.
-        "" => assert_eq!(ran.status, 1, "{}", ran.whole()),
-        answered => {
-            let told = format!("it does not offer {word}: asked once, it answered {answered}");
-            assert!(
-                ran.out.contains(&told) && ran.out.contains("1 not applicable"),
-                "{told}\n{}",
-                ran.whole()
-            );
-        }
-    }
-    let ran = judge(&format!("--fault {fault}"), &["--has", word]);
-    assert_eq!(ran.status, 1, "{}", ran.whole());
-}
-
 /// One line for each event of a scenario, without what differs from run to run.
 fn transcript(name: &str) -> String {
     let told = |what: &Value| -> String {

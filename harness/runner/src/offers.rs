@@ -120,7 +120,6 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
-            None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
             None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
                 Some(seen) if need.is_extra() => (
@@ -140,14 +139,14 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
     offers
 }
 
-/// Spawns, names and what only the draft of PMI-2 has, as far as a server offers them in a protocol: what it claims, else what it does
+/// Spawns, names and PMI-1.2, as far as a server offers them in a protocol: what it claims, else what it does
 /// where it is asked once.
 pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> BTreeSet<Need> {
     let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
         _ if *need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
         Some(offered) => *offered,
-        None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
+        None if implementation.has_upstream() => false,
         None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, refused)| {
             // What comes to no answer is as good as refused: every session that asks for it would be about that.
             let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
@@ -156,9 +155,8 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
     };
     let wanted = |need: &Need| match need {
         Need::Spawn | Need::Names => true,
-        Need::KeyvalSpaces => false,
         Need::Pmi12 => dialect == Dialect::Pmi1,
-        need => dialect == Dialect::Pmi2 && need.is_extra(),
+        _ => false,
     };
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
@@ -178,7 +176,7 @@ pub(crate) fn asked_for(
 ) -> Option<(Outcome, Option<String>)> {
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
+        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
@@ -210,10 +208,6 @@ pub(crate) fn asked_for(
         (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
-        (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
-        (_, Need::Auth, _) => (include_str!("probes/pmi2-auth.pmi"), b"cmd=fullinit"),
-        (_, Need::JobConnect, _) => (include_str!("probes/pmi2-job-connect.pmi"), b"cmd=job-connect"),
-        (_, Need::KvsGetall, _) => (include_str!("probes/pmi2-kvs-getall.pmi"), b"cmd=kvs-getall"),
     };
     // What cannot be asked is told by the scenarios themselves. But a process that was not started in time, or a launcher that dies now
     // and then, must not make a duty of what nobody has to have: it is asked once more, and that counts.
@@ -228,13 +222,9 @@ pub(crate) fn asked_for(
     Some((outcome, refused))
 }
 
-/// Why a bare proxy is not asked for what only the draft has.
+/// Why a bare proxy is not asked for what no specification has.
 const PASSED_ON: &str =
     "a proxy passes on what it does not know, and the upstream that would answer is played by us";
-
-/// Why nobody is asked for a spawn whose programs come in messages of their own.
-const UNASKED: &str = "it is not asked whether it offers spawn-cmd: Hydra starts processes without end where a spawn does not say how many; \
-     --has spawn-cmd makes it a duty";
 
 /// Why spawns are not judged where processes relay their connections and none that is spawned finds its way to us.
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
@@ -297,13 +287,8 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
                         }
                         Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
                             .is_ok_and(|r| r.is_success() && takes_offer(need, request, &r)),
-                        Framing::Frames if need == Need::Auth => {
-                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
-                        }
                         Framing::Frames => {
-                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
-                                || pmi2::Response::parse(text, Semicolons::Plain)
-                                    .is_ok_and(|r| r.is_success())
+                            pmi2::Response::parse(text, Semicolons::Plain).is_ok_and(|r| r.is_success())
                         }
                     };
                     return (!granted).then(|| format!("\"{}\"", text.escape_ascii()));

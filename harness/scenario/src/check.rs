@@ -442,7 +442,7 @@ impl Checker<'_> {
 
     fn names(&mut self, piece: &Piece, span: Span, place: UseSite) {
         match piece {
-            Piece::Var(name) | Piece::Answer(name) => self.used(name, span, place),
+            Piece::Var(name) => self.used(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
             Piece::Calc(n) => self.expr(n, place),
             Piece::Fill(n) | Piece::Junk(n) => {

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 
 use pmi_wire::frame_header;
-use pmi_wire::pmi2::{SECRET, challenge_answer};
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
 
@@ -226,7 +225,6 @@ impl Scope {
                 Piece::Calc(expr) => last.extend(self.number(expr)?.to_string().into_bytes()),
                 Piece::Fill(expr) => fill(self.length(expr)?, last),
                 Piece::Junk(expr) => junk(self.length(expr)?, last),
-                Piece::Answer(name) => last.extend(challenge_answer(SECRET, &self.var(name)?).into_bytes()),
                 Piece::Cut => writes.push(Vec::new()),
                 Piece::Typed(Kind::Empty) => {}
                 Piece::Typed(Kind::RcOk) => last.push(b'0'),

@@ -629,8 +629,7 @@ impl Numbers {
             let (low, high) = (numbers.pick(&bounds), numbers.pick(&bounds));
             numbers.pick(&[Kind::Uint(low, high), Kind::Any, Kind::Word, Kind::Empty, Kind::Absent])
         };
-        match self.below(8) {
-            6 => Piece::Answer("kvs".into()),
+        match self.below(7) {
             0 => Piece::Var("kvs".into()),
             1 => Piece::Capture("x".into(), self.pick(&[Kind::Uint(None, None), Kind::Word])),
             2 => Piece::Calc(self.expr(2)),

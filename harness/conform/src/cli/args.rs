@@ -14,8 +14,7 @@ use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
 /// What an implementation may lack, as `--has` and `--lacks` say it.
-const OPTIONAL: [&str; 8] =
-    ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd", "alone"];
+const OPTIONAL: [&str; 3] = ["spawn", "names", "alone"];
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -592,8 +591,8 @@ pub(super) struct Fuzz {
     /// this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = "What is tested")]
     pub(super) agent: Option<PathBuf>,
-    /// Optional operations that it offers: spawn, names, pmi-1.2, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
-    /// here nor of a known launcher is asked for once, all but spawn-cmd, and used in sessions if that succeeds
+    /// Optional operations that it offers: spawn, names, pmi-1.2. What is said neither here nor of a known launcher is asked for once,
+    /// and used in sessions if that succeeds
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that are not asked for
@@ -656,8 +655,7 @@ pub(super) struct Fuzz {
 }
 
 /// Optional operations that sessions of campaigns may use.
-const OF_SESSIONS: [&str; 7] =
-    ["spawn", "names", "pmi-1.2", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
+const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
 fn fuzz_report(text: &str) -> Result<(CampaignFormat, PathBuf), UnknownFormat> {
     let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or(UnknownFormat)?;

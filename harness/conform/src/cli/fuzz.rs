@@ -16,7 +16,7 @@ use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library_api::Libraries;
 use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::scope::{DraftOnly, Scope, Spoken};
+use pmi_fuzzer::generate::scope::{Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, TRIES};
@@ -227,7 +227,6 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
                 names: common.names && scope.names,
                 pmi12: common.pmi12 && scope.pmi12,
                 nodes: common.nodes.min(scope.nodes),
-                draft: common.draft.and(scope.draft),
                 ..common
             },
         });
@@ -279,9 +278,6 @@ fn server(
         .filter(|_| args.replay.is_none())
         .map(|dialect| (dialect, offered_operations(&suite, dialect, &iut, limits)))
         .collect();
-    let draft = DraftOnly::of(|need| {
-        offered.iter().any(|(dialect, needs)| *dialect == Dialect::Pmi2 && needs.contains(&need))
-    });
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {
         anyhow::bail!("a server of processes");
@@ -294,7 +290,6 @@ fn server(
         } else {
             1
         },
-        draft,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
         pmi12: offered.iter().any(|(_, needs)| needs.contains(&Need::Pmi12)),

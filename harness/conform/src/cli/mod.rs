@@ -109,7 +109,6 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         kvs_prefix,
         pmi2: true,
         pmi12: true,
-        seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };
     match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {

@@ -270,10 +270,6 @@ pub struct Monitor {
     pub(super) unpublished: HashSet<Vec<u8>>,
     /// Names about which two ranks had a request pending at the same time, so that the order of the two is unknown.
     pub(super) contested_names: HashSet<Vec<u8>>,
-    /// The server has done what only the draft of PMI-2 has, so that it cannot take it for nonsense.
-    pub(super) served_draft: bool,
-    /// What clients were asked to prove who they are.
-    pub(super) challenges: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
     /// The number of processes that the lines of spawn requests asked for, whatever else was wrong with the requests.

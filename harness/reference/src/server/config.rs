@@ -31,10 +31,6 @@ pub struct Config {
     pub pmi12: bool,
     /// Whether it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
     pub keyval_spaces: bool,
-    /// The secret that clients share who ask to be authenticated, by the handshake challenge-sha256 of PMI-2.
-    pub secret: Vec<u8>,
-    /// Where the numbers of challenges come from. Where they are to keep somebody out, it is to be random.
-    pub seed: u64,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
     /// In which ways it differs from the reference; in none by default.
@@ -63,8 +59,6 @@ impl Default for Config {
             pmi2: false,
             pmi12: false,
             keyval_spaces: false,
-            secret: pmi_wire::pmi2::SECRET.to_vec(),
-            seed: 0,
             kvs_prefix: "kvs".into(),
             behaviour: Behaviour::default(),
         }

@@ -96,6 +96,11 @@ pub fn need(word: &str) -> Result<Need, ImplementationError> {
     let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
     let found = optional.clone().find(|(name, _)| *name == word);
     found.map(|(_, need)| need).ok_or_else(|| {
+        if Need::REMOVED.contains(&word) {
+            return ImplementationError(format!(
+                "\"{word}\" was removed: what only the draft of PMI-2 describes is no longer tested. Delete it"
+            ));
+        }
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();
         ImplementationError(format!("\"{word}\" is no optional operation; there are {}", words.join(", ")))
     })
@@ -631,6 +636,13 @@ mod tests {
         assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
         assert_eq!(hosts.command(3, 2, &["a".to_owned()], "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+    }
+
+    #[test]
+    fn removed_operations_are_named_as_such() {
+        let error = |word| need(word).unwrap_err().to_string();
+        assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
+        assert!(error("nonsense").contains("there are spawn, names, "), "{}", error("nonsense"));
     }
 
     #[test]

@@ -864,6 +864,27 @@ mod tests {
         assert_eq!(found(2, said), broken);
     }
 
+    const GETALL: (u32, bool, &str) = (0, false, "cmd=kvs-getall;jobid=j;");
+    const REFUSED: (u32, bool, &str) = (0, true, "cmd=kvs-getall-response;rc=1;");
+
+    #[rstest]
+    #[case(&[GETALL, REFUSED], &[])]
+    #[case(&[GETALL, (0, true, "silence")], &[])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-getall-paircount-response;npair=0;"), REFUSED], &[])]
+    #[case(&[GETALL, REFUSED, REFUSED], &["pmi2.common.one-response"])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-getall-response;")], &["pmi2.common.rc"])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
+    #[case(&[(0, true, "cmd=auth-response;authinfo=1;")], &["pmi2.common.one-response"])]
+    // The parts of a longer exchange are not followed.
+    #[case(&[(0, false, "cmd=kvs-put;key=k;concat=1;"), (0, false, "cmd=concat;concatid=1;value=v;"), PUT[1]], &[])]
+    #[case(&[(0, false, "cmd=spawn;ncmds=1;preputcount=0;"), (0, false, "cmd=spawn-cmd;maxprocs=1;"), (0, true, "close")], &[])]
+    fn requests_of_the_draft_alone_have_one_response_at_most(
+        #[case] said: &[(u32, bool, &str)],
+        #[case] broken: &[&str],
+    ) {
+        assert_eq!(found(1, said), broken);
+    }
+
     #[test]
     fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
         let long = format!("cmd=info-putnodeattr;key={};value=v;", "k".repeat(65));

@@ -627,14 +627,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case("cmd=job-connect;thrid=7;jobid=kvs-0;", &["0     70cmd=job-connect-response;thrid=7;rc=1;errmsg=not supported;"])]
-    #[case("cmd=kvs-getall;jobid=kvs-0;", &["0     61cmd=kvs-getall-response;rc=1;errmsg=not supported;"])]
-    #[case("cmd=spawn;ncmds=1;preputcount=0;", &["0     56cmd=spawn-response;rc=1;errmsg=not supported;"])]
-    #[case("cmd=spawn-cmd;maxprocs=1;argc=1;argv0=a;", &[])]
-    #[case("cmd=kvs-put;key=a;concat=9;", &[])]
-    #[case("cmd=kvs-get;jobid=other;key=a;", &["0     54cmd=kvs-get-response;rc=1;errmsg=unknown jobid;"])]
-    fn requests_of_the_draft_alone_are_refused(#[case] body: &str, #[case] replies: &[&str]) {
-        assert_eq!(say(&mut joined(1, 1), 0, body), replies);
+    #[case(
+        "cmd=job-connect;thrid=7;jobid=kvs-0;",
+        Some("cmd=job-connect-response;thrid=7;rc=1;errmsg=not supported;")
+    )]
+    #[case("cmd=kvs-getall;jobid=kvs-0;", Some("cmd=kvs-getall-response;rc=1;errmsg=not supported;"))]
+    #[case("cmd=spawn;ncmds=1;preputcount=0;", Some("cmd=spawn-response;rc=1;errmsg=not supported;"))]
+    #[case("cmd=spawn-cmd;maxprocs=1;argc=1;argv0=a;", None)]
+    #[case("cmd=kvs-put;key=a;concat=9;", None)]
+    #[case("cmd=kvs-get;jobid=other;key=a;", Some("cmd=kvs-get-response;rc=1;errmsg=unknown jobid;"))]
+    fn requests_of_the_draft_alone_are_refused(#[case] body: &str, #[case] reply: Option<&str>) {
+        let replies = say(&mut joined(1, 1), 0, body);
+        let bodies: Vec<&str> = replies.iter().map(|reply| &reply["0 ".len() + 6..]).collect();
+        assert_eq!(bodies, Vec::from_iter(reply));
     }
 
     #[test]
